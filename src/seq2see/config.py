@@ -1,0 +1,266 @@
+"""Every setting of a model and of its training: one typed schema, with named presets.
+
+Plain dataclasses, so that reading a model folder costs no heavy import. A value is checked when
+it is set; an unknown key is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import types
+from dataclasses import Field, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+
+from seq2see.errors import ConfigError, suggest
+
+type_names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+Norm = Literal["post", "pre"]
+Activation = Literal["relu", "gelu", "swish"]
+Positions = Literal["paper", "doubled", "odd-cosine", "halves", "learned"]
+Schedule = Literal["paper", "cosine", "constant"]
+
+
+def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """Declare a setting: its default, one sentence for the help texts, and its bounds (both inclusive)."""
+    return field(default=default, metadata={"help": help, "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A group of settings that checks itself."""
+
+    section: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for setting in fields(self):
+            value = _checked(self.section, setting, hints[setting.name], getattr(self, setting.name))
+            object.__setattr__(self, setting.name, value)
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Build from keyword settings; an unknown key is named, with the nearest known one."""
+        known = {setting.name for setting in fields(cls)}
+        for key in settings:
+            if key not in known:
+                raise ConfigError(f"There is no setting {cls.section}.{key}. {suggest(key, known)}")
+        return cls(**settings)
+
+    def but(self, **settings: Any) -> Self:
+        """Return a copy with some settings changed."""
+        return type(self).of(**{**asdict(self), **settings})
+
+
+def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
+    name = f"{section}.{setting.name}"
+    if get_origin(hint) is types.UnionType:
+        if value is None:
+            return None
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            known = suggest(str(value), get_args(hint))
+            raise ConfigError(f"{name} is {value!r}, which is not one of its values. {known}")
+        return value
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint:
+        raise ConfigError(f"{name} is {value!r}; {type_names[hint]} was expected ({setting.metadata['help']}).")
+    low, high = setting.metadata["low"], setting.metadata["high"]
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ConfigError(f"{name} is {value}; it must be {bounds} ({setting.metadata['help']}).")
+    return value
+
+
+@dataclass(frozen=True)
+class ModelConfig(Schema):
+    """The shape of a Transformer, in the paper's names (sections 3 and 6.2)."""
+
+    section: ClassVar[str] = "model"
+
+    source_vocabulary: int = option(37_000, "number of source tokens", low=4)
+    target_vocabulary: int = option(37_000, "number of target tokens", low=4)
+    d_model: int = option(512, "width of every vector between sub-layers", low=1)
+    heads: int = option(8, "attention heads, h", low=1)
+    d_k: int | None = option(None, "width of a query and a key in one head; d_model / heads if not given", low=1)
+    d_v: int | None = option(None, "width of a value in one head; d_model / heads if not given", low=1)
+    d_ff: int = option(2048, "width of the feed-forward hidden layer", low=1)
+    encoder_layers: int = option(6, "encoder layers, N", low=1)
+    decoder_layers: int = option(6, "decoder layers", low=1)
+    dropout: float = option(0.1, "probability of dropping a sub-layer's output or an embedding sum", 0.0, 0.9)
+    norm: Norm = option("post", "layer norm after the residual sum, as in the paper, or before the sub-layer")
+    activation: Activation = option("relu", "the feed-forward layer's non-linearity")
+    positions: Positions = option("paper", "positional encoding: the paper's sinusoids, a variant, or learned")
+    max_length: int = option(1024, "longest sequence, in tokens", low=2)
+    share_embeddings: bool = option(True, "one embedding table for source and target (section 3.4)")
+    share_output: bool = option(True, "the output projection is the target embedding (section 3.4)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) is None:
+                if self.d_model % self.heads:
+                    raise ConfigError(
+                        f"model.d_model {self.d_model} cannot be split into {self.heads} equal heads: "
+                        f"choose a multiple of {self.heads}, or set model.d_k and model.d_v."
+                    )
+                object.__setattr__(self, name, self.d_model // self.heads)
+        if self.d_model % 2 and self.positions != "learned":
+            raise ConfigError(
+                f"model.d_model is {self.d_model}; sines and cosines come in pairs, so it must be even "
+                "(or set model.positions to 'learned')."
+            )
+        if self.share_embeddings and self.source_vocabulary != self.target_vocabulary:
+            raise ConfigError(
+                f"model.share_embeddings needs one vocabulary, but source has {self.source_vocabulary} tokens "
+                f"and target {self.target_vocabulary}: set it to false, or use one tokenizer for both."
+            )
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Schema):
+    """How a model is trained (section 5)."""
+
+    section: ClassVar[str] = "training"
+
+    steps: int = option(100_000, "optimiser steps in all", low=1)
+    batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", low=8)
+    schedule: Schedule = option("paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant")
+    warmup: int = option(4000, "steps over which the learning rate rises", low=1)
+    learning_rate: float | None = option(None, "its peak; (d_model·warmup)^-0.5, the paper's, if not given", 0.0)
+    beta1: float = option(0.9, "Adam's first moment decay", 0.0, 1.0)
+    beta2: float = option(0.98, "Adam's second moment decay", 0.0, 1.0)
+    epsilon: float = option(1e-9, "Adam's ε", 0.0)
+    clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
+    label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
+    average: int = option(5, "checkpoints averaged into the final weights", low=1)
+    checkpoint_every: int = option(1000, "steps between checkpoints", low=1)
+    evaluate_every: int = option(1000, "steps between lines of the table", low=1)
+    evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)
+    seed: int = option(1, "start of every random choice", low=0)
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that a model folder's config.toml says."""
+
+    task: str
+    model: ModelConfig
+    training: TrainingConfig
+
+    def to_toml(self) -> str:
+        """Write as TOML, each setting with its sentence."""
+        lines = [f"task = {json.dumps(self.task)}"]
+        for group in (self.model, self.training):
+            lines += ["", f"[{group.section}]"]
+            for setting in fields(group):
+                value = getattr(group, setting.name)
+                if value is not None:
+                    lines.append(f"{setting.name} = {json.dumps(value)}  # {setting.metadata['help']}")
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, text: str, origin: str) -> Config:
+        """Read what ``to_toml`` wrote; ``origin`` names the file in errors."""
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{origin} is not valid TOML: {error}.") from None
+        known = {"task", "model", "training"}
+        for key in table:
+            if key not in known:
+                raise ConfigError(f"{origin} has an unknown section {key!r}. {suggest(key, known)}")
+        try:
+            return cls(
+                task=str(table.get("task", "pairs")),
+                model=ModelConfig.of(**table.get("model", {})),
+                training=TrainingConfig.of(**table.get("training", {})),
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """Read a config.toml."""
+        return cls.from_toml(path.read_text(encoding="utf-8"), path.name)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named model shape, with what Table 3 of the paper says of its size where it has a row."""
+
+    about: str
+    model: dict[str, Any]
+    training: dict[str, Any] = field(default_factory=dict)
+    paper_millions: int | None = None
+
+
+def _paper(about: str, millions: int, training: dict[str, Any] | None = None, **model: Any) -> Preset:
+    return Preset(about, model, training or {}, millions)
+
+
+#: Section 5.1 says "about 37000 tokens", but the size column of Table 3 grows by 7.33 million a layer from
+#: 20.9 million, which is a vocabulary of 41,000 at d_model 512: that one is used for the comparison.
+PAPER_VOCABULARY = 41_000
+
+PRESETS: dict[str, Preset] = {
+    "document": Preset(
+        "the date model of the source documents: d_model 16, 4 heads, d_ff 64, 2+2 layers",
+        dict(d_model=16, heads=4, d_ff=64, encoder_layers=2, decoder_layers=2, dropout=0.0,
+             share_embeddings=False, share_output=False, max_length=64),
+    ),
+    "small": Preset(
+        "for small data: d_model 256, 4 heads, d_ff 1024, 3+3 layers, layer norm first",
+        dict(d_model=256, heads=4, d_ff=1024, encoder_layers=3, decoder_layers=3, norm="pre"),
+    ),
+    "base": _paper("the paper's base model", 65),
+    "big": _paper("the paper's big model", 213, d_model=1024, d_ff=4096, heads=16, dropout=0.3),
+    "A-1-head": _paper("Table 3 (A): one head of 512", 65, heads=1),
+    "A-4-heads": _paper("Table 3 (A): 4 heads of 128", 65, heads=4),
+    "A-16-heads": _paper("Table 3 (A): 16 heads of 32", 65, heads=16),
+    "A-32-heads": _paper("Table 3 (A): 32 heads of 16", 65, heads=32),
+    "B-d_k-16": _paper("Table 3 (B): keys of 16", 58, d_k=16),
+    "B-d_k-32": _paper("Table 3 (B): keys of 32", 60, d_k=32),
+    "C-2-layers": _paper("Table 3 (C): 2+2 layers", 36, encoder_layers=2, decoder_layers=2),
+    "C-4-layers": _paper("Table 3 (C): 4+4 layers", 50, encoder_layers=4, decoder_layers=4),
+    "C-8-layers": _paper("Table 3 (C): 8+8 layers", 80, encoder_layers=8, decoder_layers=8),
+    "C-d_model-256": _paper("Table 3 (C): d_model 256, heads of 32", 28, d_model=256),
+    "C-d_model-1024": _paper("Table 3 (C): d_model 1024, heads of 128", 168, d_model=1024),
+    "C-d_ff-1024": _paper("Table 3 (C): d_ff 1024", 53, d_ff=1024),
+    "C-d_ff-4096": _paper("Table 3 (C): d_ff 4096", 90, d_ff=4096),
+    "D-dropout-0.0": _paper("Table 3 (D): no dropout", 65, dropout=0.0),
+    "D-dropout-0.2": _paper("Table 3 (D): dropout 0.2", 65, dropout=0.2),
+    "D-smoothing-0.0": _paper("Table 3 (D): no label smoothing", 65, {"label_smoothing": 0.0}),
+    "D-smoothing-0.2": _paper("Table 3 (D): label smoothing 0.2", 65, {"label_smoothing": 0.2}),
+    "E-learned-positions": _paper("Table 3 (E): learned positions", 65, positions="learned"),
+}  # fmt: skip
+
+
+def preset(name: str) -> Preset:
+    """Look a preset up by name."""
+    if name not in PRESETS:
+        raise ConfigError(f"There is no preset {name!r}. {suggest(name, PRESETS)}")
+    return PRESETS[name]
+
+
+def parse_overrides(assignments: list[str]) -> dict[str, dict[str, Any]]:
+    """Turn ``["model.d_ff=128", "training.steps=500"]`` into settings by section."""
+    known = {schema.section for schema in (ModelConfig, TrainingConfig)}
+    sections: dict[str, dict[str, Any]] = {section: {} for section in known}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not equals or not dot or not name:
+            raise ConfigError(f"{assignment!r} is not of the form SECTION.NAME=VALUE, such as model.d_ff=128.")
+        if section not in known:
+            raise ConfigError(f"There is no section {section!r} in {assignment!r}. {suggest(section, known)}")
+        try:
+            value = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        sections[section][name] = value
+    return sections

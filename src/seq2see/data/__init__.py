@@ -1,0 +1,1 @@
+"""Where pairs come from, and how they become batches."""

@@ -1,0 +1,122 @@
+"""Pairs of ids to batches by tokens, in an order that depends only on the seed and the step (section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2see.model.attention import EVERYTHING, Mask
+
+
+class Ragged:
+    """Rows of ids of different lengths, end to end in one array."""
+
+    def __init__(self, values: np.ndarray, offsets: np.ndarray) -> None:
+        self.values = values
+        self.offsets = offsets  # row n is values[offsets[n] : offsets[n + 1]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
+        """Gather rows of ids."""
+        offsets = np.cumsum([0, *(len(row) for row in rows)])
+        values = np.fromiter((number for row in rows for number in row), dtype=np.int32, count=int(offsets[-1]))
+        return cls(values, offsets)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The length of each row."""
+        return np.diff(self.offsets)
+
+    def padded(self, rows: np.ndarray, pad: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return some rows as (B, longest), padded, and where they are real."""
+        starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
+        columns = np.arange(lengths.max())
+        real = columns < lengths[:, None]  # (B, longest)
+        taken = self.values[np.where(real, starts[:, None] + columns, 0)]
+        return np.where(real, taken, pad), real
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the model reads and what it should say: source (B, S), target_in and target_out (B, T)."""
+
+    source: Tensor
+    target_in: Tensor
+    target_out: Tensor
+    source_mask: Mask
+    tokens: int  # real tokens in target_out
+
+    def to(self, device: torch.device) -> Batch:
+        """Move to a device."""
+        mask = self.source_mask
+        if mask.keys is not None:
+            mask = Mask(keys=mask.keys.to(device, non_blocking=True))
+        source, target_in, target_out = (
+            x.to(device, non_blocking=True) for x in (self.source, self.target_in, self.target_out)
+        )
+        return Batch(source, target_in, target_out, mask, self.tokens)
+
+
+class Batches:
+    """All batches of a corpus, epoch after epoch; ``at(step)`` is a pure function, so a run resumes exactly."""
+
+    def __init__(self, source: Ragged, target: Ragged, pads: tuple[int, int], batch_tokens: int, seed: int) -> None:
+        self.source, self.target, self.pads, self.seed = source, target, pads, seed
+        self.longest = np.maximum(source.lengths, target.lengths)
+        # Sorting by length saves padding but makes batches of a kind; where little is saved, mixed ones teach better.
+        self.sorted = bool(self.longest.mean() < 0.8 * self.longest.max())
+        keys = np.sort(self.longest) if self.sorted else np.full(len(self.longest), self.longest.max())
+        self.cuts = _cuts(keys, batch_tokens)
+        self._epoch = -1
+        self._order: list[np.ndarray] = []
+
+    @property
+    def per_epoch(self) -> int:
+        """The number of batches in which every pair occurs once."""
+        return len(self.cuts) + 1
+
+    def at(self, step: int) -> Batch:
+        """Return the batch of a step, counted from 0."""
+        epoch, index = divmod(step, self.per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self._shuffled(epoch)
+        return self.batch(self._order[index])
+
+    def _shuffled(self, epoch: int) -> list[np.ndarray]:
+        random = np.random.default_rng([self.seed, epoch])
+        order = random.permutation(len(self.longest))
+        if self.sorted:
+            order = order[np.lexsort((self.source.lengths[order], self.longest[order]))]
+        batches = np.split(order, self.cuts)
+        return [batches[i] for i in random.permutation(len(batches))]
+
+    def everything(self) -> Batch:
+        """Return all pairs, in order, as one batch."""
+        return self.batch(np.arange(len(self.longest)))
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Pad some pairs into a batch."""
+        source, real = self.source.padded(rows, self.pads[0])
+        target, target_real = self.target.padded(rows, self.pads[1])
+        ids = torch.from_numpy(target).long()
+        return Batch(
+            source=torch.from_numpy(source).long(),
+            target_in=ids[:, :-1],
+            target_out=ids[:, 1:],
+            source_mask=EVERYTHING if real.all() else Mask(keys=torch.from_numpy(real)),
+            tokens=int(target_real[:, 1:].sum()),
+        )
+
+
+def _cuts(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
+    """Cut a list of non-decreasing lengths where count × longest would pass the budget."""
+    cuts, first = [], 0
+    for index, length in enumerate(lengths.tolist()):
+        if index > first and (index + 1 - first) * length > batch_tokens:
+            cuts.append(index)
+            first = index
+    return np.array(cuts, dtype=int)

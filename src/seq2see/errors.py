@@ -1,0 +1,50 @@
+"""What can go wrong through no fault of ours, in words for the person who can mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something given by the user cannot be used: what was given, what was expected, what to do.
+
+    The command line prints the message without a traceback and exits with status 2.
+    """
+
+
+class ConfigError(UserError):
+    """A configuration key or value that the schema does not know."""
+
+
+class FolderError(UserError):
+    """A model folder that is missing, incomplete or at odds with itself."""
+
+
+class InputError(UserError):
+    """One input text that the model cannot take, and why."""
+
+
+class RefusedInputs(UserError):  # noqa: N818 - it is a verdict on some inputs of many, not on the call
+    """Some inputs of a batch were refused; ``outputs`` holds the answers to the others, in order."""
+
+    def __init__(self, reasons: dict[int, str], outputs: list[str | None]) -> None:
+        self.reasons = reasons
+        self.outputs = outputs
+        lines = [f"input {index + 1}: {reason}" for index, reason in reasons.items()]
+        count = f"{len(reasons)} of {len(outputs)} inputs were refused"
+        super().__init__("\n".join([f"{count} (the others are answered in .outputs)", *lines]))
+
+
+def suggest(given: str, known: Iterable[str]) -> str:
+    """Return a closing sentence that names the nearest known word, or all of them."""
+    known = sorted(known)
+    near = difflib.get_close_matches(given, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Known are: {', '.join(known)}."
+
+
+def shown(text: str, limit: int = 40) -> str:
+    """Quote a text for a message: shortened, control characters escaped."""
+    if len(text) > limit:
+        return f"{text[: limit - 10]!r}… ({len(text):,} characters)"
+    return repr(text)

@@ -1,0 +1,135 @@
+"""Attention: equation 1 with its two bodies, masks as data, caches, and many heads (section 3.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seq2see.config import ModelConfig
+from seq2see.model.sublayers import Observable
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which query may attend to which key. True means may.
+
+    A mask is data, so that the kernel can be chosen by it. ``causal`` hides the keys after a query's own
+    position, the last query standing at the last key (so one new query may see every cached key). ``keys``
+    hides padding. Every query must be left at least one key: batching sees to that.
+    """
+
+    causal: bool = False
+    keys: Tensor | None = None  # (B, S)
+
+    def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
+        """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
+        allowed = None
+        if self.causal and T > 1:
+            allowed = torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)  # (T, S)
+        if self.keys is not None:
+            keys = self.keys[..., None, None, :]  # (B, 1, 1, S)
+            allowed = keys if allowed is None else allowed & keys
+        return allowed
+
+
+EVERYTHING = Mask()
+CAUSAL = Mask(causal=True)
+
+
+Keep = Callable[[str, Tensor], Tensor]
+
+
+def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = lambda name, x: x) -> Tensor:
+    """Scaled dot-product attention, softmax(Q·Kᵀ / √d_k)·V, step by step (section 3.2.1, eq. 1).
+
+    Maps q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K); ``keep`` sees each step by name.
+    """
+    scores = keep("scores", torch.einsum("...thk,...shk->...hts", q, k))  # (…, H, T, S)
+    scaled = keep("scaled", scores / math.sqrt(q.shape[-1]))
+    allowed = mask.allowed(q.shape[-3], k.shape[-3], q.device)
+    masked = keep("masked", scaled if allowed is None else scaled.masked_fill(~allowed, -math.inf))
+    weights = keep("weights", masked.softmax(-1))
+    return torch.einsum("...hts,...shk->...thk", weights, v)  # (…, T, H, K)
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """The same equation by PyTorch's kernels; a test holds the two equal."""
+    T, S = q.shape[-3], k.shape[-3]
+    plain_causal = mask.causal and mask.keys is None and T == S and T > 1
+    z = F.scaled_dot_product_attention(
+        q.transpose(-3, -2),  # (…, H, T, K)
+        k.transpose(-3, -2),
+        v.transpose(-3, -2),
+        attn_mask=None if plain_causal else mask.allowed(T, S, q.device),
+        is_causal=plain_causal,
+    )
+    return z.transpose(-3, -2)  # (…, T, H, K)
+
+
+class MultiHeadAttention(Observable):
+    """h attentions side by side, each in a learned subspace of its own (section 3.2.2).
+
+    MultiHead(Q, K, V) = Concat(head₁, …, head_h)·W^O,  head_i = Attention(Q·W_i^Q, K·W_i^K, V·W_i^V)
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.d_k is not None
+        assert config.d_v is not None
+        self.heads = config.heads
+        self.w_q = nn.Linear(config.d_model, config.heads * config.d_k)
+        self.w_k = nn.Linear(config.d_model, config.heads * config.d_k)
+        self.w_v = nn.Linear(config.d_model, config.heads * config.d_v)
+        self.w_o = nn.Linear(config.heads * config.d_v, config.d_model)
+
+    def split(self, x: Tensor) -> Tensor:
+        """Cut the last dimension into heads: (…, T, H·K) to (…, T, H, K)."""
+        return x.unflatten(-1, (self.heads, -1))
+
+    def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Project what is attended to, (…, S, D), to keys and values (…, S, H, K)."""
+        return self.split(self.w_k(source)), self.split(self.w_v(source))
+
+    def forward(self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None) -> Tensor:
+        """Let each position of x (…, T, D) gather from source (…, S, D): (…, T, D)."""
+        q = self.keep("q", self.split(self.w_q(x)))  # (…, T, H, K)
+        k, v = self.keys_values(source) if cache is None else cache.keys_values(self, source)  # (…, S, H, K)
+        k, v = self.keep("k", k), self.keep("v", v)
+        if self.recorder is None:
+            z = fused_attention(q, k, v, mask)  # (…, T, H, K)
+        else:
+            z = self.keep("z", written_attention(q, k, v, mask, self.keep))
+        return self.keep("out", self.w_o(z.flatten(-2)))  # (…, T, D)
+
+
+class Cache:
+    """The keys and values that one attention has computed before; decoding need not compute them again.
+
+    In self-attention (``grows``) each step adds the new positions. In cross-attention the source stays as
+    it is, so the first step's keys and values serve all.
+    """
+
+    def __init__(self, grows: bool) -> None:
+        self.grows = grows
+        self.k: Tensor | None = None
+        self.v: Tensor | None = None
+
+    def keys_values(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all keys and values so far, those of ``source`` included."""
+        if self.k is None or self.v is None:
+            self.k, self.v = attention.keys_values(source)
+        elif self.grows:
+            k, v = attention.keys_values(source)
+            self.k = torch.cat([self.k, k], dim=-3)
+            self.v = torch.cat([self.v, v], dim=-3)
+        return self.k, self.v
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        if self.k is not None and self.v is not None:
+            self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)

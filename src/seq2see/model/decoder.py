@@ -1,0 +1,66 @@
+"""The decoder: each target position looks back, then at the source, N times over (section 3.1, right half)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from seq2see.config import ModelConfig
+from seq2see.model.attention import CAUSAL, Cache, Mask, MultiHeadAttention
+from seq2see.model.positions import Embedding
+from seq2see.model.sublayers import AddNorm, FeedForward, Observable
+
+
+class DecoderCache:
+    """What a decoder remembers between steps: a pair of caches a layer, and how many positions they hold."""
+
+    def __init__(self, layers: int) -> None:
+        self.length = 0
+        self.layers = [(Cache(grows=True), Cache(grows=False)) for _ in range(layers)]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        for own, cross in self.layers:
+            own.select(rows)
+            cross.select(rows)
+
+
+class DecoderLayer(Observable):
+    """Masked self-attention, cross-attention to the memory, then feed-forward, each within Add & Norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_norm = AddNorm(config)
+        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention_norm = AddNorm(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = AddNorm(config)
+
+    def forward(
+        self, x: Tensor, memory: Tensor, memory_mask: Mask, caches: tuple[Cache | None, Cache | None]
+    ) -> Tensor:
+        """Map (…, T, D), with memory (…, S, D), to (…, T, D)."""
+        own, cross = caches
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, x, CAUSAL, own))
+        x = self.cross_attention_norm(x, lambda x: self.cross_attention(x, memory, memory_mask, cross))
+        x = self.feed_forward_norm(x, self.feed_forward)
+        return x
+
+
+class Decoder(Observable):
+    """Target ids so far, and memory, to one vector a position that knows what comes next."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embedding = Embedding(config, config.target_vocabulary)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+    def forward(self, target: Tensor, memory: Tensor, memory_mask: Mask, cache: DecoderCache | None = None) -> Tensor:
+        """Map target ids (…, T) to (…, T, D). With a cache, ``target`` is only what is new since the last call."""
+        x = self.embedding(target, start=0 if cache is None else cache.length)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, memory, memory_mask, (None, None) if cache is None else cache.layers[index])
+        if cache is not None:
+            cache.length += target.shape[-1]
+        return self.keep("out", self.norm(x))

@@ -1,0 +1,60 @@
+"""Where a token stands: positional encodings, and the embedding that they are added to (sections 3.4 and 3.5)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from seq2see.config import ModelConfig
+from seq2see.model.sublayers import Observable
+
+
+def position_table(length: int, d_model: int, variant: str = "paper") -> Tensor:
+    """Return the sinusoidal encoding of positions 0 … length−1, (length, D), in float32 (section 3.5).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/d_model))        PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))
+
+    ``doubled``, ``odd-cosine`` and ``halves`` are what others have made of it:
+    the exponent taken twice, a cosine with an exponent of its own, and all sines before all cosines.
+    """
+    position = torch.arange(length, dtype=torch.float64)[:, None]  # (length, 1)
+    even = torch.arange(0, d_model, 2, dtype=torch.float64)  # 2i: (D/2,)
+    exponents = {
+        "paper": (even, even),
+        "doubled": (2 * even, 2 * even),
+        "odd-cosine": (even, even + 1),
+        "halves": (even, even),
+    }
+    of_sine, of_cosine = exponents[variant]
+    sines = torch.sin(position / 10000 ** (of_sine / d_model))  # (length, D/2)
+    cosines = torch.cos(position / 10000 ** (of_cosine / d_model))
+    if variant == "halves":
+        return torch.cat([sines, cosines], dim=1).float()
+    return torch.stack([sines, cosines], dim=2).flatten(1).float()  # (length, D)
+
+
+class Embedding(Observable):
+    """Token ids to vectors that know their place: √d_model · E[id] + PE(pos), then dropout (sections 3.4, 3.5)."""
+
+    positions: Tensor
+
+    def __init__(self, config: ModelConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, config.d_model)
+        self.scale = math.sqrt(config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.empty(config.max_length, config.d_model))
+        else:
+            table = position_table(config.max_length, config.d_model, config.positions)
+            self.register_buffer("positions", table, persistent=False)
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Map ids (…, T), the first of which stands at position ``start``, to (…, T, D)."""
+        ids = self.keep("ids", ids)
+        embedded = self.keep("embedded", self.table(ids))  # (…, T, D)
+        scaled = self.keep("scaled", embedded * self.scale)
+        positions = self.keep("positions", self.positions[start : start + ids.shape[-1]])  # (T, D)
+        return self.keep("sum", self.dropout(scaled + positions))

@@ -1,0 +1,1 @@
+"""How a model learns: the schedule, the loop, checkpoints."""
