@@ -186,7 +186,10 @@ class Config:
     @classmethod
     def read(cls, path: Path) -> Config:
         """Read a config.toml."""
-        return cls.from_toml(path.read_text(encoding="utf-8"), path.name)
+        try:
+            return cls.from_toml(path.read_text(encoding="utf-8"), path.name)
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path.name} is not UTF-8 text.") from None
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,14 @@ PRESETS: dict[str, Preset] = {
         "the date model of the source documents: d_model 16, 4 heads, d_ff 64, 2+2 layers",
         dict(d_model=16, heads=4, d_ff=64, encoder_layers=2, decoder_layers=2, dropout=0.0,
              share_embeddings=False, share_output=False, max_length=64),
+        dict(steps=2000, batch_tokens=5120, schedule="cosine", warmup=300, learning_rate=0.005, label_smoothing=0.0,
+             checkpoint_every=200, evaluate_every=200),
+    ),
+    "tiny": Preset(
+        "for a few thousand short pairs: d_model 64, 4 heads, d_ff 256, 2+2 layers",
+        dict(d_model=64, heads=4, d_ff=256, encoder_layers=2, decoder_layers=2, norm="pre"),
+        dict(steps=2000, batch_tokens=2048, schedule="cosine", warmup=200, learning_rate=0.003, label_smoothing=0.0,
+             checkpoint_every=200, evaluate_every=200),
     ),
     "small": Preset(
         "for small data: d_model 256, 4 heads, d_ff 1024, 3+3 layers, layer norm first",

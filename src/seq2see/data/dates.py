@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 from datetime import date
 
@@ -14,6 +15,8 @@ MONTHS = (
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 FIRST_YEAR, LAST_YEAR = 1000, 9999
+TARGET_LENGTH = 20  # <sos>September 28, 1976<eos>
+RAW_LENGTH = 19  # the documents' decoder stops there, so they show <sos>September 3, 2025<eos> without padding
 EXPECTED = "an ISO date of the years 1000 to 9999 was expected, such as 1845-01-05"
 
 
@@ -33,7 +36,7 @@ def check(text: str) -> None:
         raise InputError(f"{shown(text)} is of the year {year}: {EXPECTED}.")
     if not 1 <= month <= 12:
         raise InputError(f"{shown(text)} has a month {month:02}, but months go from 01 to 12: {EXPECTED}.")
-    last = (date(year + month // 12, month % 12 + 1, 1) - date(year, month, 1)).days if (year, month) != (9999, 12) else 31
+    last = calendar.monthrange(year, month)[1]
     if not 1 <= day <= last:
         raise InputError(f"{shown(text)} does not exist, {MONTHS[month - 1]} {year} has {last} days: {EXPECTED}.")
 

@@ -122,7 +122,7 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` likeliest prefixes of each sentence; return its answers, best first.
 
-    A sentence is done when no prefix still open could overtake the worst of its ``beam`` finished answers.
+    A sentence is done when ``beam`` answers have come to an end; a beam of 1 is greedy search.
     """
     device = next(model.parameters()).device
     B, k, V = len(sources), beam, model.config.target_vocabulary
@@ -156,7 +156,7 @@ def beam_search(
         parent, token = index // V, index % V
         grown_ids = _grown(open_ids, parent, t, token)
         grown_values = _grown(open_values, parent, t, values.flatten(1).gather(1, index))
-        ends = token == special.end
+        ends = (token == special.end) & (torch.arange(token.shape[1], device=device) < k)  # among the k likeliest
         at_limit = (limits[sentence] == t + 1)[:, None]
 
         # what ends here (or must stop here) competes with what ended before
@@ -168,12 +168,11 @@ def beam_search(
         done_ended = torch.cat([done_ended, ends], 1).gather(1, chosen)
 
         # what goes on
-        open_total, chosen = torch.where(ends, nothing, total).topk(k)
+        open_total, chosen = torch.where(token == special.end, nothing, total).topk(k)
         open_ids, open_values = _chosen(grown_ids, chosen), _chosen(grown_values, chosen)
         parent, token = parent.gather(1, chosen), token.gather(1, chosen)
 
-        best_possible = open_total[:, 0] / length_penalty(limits[sentence], alpha)
-        finished = (done_score[:, -1] >= best_possible) | at_limit[:, 0]
+        finished = (done_score[:, -1] > nothing) | at_limit[:, 0]
         rows = torch.arange(len(sentence), device=device)
         if finished.any():
             for row in finished.nonzero()[:, 0].tolist():

@@ -1,4 +1,4 @@
-"""Where a token stands: positional encodings, and the embedding that they are added to (sections 3.4 and 3.5)."""
+"""Where a token stands: positional encodings, and the embedding they are added to (sections 3.4 and 3.5)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from seq2see.config import ModelConfig
 from seq2see.model.sublayers import Observable
 
 
-def position_table(length: int, d_model: int, variant: str = "paper") -> Tensor:
-    """Return the sinusoidal encoding of positions 0 … length−1, (length, D), in float32 (section 3.5).
+def sinusoids(position: Tensor, d_model: int, variant: str = "paper") -> Tensor:
+    """Encode positions (…) as sines and cosines (…, D), in float64 (section 3.5).
 
     PE(pos, 2i) = sin(pos / 10000^(2i/d_model))        PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))
 
     ``doubled``, ``odd-cosine`` and ``halves`` are what others have made of it:
     the exponent taken twice, a cosine with an exponent of its own, and all sines before all cosines.
     """
-    position = torch.arange(length, dtype=torch.float64)[:, None]  # (length, 1)
+    position = position.double()[..., None]  # (…, 1)
     even = torch.arange(0, d_model, 2, dtype=torch.float64)  # 2i: (D/2,)
     exponents = {
         "paper": (even, even),
@@ -28,15 +28,20 @@ def position_table(length: int, d_model: int, variant: str = "paper") -> Tensor:
         "halves": (even, even),
     }
     of_sine, of_cosine = exponents[variant]
-    sines = torch.sin(position / 10000 ** (of_sine / d_model))  # (length, D/2)
+    sines = torch.sin(position / 10000 ** (of_sine / d_model))  # (…, D/2)
     cosines = torch.cos(position / 10000 ** (of_cosine / d_model))
     if variant == "halves":
-        return torch.cat([sines, cosines], dim=1).float()
-    return torch.stack([sines, cosines], dim=2).flatten(1).float()  # (length, D)
+        return torch.cat([sines, cosines], dim=-1)  # (…, D)
+    return torch.stack([sines, cosines], dim=-1).flatten(-2)  # (…, D)
+
+
+def position_table(length: int, d_model: int, variant: str = "paper") -> Tensor:
+    """Return the encoding of positions 0 … length−1, (length, D), in float32, for a model to keep."""
+    return sinusoids(torch.arange(length), d_model, variant).float()
 
 
 class Embedding(Observable):
-    """Token ids to vectors that know their place: √d_model · E[id] + PE(pos), then dropout (sections 3.4, 3.5)."""
+    """Token ids to vectors that know their place: √d_model·E[id] + PE(pos), then dropout (sections 3.4, 3.5)."""
 
     positions: Tensor
 

@@ -1,0 +1,32 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check verify bench clean
+.DEFAULT_GOAL := demo
+
+demo: .venv/installed
+	$(BIN)/seq2see predict --dates=1845-01-05,1845-01-06,1426-08-10,2025-09-03
+	$(BIN)/seq2see demo
+
+test: .venv/tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+# Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999.
+verify: .venv/installed
+	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
+
+.venv/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/tested: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,44 @@
+"""seq2see: the Transformer of "Attention Is All You Need", to train, to use, and to see into.
+
+The names below are all that is public. Each is imported on first use, so that ``import seq2see`` is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seq2see.config import Config as Config, ModelConfig as ModelConfig, TrainingConfig as TrainingConfig
+    from seq2see.errors import UserError as UserError
+    from seq2see.inspection.trace import Trace as Trace, trace as trace
+    from seq2see.model.transformer import Transformer as Transformer
+    from seq2see.seq2seq import Answer as Answer, Seq2Seq as Seq2Seq, fit as fit, load as load
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Answer": "seq2see.seq2seq",
+    "Config": "seq2see.config",
+    "ModelConfig": "seq2see.config",
+    "Seq2Seq": "seq2see.seq2seq",
+    "Trace": "seq2see.inspection.trace",
+    "TrainingConfig": "seq2see.config",
+    "Transformer": "seq2see.model.transformer",
+    "UserError": "seq2see.errors",
+    "fit": "seq2see.seq2seq",
+    "load": "seq2see.seq2seq",
+    "trace": "seq2see.inspection.trace",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'seq2see' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

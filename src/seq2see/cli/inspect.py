@@ -1,0 +1,364 @@
+"""``seq2see trace``, ``seq2see positions`` and ``seq2see similarity``: every number inside."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from seq2see.cli.output import console
+from seq2see.cli.predict import ModelName
+from seq2see.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    from seq2see.inspection.trace import Edit, Trace
+    from seq2see.seq2seq import Seq2Seq
+
+FORMATS = ["table", "csv", "json", "npz"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(trace)
+    app.command()(positions)
+    app.command()(similarity)
+
+
+def trace(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to answer.")],
+    model: ModelName = "dates",
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", metavar="GLOB", help="Which values: a name, or a glob of names."),
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="How to write them.")
+    ] = "table",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file.")
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(metavar="LAYER.HEAD.ROW.COL", help="Work one attention weight out; all count from 0."),
+    ] = None,
+    attention: Annotated[
+        str, typer.Option(metavar="encoder|decoder|cross", help="Which attention --explain and --mute mean.")
+    ] = "encoder",
+    mute: Annotated[
+        list[str] | None, typer.Option(metavar="LAYER.HEAD", help="Switch a head off; may be repeated.")
+    ] = None,
+) -> None:
+    """Answer a text and show every number on the way.
+
+    Without --name: the answer step by step, and the names of all values with what they are.
+    With it: their tables, rows and columns headed by tokens, one table a head.
+
+    [dim]seq2see trace 1845-01-05[/dim]
+
+    [dim]seq2see trace 1845-01-05 --name 'encoder.layers.0.self_attention.weights'[/dim]
+
+    [dim]seq2see trace 1845-01-05 --name '*.cross_attention.weights' --format csv --out cross.csv[/dim]
+
+    [dim]seq2see trace 1845-01-05 --explain 0.2.3.7 --attention cross[/dim]
+
+    [dim]seq2see trace 1845-01-05 --mute 0.2 --mute 1.0[/dim]
+    """
+    if format not in FORMATS:
+        raise UserError(f"There is no format {format!r}. {suggest(format, FORMATS)}")
+    if format == "npz" and out is None:
+        raise UserError("npz is binary: say where to write it with --out FILE.")
+    if explain is not None and (name is not None or format != "table"):
+        raise UserError("--explain writes one weight out in words: it goes with neither --name nor --format.")
+    cell = None if explain is None else _numbers("--explain", "LAYER.HEAD.ROW.COL", explain)
+    muted = [_numbers("--mute", "LAYER.HEAD", pair) for pair in mute or []]
+    from seq2see.seq2seq import load
+
+    loaded = load(model)
+    traced = loaded.trace(text, edit=_muting(loaded, attention, muted))
+    names = traced.names if name is None else traced.match(name)
+    remark = (
+        f"with {' and '.join(mute or [])} of {attention} attention muted; else {loaded(text)}"
+        if muted
+        else ""
+    )
+    _write(traced, names, format, out, cell, attention, remark, listing=name is None)
+
+
+def _numbers(option: str, form: str, text: str) -> list[int]:
+    """Read numbers with dots between."""
+    parts = text.split(".")
+    if len(parts) != form.count(".") + 1 or not all(part.isdecimal() and part.isascii() for part in parts):
+        example = ".".join("0231"[: form.count(".") + 1])
+        raise UserError(f"{option} is {text!r}: {form} was expected, counted from 0, such as {example}.")
+    return [int(part) for part in parts]
+
+
+def _muting(loaded: Seq2Seq, attention: str, muted: list[list[int]]) -> dict[str, Edit]:
+    """Turn pairs of layer and head into edits."""
+    from seq2see.inspection.tables import attention_name
+    from seq2see.inspection.trace import mute_head, names_of
+
+    heads: dict[str, list[int]] = {}
+    names = names_of(loaded.transformer)
+    for layer, head in muted:
+        heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
+    return {name: mute_head(*numbers) for name, numbers in heads.items()}
+
+
+def _write(
+    traced: Trace,
+    names: list[str],
+    format: str,
+    out: Path | None,
+    cell: list[int] | None,
+    attention: str,
+    remark: str,
+    listing: bool,
+) -> None:
+    """Write what was asked for, to standard output or whole into a file."""
+    from seq2see.folder import write_atomically
+    from seq2see.inspection import tables
+
+    if format == "npz":
+        assert out is not None
+        binary = io.BytesIO()
+        tables.write_npz(traced, names, binary)
+        write_atomically(out, binary.getvalue())
+        return
+    stream = sys.stdout if out is None else io.StringIO()
+    screen = console if out is None else Console(file=stream, width=console.width, highlight=False)
+    if format == "csv":
+        tables.write_csv(traced, names, stream)
+    elif format == "json":
+        tables.write_json(traced, names, stream)
+    elif cell is not None:
+        explanation = tables.explain(traced, attention, cell[0], cell[1], cell[2], cell[3])
+        screen.print(str(explanation), markup=False, soft_wrap=True)
+    elif listing:
+        _print_answer(screen, traced, remark)
+        _print_names(screen, traced)
+    else:
+        for name in names:
+            for table in tables.tables_of(traced, name):
+                tables.print_table(screen, table)
+    if isinstance(stream, io.StringIO):
+        assert out is not None
+        write_atomically(out, stream.getvalue().encode())
+
+
+def _print_answer(screen: Console, traced: Trace, remark: str) -> None:
+    """Show the answer and how sure the model was of each step."""
+    from seq2see.inspection.tables import visible
+
+    screen.print()
+    screen.print(Text.assemble(traced.text, "  →  ", (traced.output, "bold"), (f"   {remark}", "dim")))
+    table = Table(
+        "step", "chosen", "probability", "log P", "entropy", "others it thought of", box=SIMPLE_HEAD
+    )
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for number, step in enumerate(traced.steps(top=4)):
+        others = [f"{visible(token)} {share:.1e}" for token, share in step.top if token != step.token][:3]
+        table.add_row(
+            str(number),
+            Text(visible(step.token), "bold"),
+            f"{step.probability:.6f}",
+            f"{step.log_probability:.1e}",
+            f"{step.entropy:.1e}",
+            Text("   ".join(others), "dim"),
+        )
+    screen.print(table)
+
+
+def _print_names(screen: Console, traced: Trace) -> None:
+    """List the names, each layer's once, in the groups that they belong to."""
+    from seq2see.inspection.glossary import entry_of
+
+    groups: dict[str, list[str]] = {}
+    for name in traced.names:
+        place, dot, _ = entry_of(name).pattern.rpartition(".")
+        groups.setdefault(place + dot, []).append(name)
+    for place, names in groups.items():
+        layers = sorted({part for name in names for part in name.split(".") if part.isdecimal()}, key=int)
+        screen.print()
+        title = f"{place}…" if place else "the output"
+        screen.print(Text.assemble((title, "bold"), f"   * = {', '.join(layers)}" if layers else ""))
+        table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+        shown: set[str] = set()
+        for name in names:
+            entry = entry_of(name)
+            if entry.pattern not in shown:
+                shown.add(entry.pattern)
+                letters = ", ".join(letter for letter in entry.shape if letter != "…")
+                sizes = "×".join(str(size) for size in traced[name].shape)
+                role = Text(name.rpartition(".")[2], "bold")
+                shape = Text.assemble(f"({letters})", (f" {sizes}", "dim"))
+                table.add_row(
+                    role, Text(entry.symbol), shape, Text(f"§{entry.section}", "dim"), entry.sentence
+                )
+        screen.print(table)
+    screen.print(
+        f"\n{len(traced.names)} values. `--name encoder.embedding.sum` or `--name '*.weights'` shows some, "
+        "`--explain 0.0.1.2` works one weight out.",
+        markup=False,
+    )
+
+
+def positions(
+    pe: Annotated[
+        tuple[int, int] | None,
+        typer.Option("--pe", metavar="POS DIM", help="One number, PE(pos, dim), from 0."),
+    ] = None,
+    at: Annotated[tuple[int, int], typer.Option(metavar="POS POS", help="Two positions to compare.")] = (
+        2,
+        10,
+    ),
+    offset: Annotated[int, typer.Option(min=1, help="How far to move in the test of the linear map.")] = 5,
+    d_model: Annotated[int, typer.Option(help="Width of the encoding.")] = 512,
+    variant: Annotated[
+        str | None,
+        typer.Option(metavar="paper|doubled|odd-cosine|halves", help="One variant; all if not given."),
+    ] = None,
+) -> None:
+    """Look into positional encodings: the paper's, and what others have made of it.
+
+    Shows two positions' vectors and their cosine, whether moving by an offset is a linear map,
+    and why positions are not simply counted.
+
+    [dim]seq2see positions[/dim]
+
+    [dim]seq2see positions --pe 0 10[/dim]
+
+    [dim]seq2see positions --variant doubled --at 2 10[/dim]
+    """
+    from seq2see.inspection import lab
+
+    variants = list(lab.VARIANTS) if variant is None else [variant]
+    if pe is not None:
+        for one in variants:
+            number, how = lab.value(*pe, d_model, one), lab.formula(*pe, d_model, one)
+            console.print(f"{one:11} PE({pe[0]}, {pe[1]}) = {how} = {number:.10g}")
+        return
+    console.print(f"\n[bold]Positions {at[0]} and {at[1]} at d_model {d_model}[/bold]")
+    table = Table("variant", f"PE({at[0]})", f"PE({at[1]})", "cosine", box=SIMPLE_HEAD)
+    for one in variants:
+        vectors = [lab.encoding(position, d_model, one)[:3].tolist() for position in at]
+        shown = [" ".join(f"{x:8.5f}" for x in vector) + " …" for vector in vectors]
+        table.add_row(one, *shown, f"{lab.position_cosine(*at, d_model, one):.10f}")
+    console.print(table)
+    for one in variants:
+        console.print(f"  {one:11} [dim]{lab.VARIANTS[one]}[/dim]")
+    _print_offset(offset, d_model, variants)
+    _print_counting(d_model)
+
+
+def _print_offset(offset: int, d_model: int, variants: list[str]) -> None:
+    from seq2see.inspection import lab
+
+    d_model = min(
+        d_model, 64
+    )  # the property does not depend on it, but the time that least squares takes does
+    console.print(f"\n[bold]Is moving by {offset} one linear map, PE(pos + {offset}) = M·PE(pos)?[/bold]   "
+                  f"for all of 1,000 positions, d_model {d_model}")  # fmt: skip
+    if "paper" in variants:
+        error = lab.offset_map_error(offset, d_model)
+        console.print(f"  {'paper':11} M built of rotations by the angles ω·{offset} is off by {error:.1e}")
+    for one in variants:
+        error = lab.best_linear_map_error(offset, d_model, one)
+        verdict = "yes" if error < 1e-6 else "no: no linear map fits"
+        console.print(
+            f"  {one:11} the best M, by least squares, is off by {error:.1e}   [bold]{verdict}[/bold]"
+        )
+
+
+def _print_counting(d_model: int) -> None:
+    from seq2see.inspection import lab
+
+    console.print(
+        "\n[bold]Why not add i itself?[/bold] It drowns the words: the cosine of two unrelated ones becomes"
+    )
+    table = Table("at position", "adding i", "adding PE(i)", box=SIMPLE_HEAD)
+    for count in lab.counting(d_model=d_model):
+        table.add_row(
+            f"{count.position}", f"{count.word_cosine_counted:.4f}", f"{count.word_cosine_paper:.4f}"
+        )
+    console.print(table)
+    console.print(
+        "\n[bold]Why not i/N?[/bold] It means something else in each sentence; the paper's does not."
+    )
+    table = Table("words, N", "one step in i/N", "0.5 is position", "one step in PE", box=SIMPLE_HEAD)
+    for fraction in lab.fractions(d_model=d_model):
+        step, paper = f"{fraction.step:.4f}", f"{fraction.paper_step:.4f}"
+        table.add_row(f"{fraction.length}", step, f"{fraction.half_way}", paper)
+    console.print(table)
+
+
+def similarity(
+    first: Annotated[str, typer.Argument(metavar="WORD", help="A word.")],
+    second: Annotated[str, typer.Argument(metavar="WORD", help="Another.")],
+    at: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="POS POS", help="Their positions in the sentence, from 0."),
+    ] = None,
+    model: ModelName = "dates",
+    provider: Annotated[
+        str, typer.Option(metavar="model|openai", help="Whose vectors: the model's own, or OpenAI's.")
+    ] = "model",
+    openai_model: Annotated[
+        str, typer.Option(metavar="NAME", help="OpenAI's embedding model.")
+    ] = "text-embedding-3-small",
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, help="Shorten OpenAI's vectors to this many numbers.")
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="An API like OpenAI's; OPENAI_BASE_URL does the same.")
+    ] = None,
+    variant: Annotated[
+        str,
+        typer.Option(metavar="paper|doubled|odd-cosine|halves", help="Positions added to OpenAI's vectors."),
+    ] = "paper",
+) -> None:
+    """Compare two words by the cosine of their vectors, and with --at by position and by the sum y·√d + pe.
+
+    A model's own source embeddings serve by default; the vector of a word of several tokens is their mean.
+    OpenAI's need the extra seq2see[openai] and OPENAI_API_KEY, in the environment or in a file .env.
+
+    [dim]seq2see similarity May June --at 2 10[/dim]
+
+    [dim]seq2see similarity king queen --provider openai --dimensions 512[/dim]
+    """
+    from seq2see.inspection import similarity as similar
+
+    words = (first, second)
+    if provider == "openai":
+        result = similar.openai_similarities(words, at, variant, openai_model, dimensions, base_url)
+        console.print(f"Vectors: {openai_model}", markup=False)
+    elif provider == "model":
+        from seq2see.seq2seq import load
+
+        loaded = load(model)
+        tokenizer = loaded.tokenizers.source
+        result = similar.model_similarities(loaded.transformer, tokenizer, words, at)
+        console.print(f"Vectors: source embeddings of {model}", markup=False)
+        for word in words:
+            tokens = tokenizer.tokens(similar.word_tokens(tokenizer, word))
+            if len(tokens) > 1:
+                console.print(
+                    f"{word!r} is {len(tokens)} tokens, {' '.join(tokens)}: their mean.", markup=False
+                )
+    else:
+        raise UserError(f"There is no provider {provider!r}. {suggest(provider, ['model', 'openai'])}")
+    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+    table.add_row("cosine of the words", Text(f"y({first}), y({second})"), f"{result.words:.10f}")
+    if at is not None:
+        table.add_row("cosine of the positions", f"pe({at[0]}), pe({at[1]})", f"{result.positions:.10f}")
+        sums = f"y({first})·√d + pe({at[0]}), y({second})·√d + pe({at[1]})"
+        table.add_row("cosine of the sums", Text(sums), f"{result.sums:.10f}")
+    console.print(table)

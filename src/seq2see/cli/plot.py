@@ -1,0 +1,419 @@
+"""``seq2see plot``: every picture, as PNG, SVG or PDF."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see.cli.output import console
+from seq2see.cli.predict import ModelName
+from seq2see.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from seq2see.config import ModelConfig
+    from seq2see.inspection.trace import Trace
+
+FORMATS = ["png", "svg", "pdf"]
+DATE = "1845-01-05"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says; each kind of picture takes what it needs."""
+
+    text: str | None
+    model: str
+    preset: str | None
+    attention: str
+    layer: int
+    head: int
+    query: int | None
+    length: int
+    d_model: int | None
+    variant: str
+    warmup: list[int]
+    smoothing: float
+    log: Path | None
+
+    def trace(self) -> Trace:
+        """Answer the text and keep every number."""
+        from seq2see.seq2seq import load
+
+        return load(self.model).trace(self.text or DATE)
+
+    def config(self) -> ModelConfig:
+        """Return the shape to draw: a preset's, or the model's."""
+        from seq2see.config import ModelConfig, preset
+        from seq2see.folder import find, read_config
+
+        if self.preset is not None:
+            return ModelConfig.of(**preset(self.preset).model)
+        return read_config(find(self.model)).model
+
+    def positions(self) -> Tensor:
+        """Compute the positional encoding that was asked for."""
+        from seq2see.inspection.lab import VARIANTS
+        from seq2see.model.positions import position_table
+
+        if self.variant not in VARIANTS:
+            raise UserError(f"There is no variant {self.variant!r}. {suggest(self.variant, VARIANTS)}")
+        return position_table(self.length, self.width(128), self.variant)
+
+    def width(self, default: int) -> int:
+        """Return d_model, checked: sines and cosines come in pairs."""
+        width = default if self.d_model is None else self.d_model
+        if width % 2:
+            raise UserError(f"--d-model is {width}; sines and cosines come in pairs, so it must be even.")
+        return width
+
+    def values(self, trace: Trace, role: str) -> tuple[Tensor, list[str], list[str]]:
+        """Return one role of the attention asked for, (H, T, S), and the tokens of its rows and columns."""
+        from seq2see.inspection.tables import attention_name, axes_of
+
+        name = f"{attention_name(trace.names, self.attention, self.layer)}.{role}"
+        _, queries, keys = axes_of(trace, name)
+        heads = len(trace[name])
+        if not 0 <= self.head < heads:
+            raise UserError(f"There is no head {self.head}: heads are 0 to {heads - 1}.")
+        return trace[name], queries, keys
+
+    @property
+    def title(self) -> str:
+        """Name the head."""
+        return f"{self.attention} attention, layer {self.layer}, head {self.head}"
+
+
+def _positions(asked: Asked) -> Figure:
+    from seq2see.inspection.plots import plot_positions
+
+    return _figure(plot_positions(asked.positions()))
+
+
+def _position_curves(asked: Asked) -> Figure:
+    import torch
+
+    from seq2see.inspection.plots import plot_position_curves
+    from seq2see.model.positions import sinusoids
+
+    asked.positions()  # checks the variant
+    at = torch.linspace(0, asked.length - 1, 20 * asked.length)
+    return _figure(plot_position_curves(sinusoids(at, asked.width(128), asked.variant), at))
+
+
+def _position_similarity(asked: Asked) -> Figure:
+    from seq2see.inspection.plots import plot_position_similarity
+
+    return _figure(plot_position_similarity(asked.positions()))
+
+
+def _tokens(asked: Asked) -> Figure:
+    from seq2see.inspection.vectors import plot_tokens
+
+    trace = asked.trace()
+    target = trace.tokenizers.target
+    ids = [target.start, *trace.output_ids]
+    longer = max(len(trace.source_ids), len(ids))
+    rows = {}
+    for name, tokenizer, row in (
+        ("source", trace.tokenizers.source, trace.source_ids),
+        ("target", target, ids),
+    ):
+        padded = [*row, *[tokenizer.pad] * (longer - len(row))]
+        rows[name] = (tokenizer.tokens(padded), padded)
+    return _figure(plot_tokens(rows))
+
+
+def _lookup(asked: Asked) -> Figure:
+    from seq2see.inspection.vectors import plot_lookup
+    from seq2see.seq2seq import load
+
+    model = load(asked.model)
+    tokenizer = model.tokenizers.source
+    vocabulary = tokenizer.tokens(range(tokenizer.size))
+    table = model.transformer.encoder.embedding.table.weight
+    return _figure(plot_lookup(table, vocabulary, _one_token(asked, vocabulary, "-")))
+
+
+def _one_token(asked: Asked, vocabulary: list[str], example: str) -> str:
+    """Return the token that --text names; without it the example, or the first where that is unknown."""
+    token = asked.text or (example if example in vocabulary else vocabulary[0])
+    if token not in vocabulary:
+        raise UserError(
+            f"--text is {token!r}, which is not one token of {asked.model}. {suggest(token, vocabulary)}"
+        )
+    return token
+
+
+def _embedding_sum(asked: Asked) -> Figure:
+    from seq2see.inspection.vectors import plot_embedding_sum
+
+    trace = asked.trace()
+    parts = [trace[f"encoder.embedding.{part}"] for part in ("scaled", "positions", "sum")]
+    return _figure(plot_embedding_sum(parts[0], parts[1], parts[2], trace.source_tokens))
+
+
+def _projection(asked: Asked) -> Figure:
+    from seq2see.inspection.tables import attention_name
+    from seq2see.inspection.vectors import plot_projection
+
+    if asked.attention == "cross":
+        raise UserError("Cross-attention has two inputs: the picture is of --attention encoder or decoder.")
+    trace = asked.trace()
+    _, tokens, _ = asked.values(trace, "weights")
+    name = attention_name(trace.names, asked.attention, asked.layer)
+    q, k, v = (trace[f"{name}.{role}"][:, asked.head] for role in "qkv")  # (T, K) each
+    return _figure(plot_projection(trace[_input_of(trace, name)], q, k, v, tokens))
+
+
+def _input_of(trace: Trace, name: str) -> str:
+    """Name what a self-attention reads: the norm before it, the layer below it, or the embedding."""
+    stack, _, layer, _ = name.split(".")
+    if f"{name}_norm.normed" in trace.names:
+        return f"{name}_norm.normed"
+    return (
+        f"{stack}.layers.{int(layer) - 1}.feed_forward_norm.out" if int(layer) else f"{stack}.embedding.sum"
+    )
+
+
+def _scores(asked: Asked) -> Figure:
+    from seq2see.inspection.plots import plot_scores
+
+    scores, queries, keys = asked.values(asked.trace(), "scores")
+    return _figure(plot_scores(scores[asked.head], queries, keys), asked.title)
+
+
+def _mask(asked: Asked) -> Figure:
+    from seq2see.inspection.plots import plot_causal_mask
+
+    text = asked.text or "YOUR CAT IS A LOVELY CAT"
+    return _figure(plot_causal_mask(text.split() if " " in text else list(text)))
+
+
+def _attention(asked: Asked) -> Figure:
+    from seq2see.inspection.plots import plot_attention
+
+    weights, queries, keys = asked.values(asked.trace(), "weights")
+    return _figure(plot_attention(weights[asked.head], queries, keys), asked.title)
+
+
+def _attention_grid(asked: Asked) -> Figure:
+    import torch
+
+    from seq2see.inspection.plots import plot_attention_grid
+    from seq2see.inspection.tables import ATTENTIONS
+
+    trace = asked.trace()
+    _, queries, keys = asked.values(trace, "weights")
+    names = trace.match(f"{ATTENTIONS[asked.attention].format('*')}.weights")
+    return plot_attention_grid(torch.stack([trace[name] for name in names]), queries, keys)
+
+
+def _attention_lines(asked: Asked) -> Figure:
+    from seq2see.inspection.plots import plot_attention_lines
+
+    weights, queries, keys = asked.values(asked.trace(), "weights")
+    if asked.query is not None and not 0 <= asked.query < len(queries):
+        raise UserError(f"There is no token {asked.query} to look from: tokens are 0 to {len(queries) - 1}.")
+    return _figure(plot_attention_lines(weights, queries, keys, asked.query))
+
+
+def _architecture(asked: Asked) -> Figure:
+    from seq2see.inspection.architecture import plot_architecture
+
+    return _figure(plot_architecture(asked.config()))
+
+
+def _encoder_stack(asked: Asked) -> Figure:
+    from seq2see.inspection.architecture import plot_encoder_stack
+
+    return _figure(plot_encoder_stack(asked.config()))
+
+
+def _attention_block(asked: Asked) -> Figure:
+    from seq2see.inspection.architecture import plot_attention_block
+
+    return _figure(plot_attention_block(asked.config()))
+
+
+def _multi_head(asked: Asked) -> Figure:
+    from seq2see.inspection.architecture import plot_multi_head
+
+    return _figure(plot_multi_head(asked.config()))
+
+
+def _learning_rate(asked: Asked) -> Figure:
+    from seq2see.config import TrainingConfig
+    from seq2see.inspection.plots import plot_learning_rate
+    from seq2see.training.schedule import learning_rate
+
+    shapes = [(512, 4000), (512, 8000), (256, 4000)]
+    if asked.warmup or asked.d_model is not None:
+        shapes = [(asked.d_model or 512, warmup) for warmup in asked.warmup or [4000]]
+    steps = range(1, 5 * max(warmup for _, warmup in shapes) + 1)
+    curves = {}
+    for d_model, warmup in shapes:
+        config = TrainingConfig.of(warmup=warmup)
+        curves[f"d_model {d_model}, warm-up {warmup:,}"] = [
+            learning_rate(step, config, d_model) for step in steps
+        ]
+    return _figure(plot_learning_rate(curves))
+
+
+def _label_smoothing(asked: Asked) -> Figure:
+    from seq2see.folder import find, read_tokenizers
+    from seq2see.inspection.plots import plot_label_smoothing
+
+    tokenizer = read_tokenizers(find(asked.model)).target
+    vocabulary = tokenizer.tokens(range(tokenizer.size))
+    target = vocabulary.index(_one_token(asked, vocabulary, "J"))
+    return _figure(plot_label_smoothing(vocabulary, target, asked.smoothing))
+
+
+def _training(asked: Asked) -> Figure:
+    import json
+
+    from seq2see.folder import find
+    from seq2see.inspection.plots import plot_training
+
+    path = asked.log or find(asked.model) / "log.jsonl"
+    if not path.is_file():
+        raise UserError(f"There is no file {str(path)!r}: the log.jsonl that a training writes was expected.")
+    try:
+        records = [json.loads(record) for record in path.read_text(encoding="utf-8").splitlines()]
+        wrong = not records or any(
+            not {"step", "loss", "validation_loss", "exact_match"} <= set(r) for r in records
+        )
+    except (ValueError, TypeError):
+        wrong = True
+    if wrong:
+        raise UserError(f"{str(path)!r} is not the log of a training: `seq2see train` writes a log.jsonl.")
+    return plot_training(records)
+
+
+KINDS: dict[str, tuple[str, Callable[[Asked], Figure]]] = {
+    "tokens": ("a text and its answer in tokens, with ids and padding", _tokens),
+    "lookup": ("how a token (--text) picks its row of the embedding", _lookup),
+    "positions": ("positional encoding as a heatmap", _positions),
+    "position-curves": ("some of its dimensions as waves", _position_curves),
+    "position-similarity": ("the cosine of every two positions", _position_similarity),
+    "embedding-sum": ("scaled embedding + position = what the encoder reads", _embedding_sum),
+    "projection": ("x to q, k and v in one head", _projection),
+    "scores": ("the grid of dot products q·k", _scores),
+    "mask": ("which token may look at which, for any --text", _mask),
+    "attention": ("the weights of one head", _attention),
+    "attention-grid": ("the weights of all layers and heads", _attention_grid),
+    "attention-lines": ("the heads as coloured lines, as in the appendix", _attention_lines),
+    "architecture": ("the whole model, Figure 1 of the paper", _architecture),
+    "encoder-stack": ("all encoder layers, one of them enlarged", _encoder_stack),
+    "attention-block": ("scaled dot-product attention, Figure 2 left", _attention_block),
+    "multi-head": ("multi-head attention, Figure 2 right", _multi_head),
+    "learning-rate": ("the learning rate by step, for several warm-ups", _learning_rate),
+    "label-smoothing": ("what a smoothed target asks for", _label_smoothing),
+    "training": ("loss and exact match by step, from a training's log", _training),
+}
+
+
+def _figure(ax: Axes, title: str = "") -> Figure:
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    if title:
+        ax.set_title(title, loc="left", fontsize=9, pad=10)
+    return figure
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    kinds = "\n".join(f"[bold]{name:20}[/bold] {about}" for name, (about, _) in KINDS.items())
+    app.command(help=f"{inspect.cleandoc(plot.__doc__ or '')}\n\n\b\n{kinds}")(plot)
+
+
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Which picture: see the list above.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf; KIND.png if not given."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", "-t", help=f"What the model answers ({DATE} if not given), or one token."),
+    ] = None,
+    model: ModelName = "dates",
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Draw the architecture of a preset, not of a model.")
+    ] = None,
+    attention: Annotated[
+        str, typer.Option(metavar="encoder|decoder|cross", help="Which attention.")
+    ] = "encoder",
+    layer: Annotated[int, typer.Option(min=0, help="Which layer, from 0.")] = 0,
+    head: Annotated[int, typer.Option(min=0, help="Which head, from 0.")] = 0,
+    query: Annotated[
+        int | None, typer.Option(min=0, help="attention-lines: only what this token looks at, from 0.")
+    ] = None,
+    length: Annotated[int, typer.Option(min=2, help="How many positions.")] = 64,
+    d_model: Annotated[
+        int | None, typer.Option(min=2, help="Width: of positions, 128; of the learning rate, 512.")
+    ] = None,
+    variant: Annotated[
+        str, typer.Option(metavar="paper|doubled|odd-cosine|halves", help="Which positional encoding.")
+    ] = "paper",
+    warmup: Annotated[
+        list[int] | None, typer.Option(min=1, help="Steps of the learning rate's rise; may be repeated.")
+    ] = None,
+    smoothing: Annotated[float, typer.Option(min=0.0, max=0.99, help="ε of label smoothing.")] = 0.1,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A training's log.jsonl; the model's if not given.")
+    ] = None,
+) -> None:
+    """Draw a picture: of the numbers in a model, of the model itself, or of its training.
+
+    [dim]seq2see plot attention --text 1845-01-05 --attention cross --layer 1 --head 2[/dim]
+
+    [dim]seq2see plot architecture --preset base --out figure-1.svg[/dim]
+    """
+    if kind not in KINDS:
+        raise UserError(f"There is no picture {kind!r}. {suggest(kind, KINDS)}")
+    path = out or Path(f"{kind}.png")
+    format = path.suffix.removeprefix(".").lower()
+    if format not in FORMATS:
+        raise UserError(f"--out is {str(path)!r}: a name that ends in .png, .svg or .pdf was expected.")
+    asked = Asked(
+        text,
+        model,
+        preset,
+        attention,
+        layer,
+        head,
+        query,
+        length,
+        d_model,
+        variant,
+        warmup or [],
+        smoothing,
+        log,
+    )
+    _save(KINDS[kind][1](asked), path, format)
+    console.print(str(path), markup=False, soft_wrap=True)
+
+
+def _save(figure: Figure, path: Path, format: str) -> None:
+    """Write a picture whole; the same picture is the same bytes on any day."""
+    import io
+
+    from matplotlib import rc_context
+
+    from seq2see.folder import write_atomically
+
+    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[format]
+    data = io.BytesIO()
+    with rc_context({"svg.hashsalt": "seq2see"}):
+        figure.savefig(data, format=format, dpi=160, metadata=undated)
+    write_atomically(path, data.getvalue())

@@ -1,0 +1,375 @@
+"""The paper's Figures 1 and 2 and the encoder stack, drawn from the configuration of an actual model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle, FancyBboxPatch, Polygon
+
+from seq2see.config import ModelConfig
+from seq2see.inspection.style import (
+    FAINT,
+    INK,
+    MIST,
+    PAPER,
+    SMALL,
+    SOFT,
+    TEXT,
+    TINY,
+    Point,
+    canvas,
+    line,
+    tint,
+)
+
+ATTENTION, NORM, FEED_FORWARD, EMBEDDING, LINEAR, SOFTMAX, FRAME = (
+    tint("#E69F00", 0.38),
+    tint("#F0E442", 0.50),
+    tint("#56B4E9", 0.42),
+    tint("#CC79A7", 0.35),
+    tint("#0072B2", 0.22),
+    tint("#009E73", 0.30),
+    MIST,
+)
+BOX, LOW, GAP = 0.56, 0.32, 0.3  # heights of a box and of a low one, and the space between two
+WIDE = 2.2
+
+
+def _box(
+    ax: Axes, x: float, y: float, width: float, height: float, text: str, colour: str, detail: str = ""
+) -> FancyBboxPatch:
+    """Draw a box whose bottom middle is (x, y), with a text and a smaller line under it."""
+    patch = FancyBboxPatch(
+        (x - width / 2, y), width, height, boxstyle="round,pad=0,rounding_size=0.07",
+        facecolor=colour, edgecolor=INK, linewidth=0.8, zorder=3,
+    )  # fmt: skip
+    ax.add_patch(patch)
+    middle = y + height / 2
+    shift = 0.095 if detail else 0.0
+    ax.text(x, middle + shift, text, ha="center", va="center", fontsize=TEXT, color=INK, zorder=5)
+    if detail:
+        ax.text(
+            x, middle - 0.125, detail, ha="center", va="center", fontsize=TINY, color=INK, alpha=0.8, zorder=5
+        )
+    return patch
+
+
+def _frame(ax: Axes, left: float, bottom: float, right: float, top: float) -> None:
+    """Draw the grey frame that stands for a layer."""
+    ax.add_patch(
+        FancyBboxPatch(
+            (left, bottom),
+            right - left,
+            top - bottom,
+            boxstyle="round,pad=0,rounding_size=0.14",
+            facecolor=FRAME,
+            edgecolor=FAINT,
+            linewidth=1.0,
+            zorder=1,
+            gid="layer",
+        )
+    )
+
+
+def _note(ax: Axes, x: float, y: float, text: str, side: str = "left", size: float = SMALL) -> None:
+    ax.text(x, y, text, ha=side, va="center", fontsize=size, color=SOFT, linespacing=1.25, zorder=5)
+
+
+def _plus(ax: Axes, x: float, y: float) -> None:
+    ax.add_patch(Circle((x, y), 0.11, facecolor=PAPER, edgecolor=INK, linewidth=0.8, zorder=4))
+    ax.plot([x - 0.065, x + 0.065], [y, y], color=INK, linewidth=0.9, zorder=5)
+    ax.plot([x, x], [y - 0.065, y + 0.065], color=INK, linewidth=0.9, zorder=5)
+
+
+def _fan(ax: Axes, x: float, y: float, top: float, memory: Sequence[Point]) -> None:
+    """Lead a line at (x, y) into an attention box as V, K, Q; V and K along the memory's, if any."""
+    arm, bend = 0.62, y + 0.10
+    if not memory:
+        for place in (x - arm, x + arm):
+            line(ax, [(x, y), (x, bend), (place, bend), (place, top)])
+        line(ax, [(x, y), (x, top)])
+    else:
+        line(ax, [(x, y), (x, bend), (x + arm, bend), (x + arm, top)])
+        for place in (x - arm, x):
+            line(ax, [*memory, (place, memory[-1][1]), (place, top)])
+    for place, name in ((x - arm, "V"), (x, "K"), (x + arm, "Q")):
+        ax.text(place + 0.055, top - 0.115, name, fontsize=TINY, color=SOFT, va="center", zorder=5)
+
+
+def _sublayer(
+    ax: Axes, x: float, y: float, side: int, pre: bool, text: str, detail: str, memory: Sequence[Point] = ()
+) -> float:
+    """Draw a sub-layer within Add & Norm above (x, y), its residual on one side; return where it comes out.
+
+    The norm stands where the configuration puts it: after the sum (post) or before the sub-layer (pre).
+    """
+    attention = text != "Feed Forward"
+    branch = y + (0.14 if pre else 0.10)
+    if pre:
+        norm = y + 0.30
+        line(ax, [(x, y), (x, norm)])
+        _box(ax, x, norm, WIDE, LOW, "Norm", NORM)
+        start = norm + LOW
+    else:
+        start = y + (0.16 if attention else 0.0)
+        line(ax, [(x, y), (x, start)], arrow=False)
+    bottom = start + (0.42 if attention else 0.32)
+    if attention:
+        _fan(ax, x, start, bottom, memory)
+    else:
+        line(ax, [(x, start), (x, bottom)])
+    _box(ax, x, bottom, WIDE, BOX, text, ATTENTION if attention else FEED_FORWARD, detail)
+    outside = x + side * (WIDE / 2 + 0.25)
+    if pre:
+        add = bottom + BOX + 0.27
+        line(ax, [(x, bottom + BOX), (x, add - 0.11)])
+        line(ax, [(x, branch), (outside, branch), (outside, add), (x + side * 0.11, add)])
+        _plus(ax, x, add)
+        return add + 0.11
+    norm = bottom + BOX + 0.16
+    line(ax, [(x, bottom + BOX), (x, norm)], arrow=False)
+    line(
+        ax, [(x, branch), (outside, branch), (outside, norm + LOW / 2), (x + side * WIDE / 2, norm + LOW / 2)]
+    )
+    _box(ax, x, norm, WIDE, LOW, "Add & Norm", NORM)
+    return norm + LOW
+
+
+def _details(config: ModelConfig) -> tuple[str, str]:
+    heads = f"{config.heads} heads" if config.heads > 1 else "1 head"
+    width = f"{config.d_k}" if config.d_k == config.d_v else f"{config.d_k}, values {config.d_v}"
+    attention = f"{heads} of {width}"
+    feed_forward = f"{config.d_model} → {config.d_ff} → {config.d_model}, {config.activation}"
+    return attention, feed_forward
+
+
+def _positions(ax: Axes, x: float, y: float, side: int, config: ModelConfig) -> None:
+    """Draw the circle that stands for the positional encoding, beside the sum at (x, y)."""
+    centre = x + side * 0.62
+    ax.add_patch(Circle((centre, y), 0.17, facecolor=PAPER, edgecolor=INK, linewidth=0.8, zorder=4))
+    if config.positions == "learned":
+        ax.text(centre, y, "P", ha="center", va="center", fontsize=SMALL, color=INK, zorder=5)
+    else:
+        angle = np.linspace(-np.pi, np.pi, 50)
+        ax.plot(centre + 0.11 * angle / np.pi, y + 0.075 * np.sin(angle), color=INK, linewidth=0.9, zorder=5)
+    line(ax, [(centre - side * 0.17, y), (x + side * 0.11, y)])
+    kind = "Learned\npositions" if config.positions == "learned" else "Positional\nencoding"
+    _note(ax, centre + side * 0.25, y, kind, "right" if side < 0 else "left")
+
+
+def _entrance(
+    ax: Axes, x: float, side: int, label: str, name: str, vocabulary: int, config: ModelConfig
+) -> float:
+    """Draw a text's way in, embedding and sum with the positions; return where its line comes out."""
+    ax.text(x, 0.20, label, ha="center", va="center", fontsize=TEXT, color=INK)
+    line(ax, [(x, 0.32), (x, 0.55)])
+    _box(ax, x, 0.55, WIDE, BOX, name, EMBEDDING, f"{vocabulary:,} × {config.d_model}")
+    line(ax, [(x, 0.55 + BOX), (x, 1.36)])
+    _plus(ax, x, 1.47)
+    _positions(ax, x, 1.47, side, config)
+    return 1.58
+
+
+def _repeat(ax: Axes, x: float, y: float, count: int) -> None:
+    ax.text(x, y, f"{count} ×", ha="center", va="center", fontsize=13, color=INK, gid="repeat")
+
+
+def plot_architecture(config: ModelConfig, ax: Axes | None = None) -> Axes:
+    """Draw the whole model (Figure 1): both stacks, how often their layers repeat, where the norms stand."""
+    pre = config.norm == "pre"
+    attention, feed_forward = _details(config)
+    ax = canvas(ax, 8.2, 10.45 if pre else 8.8)
+    left, right, floor = 2.4, 5.8, 1.92
+
+    y = _entrance(ax, left, -1, "Inputs", "Input Embedding", config.source_vocabulary, config)
+    line(ax, [(left, y), (left, floor)], arrow=False)
+    y = _sublayer(ax, left, floor, -1, pre, "Multi-Head Attention", attention)
+    y = _sublayer(ax, left, y, -1, pre, "Feed Forward", feed_forward)
+    top = y + 0.2
+    _frame(ax, left - 1.58, floor - 0.06, left + 1.32, top)
+    _repeat(ax, 0.42, (floor + top) / 2, config.encoder_layers)
+    memory_top = _last_norm(ax, left, y, top, pre)
+    line(ax, [(left, y), (left, top)], arrow=False)
+
+    y = _entrance(
+        ax, right, 1, "Outputs (shifted right)", "Output Embedding", config.target_vocabulary, config
+    )
+    line(ax, [(right, y), (right, floor)], arrow=False)
+    y = _sublayer(ax, right, floor, 1, pre, "Masked Multi-Head Attention", attention)
+    turn = (left + right) / 2
+    height = y + (0.30 + LOW if pre else 0.16) + 0.22
+    memory = [(left, memory_top), (left, memory_top + 0.28), (turn, memory_top + 0.28), (turn, height)]
+    y = _sublayer(ax, right, y, 1, pre, "Multi-Head Attention", attention, memory)
+    _note(ax, turn - 0.08, memory_top + 0.40, "memory", "right")
+    y = _sublayer(ax, right, y, 1, pre, "Feed Forward", feed_forward)
+    top = y + 0.2
+    _frame(ax, right - 1.32, floor - 0.06, right + 1.58, top)
+    _repeat(ax, 7.78, (floor + top) / 2, config.decoder_layers)
+    line(ax, [(right, y), (right, top)], arrow=False)
+
+    y = _last_norm(ax, right, y, top, pre)
+    line(ax, [(right, y), (right, y + 0.25)])
+    _box(ax, right, y + 0.25, WIDE, BOX, "Linear", LINEAR, f"{config.d_model} → {config.target_vocabulary:,}")
+    y += 0.25 + BOX
+    line(ax, [(right, y), (right, y + 0.22)])
+    _box(ax, right, y + 0.22, WIDE, LOW, "Softmax", SOFTMAX)
+    y += 0.22 + LOW
+    line(ax, [(right, y), (right, y + 0.24)])
+    ax.text(right, y + 0.36, "Output Probabilities", ha="center", va="center", fontsize=TEXT, color=INK)
+    _caption(ax, left - 1.58, y + 0.3, config)
+    return ax
+
+
+def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
+    """Write what the boxes do not show."""
+    lines = [
+        f"every line carries vectors of d_model = {config.d_model}",
+        f"norm {'before each sub-layer' if config.norm == 'pre' else 'after each sum'} ({config.norm}-norm)",
+        f"dropout {config.dropout:g} on sub-layers and embedding sums" if config.dropout else "no dropout",
+    ]
+    if config.share_embeddings:
+        lines.append("one embedding table for inputs and outputs")
+    if config.share_output:
+        lines.append("the linear layer is the output embedding")
+    ax.text(x, y, "\n".join(lines), va="top", fontsize=SMALL, color=SOFT, linespacing=1.6)
+
+
+def _last_norm(ax: Axes, x: float, y: float, top: float, pre: bool) -> float:
+    """Draw the norm that a pre-norm stack ends with; return where the stack's line comes out."""
+    if not pre:
+        return top
+    line(ax, [(x, y), (x, top + 0.2)])
+    _box(ax, x, top + 0.2, WIDE, LOW, "Norm", NORM)
+    return top + 0.2 + LOW
+
+
+def plot_encoder_stack(config: ModelConfig, ax: Axes | None = None) -> Axes:
+    """Draw the encoder with all its layers, one of them enlarged: alike inside, each with its own weights."""
+    pre = config.norm == "pre"
+    attention, feed_forward = _details(config)
+    stack, zoom, low, step, floor = 2.15, 6.2, 0.38, 0.68, 1.92
+    enlarged = 4.12 if pre else 3.24  # height of a layer's inside
+    height = max(floor + step * config.encoder_layers + (1.0 if pre else 0.4), enlarged + 1.1)
+    ax = canvas(ax, 8.0, height)
+
+    y = _entrance(ax, stack, -1, "Inputs", "Input Embedding", config.source_vocabulary, config)
+    tops = []
+    for layer in range(config.encoder_layers):
+        line(ax, [(stack, y), (stack, floor + step * layer)])
+        _note(ax, stack + 0.1, (y + floor + step * layer) / 2, f"S × {config.d_model}", size=TINY)
+        y = floor + step * layer + low
+        _box(ax, stack, y - low, WIDE, low, f"layer {layer}", FRAME).set_gid("layer")
+        tops.append(y)
+    if pre:
+        line(ax, [(stack, y), (stack, y + 0.3)])
+        _box(ax, stack, y + 0.3, WIDE, LOW, "Norm", NORM)
+        y += 0.3 + LOW
+    line(ax, [(stack, y), (stack, y + 0.3)])
+    ax.text(
+        stack, y + 0.43, f"memory, S × {config.d_model}", ha="center", va="center", fontsize=TEXT, color=INK
+    )
+
+    shown = tops[len(tops) // 2]
+    bottom = max(0.55, min(shown - low / 2 - enlarged / 2, height - enlarged - 0.5))
+    edge = zoom - 1.58
+    corners = [
+        (stack + WIDE / 2, shown - low),
+        (edge, bottom),
+        (edge, bottom + enlarged),
+        (stack + WIDE / 2, shown),
+    ]
+    ax.add_patch(Polygon(corners, facecolor=FRAME, edgecolor="none", alpha=0.75, zorder=0.5))
+    _frame(ax, edge, bottom, zoom + 1.32, bottom + enlarged)
+    line(ax, [(zoom, bottom - 0.3), (zoom, bottom + 0.08)], arrow=False)
+    y = _sublayer(ax, zoom, bottom + 0.06, -1, pre, "Multi-Head Attention", attention)
+    y = _sublayer(ax, zoom, y, -1, pre, "Feed Forward", feed_forward)
+    line(ax, [(zoom, y), (zoom, bottom + enlarged + 0.28)])
+    return ax
+
+
+def plot_attention_block(config: ModelConfig, ax: Axes | None = None) -> Axes:
+    """Draw scaled dot-product attention (Figure 2, left), softmax(Q·Kᵀ / √d_k)·V, with one head's shapes."""
+    assert config.d_k is not None
+    ax = canvas(ax, 5.3, 4.85)
+    x, value, note, wide, low, gap = 1.3, 2.7, 3.3, 1.5, 0.38, 0.3
+    for place, name, shape in (
+        (x - 0.4, "Q", f"T × {config.d_k}"),
+        (x + 0.4, "K", f"S × {config.d_k}"),
+        (value, "V", f"S × {config.d_v}"),
+    ):
+        ax.text(place, 0.47, name, ha="center", va="center", fontsize=TEXT + 1, color=INK)
+        _note(ax, place, 0.25, shape, "center", TINY)
+    y = 0.95
+    for place in (x - 0.4, x + 0.4):
+        line(ax, [(place, 0.62), (place, y)])
+    for text, colour, meaning in (
+        ("MatMul", LINEAR, "scores Q·Kᵀ, T × S"),
+        ("Scale", NORM, f"÷ √{config.d_k} = ÷ {math.sqrt(config.d_k):.4g}"),
+        ("Mask (opt.)", EMBEDDING, "−∞ where a query may not look"),
+        ("SoftMax", SOFTMAX, "weights: every row sums to 1"),
+    ):
+        _box(ax, x, y, wide, low, text, colour)
+        _note(ax, note, y + low / 2, meaning)
+        line(ax, [(x, y + low), (x, y + low + gap)])
+        y += low + gap
+    line(ax, [(value, 0.62), (value, y)])
+    centre = (x + value) / 2
+    _box(ax, centre, y, value - x + 0.7, low, "MatMul", LINEAR)
+    _note(ax, note, y + low / 2, f"weights · V, T × {config.d_v}")
+    line(ax, [(centre, y + low), (centre, y + low + gap)])
+    ax.text(centre, y + low + gap + 0.13, "Z", ha="center", va="center", fontsize=TEXT + 1, color=INK)
+    return ax
+
+
+def _deck(
+    ax: Axes, x: float, y: float, width: float, height: float, text: str, colour: str, cards: int
+) -> None:
+    """Draw a box as the first of several, one behind the other."""
+    for card in reversed(range(cards)):
+        shift = 0.3 * card / max(1, cards - 1)
+        ax.add_patch(
+            FancyBboxPatch(
+                (x - width / 2 + shift, y + shift),
+                width,
+                height,
+                boxstyle="round,pad=0,rounding_size=0.07",
+                facecolor=colour,
+                edgecolor=INK,
+                linewidth=0.8 if card == 0 else 0.45,
+                zorder=3 - 0.1 * card / cards,
+                gid="card",
+            )
+        )
+    ax.text(x, y + height / 2, text, ha="center", va="center", fontsize=TEXT, color=INK, zorder=5)
+
+
+def plot_multi_head(config: ModelConfig, ax: Axes | None = None) -> Axes:
+    """Draw multi-head attention (Figure 2, right): h projections and attentions, joined by W^O."""
+    d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
+    assert d_v is not None
+    cards = min(h, 8)  # more would be a blur
+    ax = canvas(ax, 7.1, 5.2)
+    centre = 2.35
+    for x, name in ((0.95, "V"), (centre, "K"), (3.75, "Q")):
+        ax.text(x, 0.3, name, ha="center", va="center", fontsize=TEXT + 1, color=INK)
+        line(ax, [(x, 0.44), (x, 0.8)])
+        _deck(ax, x, 0.8, 1.0, 0.4, "Linear", LINEAR, cards)
+        line(ax, [(x, 1.2), (x, 2.0)])
+    _deck(ax, centre, 2.0, 3.8, 0.6, "Scaled Dot-Product Attention", ATTENTION, cards)
+    line(ax, [(centre, 2.6), (centre, 3.35)])
+    _box(ax, centre, 3.35, 2.2, 0.4, "Concat", NORM)
+    line(ax, [(centre, 3.75), (centre, 4.15)])
+    _box(ax, centre, 4.15, 2.2, 0.4, "Linear", LINEAR)
+    line(ax, [(centre, 4.55), (centre, 4.95)])
+    values = "" if d_k == d_v else f", values to {d_v}"
+    for y, text in (
+        (1.15, f"each head projects {d} → {d_k}{values}"),
+        (2.45, f"h = {h} head{'s' if h > 1 else ''}, each gives T × {d_v}"),
+        (3.55, f"{h} × {d_v} = {h * d_v}"),
+        (4.35, f"$W^O$: {h * d_v} → {d}"),
+    ):
+        _note(ax, 4.78, y, text)
+    return ax

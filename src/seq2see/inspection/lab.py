@@ -1,0 +1,155 @@
+"""The positions laboratory: PE(pos, dim), how alike two positions are, why sines and cosines (section 3.5).
+
+Everything is float64, so that a property which holds shows an error of 1e-12, and one which fails does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seq2see.errors import UserError, suggest
+from seq2see.model.positions import sinusoids
+
+VARIANTS: dict[str, str] = {
+    "paper": "sin and cos of pos / 10000^(2i/d), in turn",
+    "doubled": "the exponent taken twice: 2·(2i)/d, as if the paper's i were already even",
+    "odd-cosine": "the cosine with an exponent of its own: (2i+1)/d",
+    "halves": "the paper's numbers, all sines before all cosines",
+}
+
+
+def encoding(positions: int | list[int] | Tensor, d_model: int = 512, variant: str = "paper") -> Tensor:
+    """Encode one position, (D,), or several, (N, D)."""
+    if variant not in VARIANTS:
+        raise UserError(f"There is no positional encoding {variant!r}. {suggest(variant, VARIANTS)}")
+    if d_model < 2 or d_model % 2:
+        raise UserError(
+            f"d_model is {d_model}: it must be even and at least 2, since sines and cosines come in pairs."
+        )
+    at = torch.as_tensor(positions)
+    if (at < 0).any():
+        raise UserError(f"{int(at.min())} is no position: they count from 0.")
+    return sinusoids(at, d_model, variant)
+
+
+def value(position: int, dim: int, d_model: int = 512, variant: str = "paper") -> float:
+    """Return PE(pos, dim), both counted from 0."""
+    vector = encoding(position, d_model, variant)
+    if not 0 <= dim < d_model:
+        raise UserError(f"There is no dimension {dim}: at d_model {d_model} they are 0 to {d_model - 1}.")
+    return float(vector[dim])
+
+
+def formula(position: int, dim: int, d_model: int = 512, variant: str = "paper") -> str:
+    """Write out how PE(pos, dim) comes about: ``sin(3 / 10000^(0/16))``."""
+    pair, odd = divmod(dim, 2)
+    exponent = 2 * pair
+    if variant == "halves":
+        odd, pair = divmod(dim, d_model // 2)
+        exponent = 2 * pair
+    elif variant == "doubled":
+        exponent = 4 * pair
+    elif variant == "odd-cosine":
+        exponent = dim
+    return f"{'cos' if odd else 'sin'}({position} / 10000^({exponent}/{d_model}))"
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """Return how alike two vectors are: 1 same direction, 0 at right angles."""
+    return float(torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=0))
+
+
+def position_cosine(a: int, b: int, d_model: int = 512, variant: str = "paper") -> float:
+    """Return the cosine of two positions' encodings."""
+    return cosine(encoding(a, d_model, variant), encoding(b, d_model, variant))
+
+
+# --- an offset is a linear map -------------------------------------------------------------------------
+
+
+def offset_map(offset: int, d_model: int = 512) -> Tensor:
+    """Build the matrix M with PE(pos + offset) = M·PE(pos) for every position at once, (D, D), for ``paper``.
+
+    Each pair (sin ωp, cos ωp) is a point on a circle, and moving on by φ turns it by the angle ωφ:
+
+        sin ω(p+φ) =  cos ωφ · sin ωp + sin ωφ · cos ωp
+        cos ω(p+φ) = −sin ωφ · sin ωp + cos ωφ · cos ωp
+    """
+    sine, cosine = sinusoids(torch.tensor(offset), d_model).view(-1, 2).T  # of ωφ, for each ω: (D/2,)
+    even = torch.arange(0, d_model, 2)
+    turn = torch.zeros(d_model, d_model, dtype=torch.float64)
+    turn[even, even], turn[even, even + 1] = cosine, sine
+    turn[even + 1, even], turn[even + 1, even + 1] = -sine, cosine
+    return turn
+
+
+def offset_map_error(offset: int, d_model: int = 512) -> float:
+    """Return the largest |PE(pos + offset) − M·PE(pos)| over many positions, for ``paper``."""
+    at = _many(d_model)
+    moved = encoding(at, d_model) @ offset_map(offset, d_model).T
+    return float((encoding(at + offset, d_model) - moved).abs().max())
+
+
+def best_linear_map_error(offset: int, d_model: int = 512, variant: str = "paper") -> float:
+    """Return the largest error of the best linear map from PE(pos) to PE(pos + offset), by least squares."""
+    at = _many(d_model)
+    here, there = encoding(at, d_model, variant), encoding(at + offset, d_model, variant)  # (N, D)
+    # the driver that tolerates columns which are nearly alike, as those of the lowest frequencies are
+    fitted = torch.linalg.lstsq(here, there, rcond=1e-13, driver="gelsd").solution  # (D, D)
+    return float((here @ fitted - there).abs().max())
+
+
+def _many(d_model: int) -> Tensor:
+    """Return positions, far more than dimensions: with fewer, a linear map could be fitted to anything."""
+    return torch.arange(max(1000, 4 * d_model))
+
+
+# --- why not simply count? -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What becomes of two unrelated words at one position if every dimension simply gets the number i."""
+
+    position: int
+    word_cosine_counted: float  # of the two words with i added: 1 if the words are drowned out
+    word_cosine_paper: float  # of the two words with the paper's encoding added
+
+
+def counting(
+    positions: tuple[int, ...] = (0, 1, 10, 100, 1000), d_model: int = 512, seed: int = 1
+) -> list[Counting]:
+    """Show that raw i drowns the words: two random ones grow alike with i, but not with the paper's PE(i)."""
+    random = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(2, d_model, generator=random, dtype=torch.float64)  # variance 1, like E·√d_model
+    return [
+        Counting(i, cosine(a + i, b + i), cosine(a + encoding(i, d_model), b + encoding(i, d_model)))
+        for i in positions
+    ]
+
+
+@dataclass(frozen=True)
+class Fractions:
+    """What one step to the right is worth in a sentence of a given length."""
+
+    length: int
+    step: float  # (i + 1)/N − i/N
+    half_way: int  # the position whose code is 0.5
+    paper_step: float  # ‖PE(i + 1) − PE(i)‖, the same for every i and every length
+
+
+def fractions(lengths: tuple[int, ...] = (6, 12, 100, 1000), d_model: int = 512) -> list[Fractions]:
+    """Show that i/N has no fixed meaning: a step differs with the length, a code names many positions."""
+    return [
+        Fractions(n, 1 / n, n // 2, float((encoding(n, d_model) - encoding(n - 1, d_model)).norm()))
+        for n in lengths
+    ]
+
+
+def smallest_distance(positions: int = 1000, d_model: int = 512, variant: str = "paper") -> float:
+    """Return the distance of the two most similar of many positions; above 0, each is unique."""
+    table = encoding(torch.arange(positions), d_model, variant)
+    return float(torch.pdist(table).min())

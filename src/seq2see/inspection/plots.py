@@ -1,0 +1,418 @@
+"""Pictures of numbers: attention, positions and training, each from plain arrays and lists of tokens.
+
+A function draws on the Axes that it is given, or on one of its own, and returns it, so that
+``plot_….figure.savefig("x.svg")`` saves it; those that need several Axes return their Figure.
+Nothing here touches pyplot or its global state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Colormap, Normalize, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from numpy.typing import ArrayLike
+
+from seq2see.inspection.style import (
+    CATEGORIES,
+    FAINT,
+    INK,
+    MAGNITUDE,
+    MIST,
+    PAPER,
+    SIGNED,
+    SMALL,
+    SOFT,
+    TEXT,
+    TINY,
+    Array,
+    around_zero,
+    as_array,
+    as_number,
+    as_text,
+    as_texts,
+    canvas,
+    categories,
+    dress,
+    longest,
+    new_axes,
+    new_figure,
+    readable_on,
+    text_width,
+)
+
+ACCENT = CATEGORIES[4]
+FAINTEST = 0.02  # a weight whose line nobody would see
+
+
+def _digits(values: Array) -> int:
+    """Decimals that keep three figures of the largest number."""
+    reach = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    return 2 if reach < 10 else 1 if reach < 100 else 0
+
+
+# --- attention ---------------------------------------------------------------------------------------------
+
+
+def _colour_bar(ax: Axes, label: str) -> None:
+    """Put a slim scale to the right of a heatmap, exactly as high as it is."""
+    bar = ax.figure.colorbar(ax.images[0], cax=ax.inset_axes((1.02, 0, 0.025, 1)))
+    _quiet(bar, label)
+
+
+def _quiet(bar: Colorbar, label: str) -> None:
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=SMALL, length=0, colors=INK)
+    bar.set_label(label, fontsize=SMALL, color=SOFT)
+
+
+def _label_tokens(ax: Axes, rows: Sequence[str], columns: Sequence[str], size: float = SMALL) -> None:
+    """Head rows and columns by tokens, columns above; a token wider than its column stands upright."""
+    ax.set_xticks(range(len(columns)), as_texts(columns), fontsize=size)
+    ax.set_yticks(range(len(rows)), as_texts(rows), fontsize=size)
+    ax.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False, pad=2, colors=INK)
+    room = ax.get_position().width * ax.get_figure(root=True).get_figwidth() / max(1, len(columns))  # type: ignore[union-attr]
+    for label in ax.get_xticklabels():
+        if text_width(label.get_text(), size) > 0.95 * room:
+            label.set(rotation=90, va="bottom")
+
+
+def _heatmap(ax: Axes, values: Array, cmap: Colormap, norm: Normalize) -> None:
+    ax.imshow(values, cmap=cmap, norm=norm, aspect="auto")
+    for spine in ax.spines.values():
+        spine.set(color=FAINT, linewidth=0.8)
+
+
+def _numbers(ax: Axes, values: Array, size: float = SMALL) -> None:
+    """Write each number in its cell."""
+    image, digits = ax.images[0], _digits(values)
+    for (row, column), value in np.ndenumerate(values):
+        colour = readable_on(image.to_rgba(value)) if np.isfinite(value) else SOFT  # type: ignore[arg-type]
+        ax.text(column, row, as_number(value, digits), ha="center", va="center", fontsize=size, color=colour)
+
+
+def _sized(
+    ax: Axes | None, queries: Sequence[str], keys: Sequence[str], cell: float, size: float = SMALL
+) -> Axes:
+    """Return the given Axes, or a new one with cells of about this many inches and room for the labels."""
+    if ax is not None:
+        return ax
+    above = longest(keys, size) if longest(keys, size) > cell else 0.12
+    return new_axes(len(keys) * cell + longest(queries, size) + 0.95, len(queries) * cell + above + 0.45)
+
+
+def plot_attention(
+    weights: ArrayLike,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    ax: Axes | None = None,
+    numbers: bool = False,
+) -> Axes:
+    """Draw one head's attention weights (T, S): each row is a query and sums to 1 (section 3.2.1)."""
+    values = as_array(weights)
+    ax = _sized(ax, queries, keys, 0.38 if numbers else 0.3)
+    _heatmap(ax, values, MAGNITUDE, Normalize(0, 1))
+    _label_tokens(ax, queries, keys)
+    if numbers:
+        _numbers(ax, values, TINY)
+    ax.set_ylabel("query", fontsize=TEXT, color=SOFT)
+    ax.set_xlabel("key", fontsize=TEXT, color=SOFT)
+    ax.xaxis.set_label_position("top")
+    _colour_bar(ax, "weight")
+    return ax
+
+
+def plot_scores(
+    scores: ArrayLike,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    label: str = "q · k",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the grid of dot products (T, S), the number in each cell; −∞, where masked, is hatched."""
+    values = as_array(scores)
+    ax = _sized(ax, queries, keys, 0.44)
+    _heatmap(ax, values, SIGNED, around_zero(values))
+    _hatch(ax, ~np.isfinite(values))
+    _numbers(ax, values)
+    _label_tokens(ax, queries, keys)
+    ax.set_ylabel("query", fontsize=TEXT, color=SOFT)
+    ax.set_xlabel("key", fontsize=TEXT, color=SOFT)
+    ax.xaxis.set_label_position("top")
+    _colour_bar(ax, label)
+    return ax
+
+
+def _hatch(ax: Axes, cells: np.ndarray[Any, Any]) -> None:
+    for row, column in np.argwhere(cells):
+        ax.add_patch(
+            Rectangle(
+                (column - 0.5, row - 0.5), 1, 1, facecolor=MIST, edgecolor=FAINT, hatch="////", linewidth=0
+            )
+        )
+
+
+def plot_causal_mask(tokens: Sequence[str], ax: Axes | None = None) -> Axes:
+    """Draw which token may look at which in masked self-attention: none at those after it (section 3.2.3)."""
+    count = len(tokens)
+    ax = _sized(ax, tokens, tokens, min(0.68, max(0.4, longest(tokens) + 0.1)), TEXT)
+    allowed = np.tril(np.ones((count, count)))
+    ax.imshow(np.where(allowed, 1.0, np.nan), cmap=MAGNITUDE, norm=Normalize(0, 4), aspect="auto")
+    _hatch(ax, allowed == 0)
+    for row, column in np.ndindex(count, count):
+        text, colour = ("✓", INK) if allowed[row, column] else ("−∞", SOFT)
+        ax.text(column, row, text, ha="center", va="center", fontsize=TEXT, color=colour)
+    ax.set_xticks(np.arange(0.5, count - 1), minor=True)
+    ax.set_yticks(np.arange(0.5, count - 1), minor=True)
+    ax.grid(which="minor", color=PAPER, linewidth=1.5)
+    ax.tick_params(which="minor", length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    _label_tokens(ax, tokens, tokens, TEXT)
+    ax.set_ylabel("this token …", fontsize=TEXT, color=SOFT)
+    ax.set_xlabel("… may look at", fontsize=TEXT, color=SOFT)
+    ax.xaxis.set_label_position("top")
+    return ax
+
+
+def plot_attention_grid(weights: ArrayLike, queries: Sequence[str], keys: Sequence[str]) -> Figure:
+    """Draw the weights of all layers and heads (L, H, T, S) as a Figure: a row a layer, a column a head."""
+    values = as_array(weights)
+    layers, heads, T, S = values.shape
+    cell = 0.15
+    width, height = max(1.0, S * cell), max(1.0, T * cell)
+    figure = new_figure(
+        heads * (width + 0.2) + longest(queries, TINY) + 0.95,
+        layers * (height + 0.2) + longest(keys, TINY) + 0.45,
+    )
+    all_axes = figure.subplots(layers, heads, squeeze=False)
+    for (layer, head), ax in np.ndenumerate(all_axes):
+        _heatmap(ax, values[layer, head], MAGNITUDE, Normalize(0, 1))
+        _label_tokens(ax, queries, keys, TINY)
+        ax.tick_params(labeltop=layer == 0, labelleft=head == 0)
+        if layer == 0:
+            ax.set_title(f"head {head}", fontsize=TEXT, color=INK)
+        if head == 0:
+            ax.set_ylabel(f"layer {layer}", fontsize=TEXT, color=INK)
+    bar = figure.colorbar(all_axes[0, 0].images[0], ax=all_axes, aspect=12 * layers, fraction=0.05, pad=0.012)
+    _quiet(bar, "weight")
+    return figure
+
+
+def plot_attention_lines(
+    weights: ArrayLike,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    query: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the heads (H, T, S) as lines from queries, left, to keys, right, like the paper's appendix.
+
+    A head has a colour, and a line is as opaque as its weight. With ``query`` only that row's lines are
+    drawn, and beside each key stands a strip with the weight that each head gives it.
+    """
+    values = as_array(weights)
+    heads = len(values)
+    colours = categories(heads)
+    rows, step = max(len(queries), len(keys)), 0.24
+    label = longest([*queries, *keys]) + 0.2
+    strip = 0.13 * heads if query is not None else 0.0
+    left, right = label + 0.1, label + 2.5
+    height = rows * step + 0.55
+    ax = canvas(ax, right + strip + label + 0.25, height)
+
+    def at(index: int) -> float:
+        return height - 0.5 - step * (index + 0.5)
+
+    for head, colour in enumerate(colours):
+        x = (left + right + strip) / 2 + 0.21 * (head - (heads - 1) / 2)
+        ax.add_patch(Rectangle((x - 0.09, height - 0.3), 0.18, 0.18, facecolor=colour, linewidth=0))
+        ink = readable_on(to_rgba(colour))
+        ax.text(x, height - 0.21, str(head), ha="center", va="center", fontsize=TINY, color=ink)
+    for index, token in enumerate(queries):
+        ink, weight = (
+            (INK, "normal") if query is None else (INK, "bold") if index == query else (FAINT, "normal")
+        )
+        place = (left - 0.08, at(index))
+        ax.text(*place, as_text(token), ha="right", va="center", fontsize=TEXT, color=ink, fontweight=weight)
+    for index, token in enumerate(keys):
+        ax.text(right + strip + 0.08, at(index), as_text(token), va="center", fontsize=TEXT, color=INK)
+    for (head, row, column), value in sorted(np.ndenumerate(values), key=lambda entry: entry[1]):
+        if query not in (None, row) or value < FAINTEST:
+            continue
+        colour, alpha = colours[head], min(1.0, float(value))
+        ax.plot([left, right], [at(row), at(column)], color=colour, alpha=alpha, linewidth=1.6)
+        if query is not None:
+            corner = (right + 0.03 + 0.13 * head, at(column) - 0.09)
+            ax.add_patch(Rectangle(corner, 0.13, 0.18, facecolor=colour, alpha=alpha, linewidth=0))
+    return ax
+
+
+# --- positions ---------------------------------------------------------------------------------------------
+
+
+def plot_positions(table: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Draw an encoding (length, D) as a heatmap: a row a position, a column a dimension (section 3.5)."""
+    values = as_array(table)
+    ax = ax or new_axes(6.2, 3.6)
+    _heatmap(ax, values, SIGNED, Normalize(-1, 1))
+    dress(ax)
+    ax.set_xlabel("dimension")
+    ax.set_ylabel("position")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(8, integer=True))
+    _colour_bar(ax, "")
+    ax.child_axes[0].set_yticks((-1, 0, 1), ("−1", "0", "1"))
+    return ax
+
+
+def plot_position_curves(
+    table: ArrayLike,
+    positions: ArrayLike | None = None,
+    dimensions: Sequence[int] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw some dimensions of an encoding (length, D) as waves over the position, each slower than the last.
+
+    ``positions`` says where the rows stand, 0, 1, 2 … if not given; a finer table makes smoother waves.
+    """
+    values = as_array(table)
+    width = values.shape[1]
+    at = np.arange(len(values)) if positions is None else as_array(positions)
+    if dimensions is None:
+        dimensions = sorted(
+            {min(width - 1, 2 * round(width * share / 2)) for share in (0, 1 / 8, 1 / 4, 3 / 8)}
+        )
+    ax = dress(ax or new_axes(6.2, 3.0), grid=True)
+    for dimension, colour in zip(dimensions, categories(len(dimensions)), strict=True):
+        ax.plot(at, values[:, dimension], color=colour, linewidth=1.5, label=f"dimension {dimension}")
+    ax.set(xlim=(at[0], at[-1]), ylim=(-1.08, 1.08), yticks=(-1, 0, 1))
+    ax.set_xlabel("position")
+    _legend(ax, len(dimensions))
+    return ax
+
+
+def _legend(ax: Axes, columns: int) -> None:
+    """Name the lines above the picture, where they hide nothing."""
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=columns, frameon=False, fontsize=SMALL,
+              labelcolor=INK, handlelength=1.4, columnspacing=1.4, borderpad=0.2)  # fmt: skip
+
+
+def plot_position_similarity(table: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Draw the cosine of every two positions of an encoding (length, D): near ones are alike everywhere."""
+    values = as_array(table)
+    unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+    ax = ax or new_axes(4.9, 4.1)
+    cosines = unit @ unit.T
+    _heatmap(ax, cosines, MAGNITUDE, Normalize(float(cosines.min()), 1))
+    dress(ax)
+    ax.set_xlabel("position")
+    ax.set_ylabel("position")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(8, integer=True))
+    _colour_bar(ax, "cosine")
+    return ax
+
+
+# --- training ----------------------------------------------------------------------------------------------
+
+
+def plot_learning_rate(curves: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
+    """Draw learning rates by step, counted from 1, each named: they rise, and then fall (section 5.3)."""
+    ax = dress(ax or new_axes(6.2, 3.0), grid=True)
+    for (name, rates), colour in zip(curves.items(), categories(len(curves)), strict=True):
+        values = as_array(rates)
+        ax.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=1.6, label=name)
+    ax.set_xlabel("step")
+    ax.set_ylabel("learning rate")
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+    ax.legend(loc="upper right", frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=1.4)
+    return ax
+
+
+def plot_label_smoothing(tokens: Sequence[str], target: int, epsilon: float, ax: Axes | None = None) -> Axes:
+    """Draw what a model is trained to say: 1 − ε on the right token, ε spread over all (section 5.4)."""
+    count = len(tokens)
+    share = epsilon / count
+    smoothed = np.full(count, share)
+    smoothed[target] += 1 - epsilon
+    ax = dress(ax or new_axes(min(8.5, max(4.0, 0.112 * count + 0.7)), 2.9))
+    ax.bar(
+        range(count),
+        smoothed,
+        width=0.7,
+        color=[ACCENT if i == target else CATEGORIES[0] for i in range(count)],
+    )
+    lowest = share / 5 if share else 1e-3
+    ax.set(yscale="log", xlim=(-1, count), ylim=(lowest, 3))
+    _plain_log(ax)
+    ax.set_ylabel("probability")
+    if count <= 80:  # more would not be readable
+        ax.set_xticks(range(count), as_texts(tokens), fontsize=TINY)
+        ax.tick_params(axis="x", length=0, pad=2)
+        for label in ax.get_xticklabels():
+            if len(label.get_text()) > 2:
+                label.set(rotation=90, va="top")
+    ax.text(
+        target + 1,
+        smoothed[target],
+        f"1 − ε + ε/V = {smoothed[target]:.4g}",
+        va="center",
+        fontsize=SMALL,
+        color=ACCENT,
+    )
+    if share:
+        other = (count // 2 + target + 1) % count
+        ax.text(
+            other,
+            share * 1.25,
+            f"ε/V = {share:.2g}",
+            ha="center",
+            va="bottom",
+            fontsize=SMALL,
+            color=CATEGORIES[0],
+        )
+    return ax
+
+
+def _plain_log(ax: Axes) -> None:
+    """Write the ticks of a logarithmic axis as 0.01, 0.1, 1."""
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.tick_params(which="minor", length=0)
+
+
+def plot_training(lines: Sequence[Mapping[str, float]]) -> Figure:
+    """Draw the records of a log.jsonl as a Figure: losses above, the share of right answers below."""
+    steps = [record["step"] for record in lines]
+    figure = new_figure(6.2, 4.4)
+    losses, matches = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    for ax, key, name, colour in (
+        (losses, "loss", "training loss", CATEGORIES[0]),
+        (losses, "validation_loss", "validation loss", CATEGORIES[1]),
+        (matches, "exact_match", "exact match", CATEGORIES[2]),
+    ):
+        values = [record[key] for record in lines]
+        dress(ax, grid=True).plot(
+            steps, values, color=colour, linewidth=1.6, marker="o", markersize=2.5, label=name
+        )
+    losses.set_yscale("log")
+    _plain_log(losses)
+    losses.set_ylabel("loss, nats per token")
+    _legend(losses, 2)
+    matches.set_ylim(-0.04, 1.04)
+    matches.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    matches.set_ylabel("exact match")
+    matches.set_xlabel("step")
+    matches.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    figure.align_ylabels()
+    return figure

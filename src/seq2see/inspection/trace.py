@@ -1,0 +1,258 @@
+"""See and change what happens inside a model: every value that it computes has a name (DESIGN, idea 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import exp
+
+import torch
+from torch import Tensor
+
+from seq2see.decoding.search import Special, greedy
+from seq2see.errors import InputError, UserError, suggest
+from seq2see.folder import Tokenizers
+from seq2see.model.sublayers import Observable
+from seq2see.model.transformer import Transformer
+
+#: What a value is replaced by: a tensor, or a function of the value, which may change it in place.
+Edit = Tensor | Callable[[Tensor], Tensor]
+
+
+class Recording:
+    """Every value that a model has computed, by name, in order; of several with one name, the last."""
+
+    def __init__(self, edit: Mapping[str, Edit] | None = None) -> None:
+        self.values: dict[str, Tensor] = {}
+        self.edit = dict(edit or {})
+
+    def __call__(self, path: str, x: Tensor) -> Tensor:
+        """Take a value, edit it if asked to, remember it and hand it on."""
+        for pattern, replacement in self.edit.items():
+            if fnmatchcase(path, pattern):
+                x = _edited(path, x, replacement)
+        self.values[path] = x.detach()
+        return x
+
+    @property
+    def names(self) -> list[str]:
+        """All names, in the order of computation."""
+        return list(self.values)
+
+    def match(self, pattern: str) -> list[str]:
+        """Return the names that a glob such as ``encoder.*.weights`` matches; none is an error."""
+        return _matching(pattern, self.names)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.values:
+            raise UserError(f"There is no value {name!r}. {suggest(name, self.names)}")
+        return self.values[name]
+
+
+@contextmanager
+def trace(transformer: Transformer, edit: Mapping[str, Edit] | None = None) -> Iterator[Recording]:
+    """Record every named value that the model computes in this block, and replace those named in ``edit``.
+
+    Attention runs in its written body meanwhile. A key of ``edit`` is a name or a glob.
+
+    >>> from seq2see.config import ModelConfig
+    >>> transformer = Transformer(ModelConfig(d_model=16, heads=4, source_vocabulary=9, target_vocabulary=9))
+    >>> with trace(transformer, edit={"encoder.layers.0.self_attention.z": mute_head(2)}) as t:
+    ...     logits = transformer(torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5]]))
+    >>> t["decoder.layers.0.cross_attention.weights"].shape
+    torch.Size([1, 4, 2, 3])
+    """
+    _check(transformer, edit)
+    recording = Recording(edit)
+    with _attached(transformer, recording):
+        yield recording
+
+
+@contextmanager
+def _attached(transformer: Transformer, recording: Recording) -> Iterator[None]:
+    observed = [module for module in transformer.modules() if isinstance(module, Observable)]
+    before = [module.recorder for module in observed]
+    try:
+        for module in observed:
+            module.recorder = recording
+        yield
+    finally:
+        for module, recorder in zip(observed, before, strict=True):
+            module.recorder = recorder
+
+
+@contextmanager
+def _at_rest(transformer: Transformer) -> Iterator[None]:
+    """Switch dropout and gradients off."""
+    training = transformer.training
+    transformer.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        transformer.train(training)
+
+
+def names_of(transformer: Transformer) -> list[str]:
+    """Return the names of all values of a model, found by running it on one token."""
+    recording = Recording()
+    one = torch.zeros(1, dtype=torch.long, device=next(transformer.parameters()).device)
+    with _at_rest(transformer), _attached(transformer, recording):
+        transformer(one, one)
+    return recording.names
+
+
+def mute_head(*heads: int) -> Callable[[Tensor], Tensor]:
+    """Return an edit for a ``z``, (…, T, H, K), that silences some heads: they add nothing to the output."""
+
+    def mute(z: Tensor) -> Tensor:
+        for head in heads:
+            if not 0 <= head < z.shape[-2]:
+                raise UserError(f"There is no head {head} to mute: heads are 0 to {z.shape[-2] - 1}.")
+            z[..., head, :] = 0
+        return z
+
+    return mute
+
+
+def _check(transformer: Transformer, edit: Mapping[str, Edit] | None) -> None:
+    """Refuse an edit of something that the model does not have: it would silently change nothing."""
+    if edit:
+        known = names_of(transformer)
+        for pattern in edit:
+            _matching(pattern, known)
+
+
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        raise UserError(f"No value is named {pattern!r}. {suggest(pattern, names)}")
+    return found
+
+
+def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
+    """Apply one edit to a copy, since a value may share its memory with others that are not to change."""
+    try:
+        new = replacement if isinstance(replacement, Tensor) else replacement(x.clone())
+        if not isinstance(new, Tensor):
+            raise TypeError(f"it returned a {type(new).__name__}, not a tensor")
+        return new.to(x).broadcast_to(x.shape)
+    except (IndexError, RuntimeError, TypeError) as error:
+        hint = ""
+        if path.startswith("decoder.") or path == "logits":
+            hint = " Answering freely, a model decodes one position at a time; with `target`, all at once."
+        raise UserError(
+            f"The edit of {path!r} does not fit its value, which is of shape {tuple(x.shape)}: {error}.{hint}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of an answer: the token that was chosen, and what else the model thought of."""
+
+    id: int
+    token: str
+    log_probability: float
+    entropy: float  # of the whole distribution, in nats: 0 if the model is certain
+    top: list[tuple[str, float]]  # the likeliest tokens and their probabilities
+
+    @property
+    def probability(self) -> float:
+        """Probability of the chosen token."""
+        return exp(self.log_probability)
+
+
+class Trace(Recording):
+    """All that happened in answering one text.
+
+    Values have no batch dimension: attention weights are (H, T, S). Row t of a decoder value stands for
+    ``target_tokens[t]``, read so far (``<sos>`` first), and speaks of ``output_tokens[t]``, the next.
+    """
+
+    def __init__(
+        self,
+        tokenizers: Tokenizers,
+        text: str,
+        source_ids: list[int],
+        answer_ids: list[int],
+        edit: Mapping[str, Edit] | None,
+    ) -> None:
+        super().__init__(edit)
+        self.tokenizers = tokenizers
+        self.text = text
+        self.source_ids = source_ids
+        self.target_ids, self.output_ids = answer_ids[:-1], answer_ids[1:]
+        self.source_tokens = tokenizers.source.tokens(self.source_ids)
+        self.target_tokens = tokenizers.target.tokens(self.target_ids)
+        self.output_tokens = tokenizers.target.tokens(self.output_ids)
+        self.output = tokenizers.target.decode(self.output_ids)
+
+    @property
+    def probabilities(self) -> Tensor:
+        """P(next token) at each step, (T, V): the softmax of the logits."""
+        return self.values["probabilities"]
+
+    def steps(self, top: int = 5) -> list[Step]:
+        """Return each step's choice, its log-probability, its entropy, and the ``top`` likeliest tokens."""
+        log_probabilities = self.values["logits"].float().log_softmax(-1)  # (T, V)
+        entropies = torch.special.entr(self.probabilities).sum(-1)  # (T,)
+        best = self.probabilities.topk(min(top, self.probabilities.shape[-1]))
+        likeliest = [self.tokenizers.target.tokens(ids) for ids in best.indices.tolist()]
+        return [
+            Step(
+                id=number,
+                token=token,
+                log_probability=float(log_probabilities[t, number]),
+                entropy=float(entropies[t]),
+                top=list(zip(likeliest[t], best.values[t].tolist(), strict=True)),
+            )
+            for t, (number, token) in enumerate(zip(self.output_ids, self.output_tokens, strict=True))
+        ]
+
+
+def trace_text(
+    transformer: Transformer,
+    tokenizers: Tokenizers,
+    text: str,
+    target: str | None = None,
+    edit: Mapping[str, Edit] | None = None,
+) -> Trace:
+    """Answer a text, then read it and the answer once more, all positions at once, keeping every value.
+
+    ``target`` leads the model through a given answer instead of its own. ``edit`` replaces values by name or
+    glob, while answering too; a tensor must have the value's shape or broadcast to it.
+    """
+    _check(transformer, edit)
+    tokenizers.source.check(text)
+    source_ids = _fitting(transformer, "text", tokenizers.source.encode(text))
+    if target is None:
+        answer_ids = [tokenizers.target.start, *_answer(transformer, tokenizers, source_ids, edit)]
+    else:
+        tokenizers.target.check(target)
+        answer_ids = tokenizers.target.encode(target)
+        _fitting(transformer, "target", answer_ids[:-1])
+    result = Trace(tokenizers, text, source_ids, answer_ids, edit)
+    device = next(transformer.parameters()).device
+    source, read = (torch.tensor(ids, device=device) for ids in (result.source_ids, result.target_ids))
+    with _at_rest(transformer), _attached(transformer, result):
+        logits = transformer(source, read)  # (T, V)
+    result.values["probabilities"] = logits.float().softmax(-1)
+    return result
+
+
+def _fitting(transformer: Transformer, what: str, ids: list[int]) -> list[int]:
+    longest = transformer.config.max_length
+    if len(ids) > longest:
+        raise InputError(f"The {what} has {len(ids):,} tokens, but this model takes at most {longest:,}.")
+    return ids
+
+
+def _answer(
+    transformer: Transformer, tokenizers: Tokenizers, source_ids: list[int], edit: Mapping[str, Edit] | None
+) -> list[int]:
+    """Answer freely; without an edit nothing is attached, so that the answer is the one that anybody gets."""
+    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+    with _at_rest(transformer), _attached(transformer, Recording(edit)) if edit else nullcontext():
+        return greedy(transformer, [source_ids], special)[0].ids

@@ -1,0 +1,138 @@
+"""The public names, and the object that people hold."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+
+import seq2see
+from seq2see import seq2seq
+from seq2see.errors import InputError, RefusedInputs, UserError
+
+FOUR = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
+ANSWERS = ["January 5, 1845", "January 6, 1845", "August 10, 1426", "September 3, 2025"]
+
+
+@pytest.fixture(scope="module")
+def model() -> seq2see.Seq2Seq:
+    return seq2see.load("dates")
+
+
+def test_public_names_are_frozen() -> None:
+    assert seq2see.__all__ == [
+        "Answer", "Config", "ModelConfig", "Seq2Seq", "Trace", "TrainingConfig", "Transformer", "UserError", "fit",
+        "load", "trace",
+    ]  # fmt: skip
+    for name in seq2see.__all__:
+        assert getattr(seq2see, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = seq2see.nothing
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import sys, seq2see; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_docstring_examples_run() -> None:
+    result = doctest.testmod(seq2seq)
+    assert result.attempted > 3
+    assert result.failed == 0
+
+
+def test_the_documents_dates(model: seq2see.Seq2Seq) -> None:
+    assert model.predict(FOUR) == ANSWERS
+    assert model.predict(FOUR, beam=4) == ANSWERS
+    assert [model(text) for text in FOUR] == ANSWERS
+
+
+def test_002_cd9bd9446ef9fb85_raw_form_of_the_predictions(model: seq2see.Seq2Seq) -> None:
+    assert [model.raw(answer) for answer in model.answers(FOUR)] == [
+        "<sos>January 5, 1845<eos><pad><pad>",
+        "<sos>January 6, 1845<eos><pad><pad>",
+        "<sos>August 10, 1426<eos><pad><pad>",
+        "<sos>September 3, 2025<eos>",
+    ]
+
+
+def test_an_answer_says_how_sure_it_is(model: seq2see.Seq2Seq) -> None:
+    (answer,) = model.answers(["1845-01-05"], beam=3, n_best=3)
+    assert answer.output == "".join(token.token for token in answer.tokens[:-1]) == "January 5, 1845"
+    assert answer.tokens[-1].token == "<eos>"
+    assert answer.probability is not None
+    assert 0.99 < answer.probability <= 1
+    assert len(answer.alternatives) == 2
+    assert all(alternative.log_probability < answer.log_probability for alternative in answer.alternatives)
+
+
+def test_bad_inputs_do_not_keep_the_others_from_being_answered(model: seq2see.Seq2Seq) -> None:
+    texts = ["1845-01-05", "2023-02-30", "x" * 10_000, "2025-09-03"]
+    with pytest.raises(RefusedInputs, match="2 of 4 inputs were refused") as caught:
+        model.predict(texts)
+    assert caught.value.outputs == ["January 5, 1845", None, None, "September 3, 2025"]
+    assert set(caught.value.reasons) == {1, 2}
+    assert [answer.error is None for answer in model.answers(texts)] == [True, False, False, True]
+    with pytest.raises(InputError, match="February 2023 has 28 days"):
+        model("2023-02-30")
+
+
+def test_order_and_answers_do_not_depend_on_the_batch(model: seq2see.Seq2Seq) -> None:
+    from seq2see.data.dates import all_ordinals, pairs_of
+
+    pairs = pairs_of(all_ordinals()[::4001])
+    assert model.predict([source for source, _ in pairs]) == [target for _, target in pairs]
+    assert model.predict([]) == []
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"beam": 0}, "at least 1"), ({"n_best": 3}, "needs a beam of at least 3"),
+])  # fmt: skip
+def test_bad_arguments_are_explained(model: seq2see.Seq2Seq, arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        model.answers(["1845-01-05"], **arguments)
+    with pytest.raises(UserError, match="A list of texts was expected"):
+        model.predict("1845-01-05")
+
+
+def test_evaluate_counts_misses(model: seq2see.Seq2Seq) -> None:
+    scores = model.evaluate([("1845-01-05", "January 5, 1845"), ("1845-01-06", "January 7, 1845")])
+    assert (scores.pairs, scores.exact, scores.edits) == (2, 1, 1)
+    assert scores.character_error_rate == pytest.approx(1 / 30)
+    assert scores.misses == [("1845-01-06", "January 7, 1845", "January 6, 1845")]
+    assert scores.loss > 0.1
+
+
+def test_edit_distance() -> None:
+    from seq2see.evaluate import edit_distance
+
+    assert [edit_distance(*pair) for pair in (("", ""), ("a", ""), ("kitten", "sitting"), ("ab", "ba"))] == [0, 1, 3, 2]
+
+
+def test_fit_learns_something_new() -> None:
+    pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
+    fitted = seq2see.fit(pairs, training={"steps": 300, "batch_tokens": 1280, "warmup": 50, "evaluate_every": 300})
+    assert fitted.evaluate(pairs[::7]).exact_match > 0.9
+    assert "exact match" in fitted.card
+    with pytest.raises(InputError, match="'x'"):
+        fitted("1x2")
+
+
+def test_fit_refuses_what_cannot_be_learned_from() -> None:
+    with pytest.raises(UserError, match="too few"):
+        seq2see.fit([("a", "b")])
+    with pytest.raises(UserError, match="Did you mean 'steps'"):
+        seq2see.fit([("a", "b"), ("c", "d")], training={"stesp": 3})
+
+
+def test_the_shipped_model_is_right_far_beyond_the_documents_years(model: seq2see.Seq2Seq) -> None:
+    """Theirs: 99.6 % of 1000-2025, 41 % of 2026-2999, 0.6 % of 3000-9999. `make verify` tries all 3,287,182."""
+    import numpy as np
+
+    from seq2see.data.dates import all_ordinals, pairs_of
+
+    for years in ((1000, 2025), (2026, 2999), (3000, 9999)):
+        sample = np.random.default_rng(5).choice(all_ordinals(*years), 1000, replace=False)
+        assert model.evaluate(pairs_of(sample)).exact == 1000

@@ -1,0 +1,68 @@
+"""Settings that check themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig, parse_overrides, preset
+from seq2see.errors import ConfigError
+
+
+def test_heads_are_free_of_d_model() -> None:
+    config = ModelConfig.of(d_model=10, heads=3, d_k=7, d_v=2)
+    assert (config.d_k, config.d_v) == (7, 2)
+    assert ModelConfig().d_k == 64
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"d_modle": 3}, "Did you mean 'd_model'"),
+        ({"d_model": "wide"}, "a whole number was expected"),
+        ({"d_model": 0}, "at least 1"),
+        ({"d_model": True}, "a whole number was expected"),
+        ({"d_model": 10, "heads": 3}, "cannot be split into 3 equal heads"),
+        ({"d_model": 9, "heads": 3}, "must be even"),
+        ({"dropout": 1.5}, "between 0.0 and 0.9"),
+        ({"norm": "past"}, "Did you mean 'post'"),
+        ({"source_vocabulary": 10, "target_vocabulary": 20}, "share_embeddings needs one vocabulary"),
+    ],
+)
+def test_bad_settings_are_explained(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ModelConfig.of(**settings)
+
+
+def test_toml_round_trip() -> None:
+    config = Config("dates", ModelConfig.of(d_model=16, heads=4, positions="learned"), TrainingConfig.of(steps=7, epsilon=1e-9))
+    assert Config.from_toml(config.to_toml(), "config.toml") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model", "not valid TOML"),
+        ("[modle]\n", "unknown section 'modle'"),
+        ("[model]\nd_k = 'x'\n", r"config\.toml: model\.d_k"),
+    ],
+)
+def test_bad_toml_is_explained(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config.from_toml(text, "config.toml")
+
+
+def test_overrides() -> None:
+    sections = parse_overrides(["model.norm=pre", "training.steps = 5", "training.clip=0.5", "model.share_output=false"])
+    assert sections == {"model": {"norm": "pre", "share_output": False}, "training": {"steps": 5, "clip": 0.5}}
+    for bad, message in (("steps=5", "SECTION.NAME=VALUE"), ("modle.d_ff=1", "Did you mean 'model'")):
+        with pytest.raises(ConfigError, match=message):
+            parse_overrides([bad])
+
+
+def test_every_preset_is_valid() -> None:
+    for name, entry in PRESETS.items():
+        ModelConfig.of(**entry.model)
+        TrainingConfig.of(**entry.training)
+        assert preset(name) is entry
+    with pytest.raises(ConfigError, match="Did you mean 'base'"):
+        preset("bse")

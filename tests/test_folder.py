@@ -1,0 +1,109 @@
+"""Model folders: whole or explained."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import seq2see
+from seq2see import folder
+from seq2see.errors import UserError
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder.find("dates"), tmp_path / "copy"))
+
+
+def test_a_copy_of_a_folder_is_the_same_model(copy: Path) -> None:
+    assert seq2see.load(copy)("1845-01-05") == "January 5, 1845"
+    assert seq2see.load(str(copy))("2025-09-03") == "September 3, 2025"
+
+
+def test_saved_and_loaded_is_the_same(tmp_path: Path) -> None:
+    model = seq2see.load("dates")
+    model.save(tmp_path / "saved")
+    again = seq2see.load(tmp_path / "saved")
+    for a, b in zip(model.transformer.parameters(), again.transformer.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert (again.config, again.card) == (model.config, model.card)
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
+        "card.md", "config.toml", "model.safetensors", "tokenizer.json",
+    ]  # fmt: skip
+
+
+def test_two_tokenizers_are_two_files(tmp_path: Path) -> None:
+    model = seq2see.fit([(str(n), "x" * (n % 5)) for n in range(50)], training={"steps": 1})
+    model.save(tmp_path)
+    assert (tmp_path / "source-tokenizer.json").exists()
+    assert seq2see.load(tmp_path).predict(["12"]) == model.predict(["12"])
+
+
+def break_weights(path: Path, change: str) -> None:
+    weights = load_file(path / "model.safetensors")
+    name = "encoder.layers.0.self_attention.w_q.weight"
+    if change == "shape":
+        weights[name] = torch.zeros(3, 3)
+    elif change == "missing":
+        del weights[name]
+    else:
+        weights["more"] = torch.zeros(1)
+    save_file(weights, path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("shape", r"w_q\.weight is \(3, 3\) in the file, but \(16, 16\) by the config"),
+        ("missing", r"w_q\.weight is missing"),
+        ("more", "holds more, which the model does not have"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(copy: Path, change: str, message: str) -> None:
+    break_weights(copy, change)
+    with pytest.raises(UserError, match=message):
+        seq2see.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("model.safetensors", b"junk", "cannot be read as safetensors"),
+        ("model.safetensors", None, "no model.safetensors"),
+        ("tokenizer.json", None, "no tokenizer.json"),
+        ("tokenizer.json", b"{}", "not a tokenizer"),
+        ("config.toml", None, "not a model folder"),
+        ("config.toml", b"[model]\nheads = -1\n", "at least 1"),
+        ("config.toml", b"\xff\xfe", "config.toml"),
+    ],
+)
+def test_broken_folders_are_explained(copy: Path, file: str, content: bytes | None, message: str) -> None:
+    (copy / file).unlink()
+    if content is not None:
+        (copy / file).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        seq2see.load(copy)
+
+
+def test_tokenizer_of_another_model_is_noticed(copy: Path) -> None:
+    config = (copy / "config.toml").read_text().replace("source_vocabulary = 68", "source_vocabulary = 70")
+    (copy / "config.toml").write_text(config)
+    with pytest.raises(UserError, match="70 source tokens, its tokenizer has 68"):
+        seq2see.load(copy)
+
+
+def test_unknown_names_are_suggested() -> None:
+    with pytest.raises(UserError, match="Did you mean 'dates'"):
+        seq2see.load("date")
+
+
+def test_a_folder_is_never_pickle() -> None:
+    for path in Path(seq2see.__file__).parent.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert "import pickle" not in source
+        assert "torch.load" not in source
+        assert "torch.save" not in source

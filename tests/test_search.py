@@ -1,0 +1,126 @@
+"""Greedy and beam search against slow, obvious versions of themselves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from conftest import small_model
+
+from seq2see.decoding.search import Special, beam_search, greedy, length_penalty, padded
+from seq2see.model.transformer import Transformer
+
+SPECIAL = Special(start=1, end=2, pad=0)
+SOURCES = [[1, 3, 4, 5, 2], [1, 7, 2], [1, 9, 9, 8, 7, 6, 5, 2], [1, 4, 2], [1, 3, 10, 2]]
+
+
+def chatty_model(seed: int, norm: str = "post") -> Transformer:
+    """A random model whose answers end now and then."""
+    model = small_model(seed, norm=norm)
+    with torch.no_grad():
+        model.output.bias[SPECIAL.end] += 3.0
+    return model
+
+
+def plain_greedy(model: Transformer, source: list[int]) -> tuple[list[int], list[float]]:
+    """No cache, no batch: the whole prefix again at each step."""
+    ids, values = [SPECIAL.start], []
+    limit = min(len(source) + 50, model.config.max_length - 1)
+    with torch.inference_mode():
+        for _ in range(limit):
+            logits = model(torch.tensor([source]), torch.tensor([ids]))[0, -1].log_softmax(-1)
+            values.append(float(logits.max()))
+            ids.append(int(logits.argmax()))
+            if ids[-1] == SPECIAL.end:
+                break
+    return ids[1:], values
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_cached_batched_greedy_equals_plain(seed: int, norm: str) -> None:
+    model = chatty_model(seed, norm)
+    for answer, source in zip(greedy(model, SOURCES, SPECIAL), SOURCES, strict=True):
+        ids, values = plain_greedy(model, source)
+        assert answer.ids == ids
+        assert answer.log_probabilities == pytest.approx(values, abs=1e-4)
+        assert answer.finished == (ids[-1] == SPECIAL.end)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_batch_of_one_equals_batch_of_many(beam: int, seed: int) -> None:
+    model = chatty_model(seed)
+    together = beam_search(model, SOURCES, SPECIAL, beam)
+    for hypotheses, source in zip(together, SOURCES, strict=True):
+        (alone,) = beam_search(model, [source], SPECIAL, beam)
+        assert [h.ids for h in hypotheses] == [h.ids for h in alone]
+        assert [h.score for h in hypotheses] == pytest.approx([h.score for h in alone], abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_beam_of_one_is_greedy(seed: int) -> None:
+    model = chatty_model(seed)
+    for (first, *_), answer in zip(beam_search(model, SOURCES, SPECIAL, 1), greedy(model, SOURCES, SPECIAL), strict=True):
+        assert first.ids == answer.ids
+        assert first.score == pytest.approx(answer.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_wide_beam_finds_the_best_of_all_answers(seed: int) -> None:
+    """With 4 tokens and at most 5 steps all answers can be scored; a beam wide enough must find the best."""
+    torch.manual_seed(seed)
+    model = small_model(seed, target_vocabulary=4, max_length=6)
+    source = [1, 3, 2]
+    scores = {}
+    with torch.inference_mode():
+        for length in range(1, 6):
+            for body in itertools.product([0, 1, 3], repeat=length - 1):
+                for last in [2] if length < 5 else [0, 1, 2, 3]:
+                    ids = [*body, last]
+                    logits = model(torch.tensor([source]), torch.tensor([[1, *ids[:-1]]])).log_softmax(-1)
+                    total = sum(float(logits[0, t, token]) for t, token in enumerate(ids))
+                    scores[tuple(ids)] = total / length_penalty(length, 0.6)
+    ranked = sorted(scores.items(), key=lambda item: -item[1])
+    (found,) = beam_search(model, [source], SPECIAL, beam=128)
+    assert [tuple(h.ids) for h in found[:5]] == [ids for ids, _ in ranked[:5]]
+    assert [h.score for h in found[:5]] == pytest.approx([score for _, score in ranked[:5]], abs=1e-4)
+
+
+def test_answers_come_best_first_and_differ() -> None:
+    for hypotheses in beam_search(chatty_model(3), SOURCES, SPECIAL, 4):
+        scores = [h.score for h in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses) == 4
+
+
+def test_an_answer_has_at_most_source_plus_50_tokens() -> None:
+    model = small_model(0, max_length=200)
+    with torch.no_grad():
+        model.output.bias[SPECIAL.end] = -1e9
+    for answer, source in zip(greedy(model, SOURCES, SPECIAL), SOURCES, strict=True):
+        assert len(answer.ids) == len(source) + 50
+        assert not answer.finished
+    for hypotheses, source in zip(beam_search(model, SOURCES, SPECIAL, 3), SOURCES, strict=True):
+        assert all(len(h.ids) == len(source) + 50 for h in hypotheses)
+
+
+def test_length_penalty_is_the_papers() -> None:
+    assert length_penalty(1, 0.6) == 1.0
+    assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
+    assert length_penalty(10, 0.0) == 1.0
+
+
+def test_probability_of_an_answer_is_the_product_of_its_tokens() -> None:
+    answer = greedy(chatty_model(1), SOURCES, SPECIAL)[0]
+    assert answer.log_probability == pytest.approx(math.log(math.prod(map(math.exp, answer.log_probabilities))))
+
+
+def test_padding_is_masked_and_only_where_there_is_some() -> None:
+    ids, mask = padded([[1, 2], [3, 4, 5]], 0)
+    assert ids.tolist() == [[1, 2, 0], [3, 4, 5]]
+    assert mask.keys is not None
+    assert mask.keys.tolist() == [[True, True, False], [True] * 3]
+    assert padded([[1, 2], [3, 4]], 0)[1].keys is None

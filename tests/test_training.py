@@ -1,0 +1,294 @@
+"""Training: the schedule, exact resume after any death, damaged checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig
+from seq2see.data import dates
+from seq2see.errors import FolderError, UserError
+from seq2see.folder import Tokenizers
+from seq2see.text.tokenizer import Tokenizer
+from seq2see.training import checkpoint
+from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
+from seq2see.training.schedule import learning_rate
+
+STEPS = 40
+
+
+def small_config(**training: object) -> Config:
+    """A run with everything that must survive a restart: dropout, Adam, a schedule, an average."""
+    model = {**PRESETS["document"].model, "dropout": 0.1}
+    settings = dict(
+        steps=STEPS, batch_tokens=200, schedule="cosine", warmup=5, learning_rate=0.01, average=3, checkpoint_every=8,
+        evaluate_every=10, evaluate_on=5,
+    )  # fmt: skip
+    return Config(
+        "dates",
+        ModelConfig.of(source_vocabulary=68, target_vocabulary=68, **model),
+        TrainingConfig.of(**{**settings, **training}),
+    )
+
+
+def small_trainer(out: Path | None = None, resume: bool = False, said: list[str] | None = None, **training: object) -> Trainer:
+    train, validation, _ = dates.splits(200, 20, 20, seed=1)
+    return Trainer(
+        small_config(**training),
+        Tokenizers.one(Tokenizer.characters()),
+        train,
+        validation,
+        out,
+        resume,
+        say=(said if said is not None else []).append,
+    )
+
+
+def finished(trainer: Trainer) -> dict[str, torch.Tensor]:
+    for _ in trainer.steps():
+        pass
+    trainer.finish()
+    return {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> dict[str, torch.Tensor]:
+    return finished(small_trainer())
+
+
+def assert_identical(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_the_papers_schedule() -> None:
+    config = TrainingConfig()
+    for step in (1, 100, 4000, 4001, 100_000):
+        expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert learning_rate(step, config, 512) == pytest.approx(expected)
+
+
+def test_cosine_ends_at_zero() -> None:
+    config = TrainingConfig.of(schedule="cosine", steps=100, warmup=10, learning_rate=1.0)
+    assert learning_rate(5, config, 1) == pytest.approx(0.5)
+    assert learning_rate(10, config, 1) == 1.0
+    assert learning_rate(55, config, 1) == pytest.approx(0.5)
+    assert learning_rate(100, config, 1) == pytest.approx(0.0)
+
+
+def test_the_paper_is_the_default() -> None:
+    config = TrainingConfig()
+    assert (config.beta1, config.beta2, config.epsilon, config.label_smoothing) == (0.9, 0.98, 1e-9, 0.1)
+    assert (config.warmup, config.schedule, config.average) == (4000, "paper", 5)
+
+
+def test_loss_falls() -> None:
+    trainer = small_trainer(steps=60, learning_rate=0.02)
+    losses = [float(step.loss) for step in trainer.steps()]
+    assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
+
+
+def test_label_smoothing_is_the_papers() -> None:
+    """Cross-entropy against (1 − ε) of the truth and ε spread over the vocabulary."""
+    trainer = small_trainer(label_smoothing=0.1)
+    batch = trainer.batches.at(0)
+    trainer.model.eval()
+    with torch.no_grad():
+        logs = trainer.model(batch.source, batch.target_in, batch.source_mask).log_softmax(-1)
+    real = batch.target_out != 67
+    truth = logs.gather(-1, batch.target_out[..., None])[..., 0]
+    expected = -(0.9 * truth + 0.1 * logs.mean(-1))[real].mean()
+    trainer.step = 1
+    assert float(trainer._learn(batch)) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("stop", [1, 8, 13, 24, 33, 39])
+def test_stopped_and_resumed_equals_uninterrupted(stop: int, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == stop:
+            first.save()  # what Ctrl-C does
+            break
+    torch.manual_seed(12345)  # whatever happened in between
+    second = small_trainer(tmp_path, resume=True)
+    assert second.step == stop
+    assert_identical(finished(second), uninterrupted)
+
+
+def test_the_average_is_of_the_last_checkpoints() -> None:
+    trainer = small_trainer()
+    seen = {}
+    for step in trainer.steps():
+        seen[step.step] = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+    assert list(trainer.snapshots) == [24, 32, 40]
+    trainer.finish()
+    for name, parameter in trainer.model.named_parameters():
+        torch.testing.assert_close(parameter, (seen[24][name] + seen[32][name] + seen[40][name]) / 3)
+
+
+@pytest.mark.parametrize(("steps", "every", "average", "expected"), [
+    (40, 8, 1, [40]), (41, 8, 2, [40, 41]), (5, 8, 3, [5]), (16, 8, 5, [8, 16]), (17, 8, 9, [8, 16, 17]),
+])  # fmt: skip
+def test_which_checkpoints_are_averaged(steps: int, every: int, average: int, expected: list[int]) -> None:
+    trainer = small_trainer(steps=steps, checkpoint_every=every, average=average)
+    assert [step for step in range(1, steps + 1) if trainer._in_average(step)] == expected
+
+
+@pytest.mark.parametrize("harm", ["truncate", "flip", "empty", "garbage"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
+    harm: str, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]
+) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 25:
+            break
+    where = tmp_path / CHECKPOINTS
+    newest = checkpoint.path_of(where, checkpoint.steps_in(where)[-1])
+    data = bytearray(newest.read_bytes())
+    if harm == "flip":
+        data[-100] ^= 1
+    newest.write_bytes({"truncate": data[: len(data) // 2], "flip": data, "empty": b"", "garbage": b"x" * 999}[harm])
+    said: list[str] = []
+    second = small_trainer(tmp_path, resume=True, said=said)
+    assert second.step == 16
+    assert any(newest.name in text and "damaged" in text for text in said)
+    assert_identical(finished(second), uninterrupted)
+
+
+def test_a_damaged_part_of_the_average_is_made_again(tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 33:
+            first.save()
+            break
+    where = tmp_path / CHECKPOINTS
+    assert checkpoint.steps_in(where) == [24, 32, 33]
+    checkpoint.path_of(where, 32).write_bytes(b"")
+    second = small_trainer(tmp_path, resume=True)
+    assert second.step == 24  # 33 is whole, but 32 is needed for the average
+    assert_identical(finished(second), uninterrupted)
+
+
+def test_all_checkpoints_lost_starts_over(tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 20:
+            break
+    for path in (tmp_path / CHECKPOINTS).iterdir():
+        path.write_bytes(b"")
+    said: list[str] = []
+    second = small_trainer(tmp_path, resume=True, said=said)
+    assert second.step == 0
+    assert "beginning" in said[-1]
+    assert_identical(finished(second), uninterrupted)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_training import small_trainer
+trainer = small_trainer(Path(sys.argv[1]), resume=True)
+for step in trainer.steps():
+    print(step.step, flush=True)
+trainer.finish()
+trainer.write("card")
+"""
+
+
+def test_killed_at_any_moment_and_resumed_equals_uninterrupted(tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+    """kill -9 at random moments, several times in one run, some while a checkpoint is being written."""
+    out = tmp_path / "run"
+    moments = random.Random(7)
+    kills = 0
+    while not (out / "model.safetensors").exists():
+        command = [sys.executable, "-c", SCRIPT, str(out), str(Path(__file__).parent)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for _ in range(moments.randint(5, 14)):
+            if not process.stdout.readline():
+                break
+        if kills < 4:
+            time.sleep(moments.random() * 0.02)
+            process.kill()
+            kills += process.wait() == -signal.SIGKILL
+        assert process.stdout.read() is not None
+        process.wait()
+        process.stdout.close()
+    assert kills >= 3
+    assert_identical(load_file(out / "model.safetensors"), uninterrupted)
+    lines = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [10, 20, 30, 40]
+
+
+def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "seq2see", "train", "dates", "--out", str(out), "--count", "300", "--steps", "60",
+               "--set", "training.batch_tokens=400", "--set", "training.checkpoint_every=50",
+               "--set", "training.evaluate_every=10", "--set", "training.evaluate_on=10"]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip().startswith("10"):
+            process.send_signal(signal.SIGINT)
+            break
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "--resume goes on" in errors
+    assert "Traceback" not in errors
+    (stopped,) = checkpoint.steps_in(out / CHECKPOINTS)
+    assert 10 <= stopped < 50
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
+    assert f"Going on from step {stopped}" in again.stderr
+    assert (out / "model.safetensors").exists()
+    whole = tmp_path / "whole"
+    command[command.index(str(out))] = str(whole)
+    subprocess.run(command, capture_output=True, check=True)
+    assert_identical(load_file(out / "model.safetensors"), load_file(whole / "model.safetensors"))
+
+
+def test_folders_are_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(FolderError, match="not empty"):
+        small_trainer(tmp_path / "full")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FolderError, match="is a file"):
+        small_trainer(tmp_path / "file")
+    trainer = small_trainer(tmp_path / "run", steps=2)
+    with pytest.raises(FolderError, match="unfinished training"):
+        small_trainer(tmp_path / "run", steps=2)
+    with pytest.raises(UserError, match=r"training\.steps = 2, but now it is 3"):
+        small_trainer(tmp_path / "run", resume=True, steps=3)
+    finished(trainer)
+    trainer.write("card")
+    with pytest.raises(FolderError, match="finished model"):
+        small_trainer(tmp_path / "run", resume=True, steps=2)
+    assert not (tmp_path / "run" / CHECKPOINTS).exists()
+
+
+def test_no_half_written_file_stays_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = small_trainer(tmp_path)
+    for step in trainer.steps():
+        if step.step == 9:
+            break
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    before = sorted(path.name for path in (tmp_path / CHECKPOINTS).iterdir())
+    with pytest.raises(FolderError, match="No space left on device"):
+        trainer.save()
+    assert sorted(path.name for path in (tmp_path / CHECKPOINTS).iterdir()) == before
