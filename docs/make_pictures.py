@@ -1,4 +1,4 @@
-"""Make every picture of pictures.md again, by the commands that stand there: ``python docs/make_pictures.py``."""
+"""Make the pictures of pictures.md again, by the commands in it: ``python docs/make_pictures.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seq2see.cli import app
 from seq2see.folder import write_atomically
 
 HERE = Path(__file__).parent
-LARGEST = 150_000  # bytes
+LARGEST = 100_000  # bytes; beyond, 256 colours must do
 
 
 def commands() -> list[list[str]]:

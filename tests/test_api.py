@@ -108,12 +108,19 @@ def test_evaluate_counts_misses(model: seq2see.Seq2Seq) -> None:
 def test_edit_distance() -> None:
     from seq2see.evaluate import edit_distance
 
-    assert [edit_distance(*pair) for pair in (("", ""), ("a", ""), ("kitten", "sitting"), ("ab", "ba"))] == [0, 1, 3, 2]
+    assert [edit_distance(*pair) for pair in (("", ""), ("a", ""), ("kitten", "sitting"), ("ab", "ba"))] == [
+        0,
+        1,
+        3,
+        2,
+    ]
 
 
 def test_fit_learns_something_new() -> None:
     pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
-    fitted = seq2see.fit(pairs, training={"steps": 300, "batch_tokens": 1280, "warmup": 50, "evaluate_every": 300})
+    fitted = seq2see.fit(
+        pairs, training={"steps": 300, "batch_tokens": 1280, "warmup": 50, "evaluate_every": 300}
+    )
     assert fitted.evaluate(pairs[::7]).exact_match > 0.9
     assert "exact match" in fitted.card
     with pytest.raises(InputError, match="'x'"):

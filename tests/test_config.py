@@ -34,7 +34,11 @@ def test_bad_settings_are_explained(settings: dict[str, object], message: str) -
 
 
 def test_toml_round_trip() -> None:
-    config = Config("dates", ModelConfig.of(d_model=16, heads=4, positions="learned"), TrainingConfig.of(steps=7, epsilon=1e-9))
+    config = Config(
+        "dates",
+        ModelConfig.of(d_model=16, heads=4, positions="learned"),
+        TrainingConfig.of(steps=7, epsilon=1e-9),
+    )
     assert Config.from_toml(config.to_toml(), "config.toml") == config
 
 
@@ -52,8 +56,13 @@ def test_bad_toml_is_explained(text: str, message: str) -> None:
 
 
 def test_overrides() -> None:
-    sections = parse_overrides(["model.norm=pre", "training.steps = 5", "training.clip=0.5", "model.share_output=false"])
-    assert sections == {"model": {"norm": "pre", "share_output": False}, "training": {"steps": 5, "clip": 0.5}}
+    sections = parse_overrides(
+        ["model.norm=pre", "training.steps = 5", "training.clip=0.5", "model.share_output=false"]
+    )
+    assert sections == {
+        "model": {"norm": "pre", "share_output": False},
+        "training": {"steps": 5, "clip": 0.5},
+    }
     for bad, message in (("steps=5", "SECTION.NAME=VALUE"), ("modle.d_ff=1", "Did you mean 'model'")):
         with pytest.raises(ConfigError, match=message):
             parse_overrides([bad])

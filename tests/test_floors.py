@@ -73,9 +73,13 @@ def test_every_module_imports_downward_only() -> None:
 
 def test_there_are_no_cycles() -> None:
     everything = modules()
-    graph = {name: imports_of(path, everything) - {name} for name, path in everything.items() if name != "__init__"}
+    graph = {
+        name: imports_of(path, everything) - {name} for name, path in everything.items() if name != "__init__"
+    }
     done: set[str] = set()
-    while ready := [name for name, below in graph.items() if name not in done and below & graph.keys() <= done]:
+    while ready := [
+        name for name, below in graph.items() if name not in done and below & graph.keys() <= done
+    ]:
         done.update(ready)
     assert set(graph) == done, f"in a cycle: {sorted(set(graph) - done)}"
 
@@ -85,4 +89,6 @@ def test_the_model_is_read_upwards() -> None:
     order = ["sublayers", "attention", "positions", "encoder", "decoder", "transformer", "weights"]
     for index, name in enumerate(order):
         below = {f"model.{other}" for other in order[:index]}
-        assert {i for i in imports_of(everything[f"model.{name}"], everything) if i.startswith("model.")} <= below
+        assert {
+            i for i in imports_of(everything[f"model.{name}"], everything) if i.startswith("model.")
+        } <= below

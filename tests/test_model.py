@@ -6,11 +6,18 @@ import math
 
 import pytest
 import torch
-from conftest import small_model
 from torch import nn
 
+from conftest import small_model
 from seq2see.config import PAPER_VOCABULARY, PRESETS, ModelConfig
-from seq2see.model.attention import CAUSAL, EVERYTHING, Mask, MultiHeadAttention, fused_attention, written_attention
+from seq2see.model.attention import (
+    CAUSAL,
+    EVERYTHING,
+    Mask,
+    MultiHeadAttention,
+    fused_attention,
+    written_attention,
+)
 from seq2see.model.positions import position_table
 from seq2see.model.sublayers import AddNorm
 from seq2see.model.transformer import Transformer, count_parameters
@@ -33,7 +40,9 @@ def test_written_equals_fused(kind: str, T: int, S: int) -> None:
     torch.manual_seed(1)
     q, k, v = torch.randn(2, T, 3, 4), torch.randn(2, S, 3, 4), torch.randn(2, S, 3, 6)
     mask = masks(2, T, S)[kind]
-    torch.testing.assert_close(written_attention(q, k, v, mask), fused_attention(q, k, v, mask), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        written_attention(q, k, v, mask), fused_attention(q, k, v, mask), atol=1e-6, rtol=1e-5
+    )
 
 
 def test_packed_rank_is_attended_like_padded_rank() -> None:
@@ -123,7 +132,9 @@ def test_equals_torch_nn_transformer(norm: str, activation: str) -> None:
         for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
             copy_layer(ours, theirs, [ours.self_attention_norm, ours.feed_forward_norm])
         for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
-            copy_layer(ours, theirs, [ours.self_attention_norm, ours.cross_attention_norm, ours.feed_forward_norm])
+            copy_layer(
+                ours, theirs, [ours.self_attention_norm, ours.cross_attention_norm, ours.feed_forward_norm]
+            )
         if pre:
             encoder.norm.load_state_dict(model.encoder.norm.state_dict())
             decoder.norm.load_state_dict(model.decoder.norm.state_dict())
@@ -147,7 +158,9 @@ def test_equals_torch_nn_transformer(norm: str, activation: str) -> None:
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.paper_millions])
 def test_parameters_of_table_3(name: str) -> None:
     preset = PRESETS[name]
-    config = ModelConfig.of(source_vocabulary=PAPER_VOCABULARY, target_vocabulary=PAPER_VOCABULARY, **preset.model)
+    config = ModelConfig.of(
+        source_vocabulary=PAPER_VOCABULARY, target_vocabulary=PAPER_VOCABULARY, **preset.model
+    )
     assert count_parameters(config) == pytest.approx(preset.paper_millions * 1e6, rel=0.05)
 
 
@@ -163,7 +176,9 @@ def test_document_preset_is_about_as_large_as_the_document_says() -> None:
 
 
 def test_shared_tables_are_one_parameter() -> None:
-    shared = Transformer(ModelConfig.of(source_vocabulary=20, target_vocabulary=20, d_model=8, heads=2, d_ff=8))
+    shared = Transformer(
+        ModelConfig.of(source_vocabulary=20, target_vocabulary=20, d_model=8, heads=2, d_ff=8)
+    )
     assert shared.output.weight is shared.decoder.embedding.table.weight
     assert shared.output.weight is shared.encoder.embedding.table.weight
     separate = Transformer(shared.config.but(share_embeddings=False, share_output=False))
@@ -192,7 +207,11 @@ def test_dropout_falls_on_sublayer_outputs_and_embedding_sums_only() -> None:
     where = {path for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
     assert where == {
         *(f"{side}.embedding.dropout" for side in ("encoder", "decoder")),
-        *(f"encoder.layers.{n}.{s}_norm.dropout" for n in range(2) for s in ("self_attention", "feed_forward")),
+        *(
+            f"encoder.layers.{n}.{s}_norm.dropout"
+            for n in range(2)
+            for s in ("self_attention", "feed_forward")
+        ),
         *(
             f"decoder.layers.{n}.{s}_norm.dropout"
             for n in range(3)

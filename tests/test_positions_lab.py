@@ -92,7 +92,7 @@ def test_a_step_of_i_over_n_depends_on_the_length() -> None:
 
 
 def test_mistakes_are_explained() -> None:
-    with pytest.raises(UserError, match="no positional encoding 'papper'. Did you mean 'paper'"):
+    with pytest.raises(UserError, match=r"no positional encoding 'papper'. Did you mean 'paper'"):
         lab.encoding(1, 16, "papper")
     with pytest.raises(UserError, match="d_model is 15: it must be even"):
         lab.encoding(1, 15)
@@ -113,7 +113,13 @@ def printed(*arguments: str) -> str:
 
 def test_the_command() -> None:
     text = printed()
-    for expected in ("0.7225200832", "0.8600013331", "no: no linear map fits", "adding PE(i)", "one step in i/N"):
+    for expected in (
+        "0.7225200832",
+        "0.8600013331",
+        "no: no linear map fits",
+        "adding PE(i)",
+        "one step in i/N",
+    ):
         assert expected in text
     assert text.count("yes") == 3
     assert max(len(line) for line in text.splitlines()) <= 100

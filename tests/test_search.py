@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
-from conftest import small_model
 
+from conftest import small_model
 from seq2see.decoding.search import Special, beam_search, greedy, length_penalty, padded
 from seq2see.model.transformer import Transformer
 
@@ -63,7 +63,9 @@ def test_batch_of_one_equals_batch_of_many(beam: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_beam_of_one_is_greedy(seed: int) -> None:
     model = chatty_model(seed)
-    for (first, *_), answer in zip(beam_search(model, SOURCES, SPECIAL, 1), greedy(model, SOURCES, SPECIAL), strict=True):
+    for (first, *_), answer in zip(
+        beam_search(model, SOURCES, SPECIAL, 1), greedy(model, SOURCES, SPECIAL), strict=True
+    ):
         assert first.ids == answer.ids
         assert first.score == pytest.approx(answer.score, abs=1e-4)
 
@@ -115,7 +117,9 @@ def test_length_penalty_is_the_papers() -> None:
 
 def test_probability_of_an_answer_is_the_product_of_its_tokens() -> None:
     answer = greedy(chatty_model(1), SOURCES, SPECIAL)[0]
-    assert answer.log_probability == pytest.approx(math.log(math.prod(map(math.exp, answer.log_probabilities))))
+    assert answer.log_probability == pytest.approx(
+        math.log(math.prod(map(math.exp, answer.log_probabilities)))
+    )
 
 
 def test_padding_is_masked_and_only_where_there_is_some() -> None:

@@ -53,7 +53,9 @@ def test_the_three_cosines() -> None:
     two, ten = (encoding(position, 4).tolist() for position in (2, 10))
     result = similarities((torch.tensor(king), torch.tensor(queen)), (torch.tensor(two), torch.tensor(ten)))
     assert result.positions == pytest.approx(cosine(two, ten))
-    sums = [[y * math.sqrt(4) + pe for y, pe in zip(*pair, strict=True)] for pair in ((king, two), (queen, ten))]
+    sums = [
+        [y * math.sqrt(4) + pe for y, pe in zip(*pair, strict=True)] for pair in ((king, two), (queen, ten))
+    ]
     assert result.sums == pytest.approx(cosine(*sums))
 
 
@@ -101,15 +103,21 @@ class Api(BaseHTTPRequestHandler):
         if self.path != "/v1/embeddings":
             return self.answer(404, {"error": {"message": "no such path"}})
         if self.headers["Authorization"] != f"Bearer {KEY}":
-            return self.answer(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+            return self.answer(
+                401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}
+            )
         if not body["model"].startswith("text-embedding-"):
-            return self.answer(404, {"error": {"message": "The model does not exist", "code": "model_not_found"}})
+            return self.answer(
+                404, {"error": {"message": "The model does not exist", "code": "model_not_found"}}
+            )
         data = [
             {"object": "embedding", "index": index, "embedding": VECTORS[word][: body.get("dimensions", 4)]}
             for index, word in enumerate(body["input"])
         ]
         usage = {"prompt_tokens": 2, "total_tokens": 2}
-        return self.answer(200, {"object": "list", "data": data[::-1], "model": body["model"], "usage": usage})
+        return self.answer(
+            200, {"object": "list", "data": data[::-1], "model": body["model"], "usage": usage}
+        )
 
     def answer(self, status: int, content: object, headers: dict[str, str] | None = None) -> None:
         data = json.dumps(content).encode()
@@ -149,7 +157,9 @@ def test_openai_vectors_come_in_the_order_of_the_words(api: type[Api]) -> None:
 
 
 def test_openai_model_and_dimensions_are_chosen(api: type[Api]) -> None:
-    result = openai_similarities(("king", "queen"), (2, 10), "doubled", "text-embedding-3-large", dimensions=2)
+    result = openai_similarities(
+        ("king", "queen"), (2, 10), "doubled", "text-embedding-3-large", dimensions=2
+    )
     assert api.requests[0]["model"] == "text-embedding-3-large"
     assert api.requests[0]["dimensions"] == 2
     assert result.positions == pytest.approx(math.cos(8))  # two dimensions turn by one radian a step
@@ -179,11 +189,13 @@ def test_an_address_that_is_given_goes_before_the_environment(
 
 def test_no_key_is_explained(api: type[Api], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(UserError, match="no OPENAI_API_KEY, neither in the environment nor in a .env"):
+    with pytest.raises(UserError, match=r"no OPENAI_API_KEY, neither in the environment nor in a .env"):
         openai_vectors(["king"])
 
 
-def test_a_refused_key_is_explained_without_showing_it(api: type[Api], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_key_is_explained_without_showing_it(
+    api: type[Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     with pytest.raises(UserError, match=r"refused the OPENAI_API_KEY \(401\)") as caught:
         openai_vectors(["king"])
@@ -270,5 +282,5 @@ def test_the_command_with_a_model() -> None:
 
 def test_the_command_with_openai(api: type[Api]) -> None:
     assert "0.9600000000" in printed("king", "queen", "--provider", "openai")
-    with pytest.raises(UserError, match="no provider 'opnai'. Did you mean 'openai'"):
+    with pytest.raises(UserError, match=r"no provider 'opnai'. Did you mean 'openai'"):
         printed("king", "queen", "--provider", "opnai")

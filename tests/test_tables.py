@@ -19,7 +19,15 @@ from typer.testing import CliRunner
 import seq2see
 from seq2see.cli import inspect
 from seq2see.errors import InputError, UserError
-from seq2see.inspection.tables import ATTENTIONS, explain, print_table, tables_of, write_csv, write_json, write_npz
+from seq2see.inspection.tables import (
+    ATTENTIONS,
+    explain,
+    print_table,
+    tables_of,
+    write_csv,
+    write_json,
+    write_npz,
+)
 from seq2see.inspection.trace import Trace
 
 WEIGHTS = "encoder.layers.0.self_attention.weights"
@@ -66,7 +74,9 @@ def test_features_are_headed_by_dimension_and_vocabulary_by_token() -> None:
     assert ids.values[:, 0].tolist() == traced().source_ids
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, MASKED, "encoder.embedding.sum", "logits", "encoder.embedding.ids"])
+@pytest.mark.parametrize(
+    "name", [WEIGHTS, MASKED, "encoder.embedding.sum", "logits", "encoder.embedding.ids"]
+)
 def test_a_printed_table_shows_every_number_within_the_width(name: str) -> None:
     out = io.StringIO()
     for table in tables_of(traced(), name):
@@ -177,7 +187,9 @@ def test_an_edited_cell_says_so() -> None:
         (("cross", 0, 0, 0, 12), "no column 12 .* known are 0 <sos>, 1 1, .* 11 <eos>."),
     ],
 )
-def test_cells_out_of_range_list_the_valid_ones(arguments: tuple[str, int, int, int, int], message: str) -> None:
+def test_cells_out_of_range_list_the_valid_ones(
+    arguments: tuple[str, int, int, int, int], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         explain(traced(), *arguments)
 
@@ -216,9 +228,13 @@ def test_trace_explains_a_cell() -> None:
 def test_trace_writes_files(tmp_path: Path) -> None:
     for format in ("csv", "json", "npz", "table"):
         out = tmp_path / f"trace.{format}"
-        assert printed("trace", "1845-01-05", "--name", "*.weights", "--format", format, "--out", str(out)) == ""
+        assert (
+            printed("trace", "1845-01-05", "--name", "*.weights", "--format", format, "--out", str(out)) == ""
+        )
         assert out.stat().st_size > 1000
-    assert json.loads(printed("trace", "1845-01-05", "--format", "json"))["values"].keys() == set(traced().names)
+    assert json.loads(printed("trace", "1845-01-05", "--format", "json"))["values"].keys() == set(
+        traced().names
+    )
     assert printed("trace", "1845-01-05", "--name", WEIGHTS, "--format", "csv").startswith("name,head,row,")
     with pytest.raises(UserError, match="could not be written"):
         printed("trace", "1845-01-05", "--format", "csv", "--out", str(tmp_path))

@@ -41,7 +41,9 @@ def small_config(**training: object) -> Config:
     )
 
 
-def small_trainer(out: Path | None = None, resume: bool = False, said: list[str] | None = None, **training: object) -> Trainer:
+def small_trainer(
+    out: Path | None = None, resume: bool = False, said: list[str] | None = None, **training: object
+) -> Trainer:
     train, validation, _ = dates.splits(200, 20, 20, seed=1)
     return Trainer(
         small_config(**training),
@@ -114,7 +116,9 @@ def test_label_smoothing_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 8, 13, 24, 33, 39])
-def test_stopped_and_resumed_equals_uninterrupted(stop: int, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+def test_stopped_and_resumed_equals_uninterrupted(
+    stop: int, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]
+) -> None:
     first = small_trainer(tmp_path)
     for step in first.steps():
         if step.step == stop:
@@ -158,7 +162,9 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     data = bytearray(newest.read_bytes())
     if harm == "flip":
         data[-100] ^= 1
-    newest.write_bytes({"truncate": data[: len(data) // 2], "flip": data, "empty": b"", "garbage": b"x" * 999}[harm])
+    newest.write_bytes(
+        {"truncate": data[: len(data) // 2], "flip": data, "empty": b"", "garbage": b"x" * 999}[harm]
+    )
     said: list[str] = []
     second = small_trainer(tmp_path, resume=True, said=said)
     assert second.step == 16
@@ -166,7 +172,9 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     assert_identical(finished(second), uninterrupted)
 
 
-def test_a_damaged_part_of_the_average_is_made_again(tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+def test_a_damaged_part_of_the_average_is_made_again(
+    tmp_path: Path, uninterrupted: dict[str, torch.Tensor]
+) -> None:
     first = small_trainer(tmp_path)
     for step in first.steps():
         if step.step == 33:
@@ -207,7 +215,9 @@ trainer.write("card")
 """
 
 
-def test_killed_at_any_moment_and_resumed_equals_uninterrupted(tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+def test_killed_at_any_moment_and_resumed_equals_uninterrupted(
+    tmp_path: Path, uninterrupted: dict[str, torch.Tensor]
+) -> None:
     """kill -9 at random moments, several times in one run, some while a checkpoint is being written."""
     out = tmp_path / "run"
     moments = random.Random(7)
@@ -237,7 +247,13 @@ def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seq2see", "train", "dates", "--out", str(out), "--count", "300", "--steps", "60",
                "--set", "training.batch_tokens=400", "--set", "training.checkpoint_every=50",
                "--set", "training.evaluate_every=10", "--set", "training.evaluate_on=10"]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if line.strip().startswith("10"):
@@ -278,7 +294,9 @@ def test_folders_are_not_overwritten(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / CHECKPOINTS).exists()
 
 
-def test_no_half_written_file_stays_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_half_written_file_stays_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = small_trainer(tmp_path)
     for step in trainer.steps():
         if step.step == 9:

@@ -9,11 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seq2see.config import Config as Config, ModelConfig as ModelConfig, TrainingConfig as TrainingConfig
+    from seq2see.config import Config as Config
+    from seq2see.config import ModelConfig as ModelConfig
+    from seq2see.config import TrainingConfig as TrainingConfig
     from seq2see.errors import UserError as UserError
-    from seq2see.inspection.trace import Trace as Trace, trace as trace
+    from seq2see.inspection.trace import Trace as Trace
+    from seq2see.inspection.trace import trace as trace
     from seq2see.model.transformer import Transformer as Transformer
-    from seq2see.seq2seq import Answer as Answer, Seq2Seq as Seq2Seq, fit as fit, load as load
+    from seq2see.seq2seq import Answer as Answer
+    from seq2see.seq2seq import Seq2Seq as Seq2Seq
+    from seq2see.seq2seq import fit as fit
+    from seq2see.seq2seq import load as load
 
 __version__ = "0.1.0"
 

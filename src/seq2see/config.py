@@ -68,7 +68,9 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
     if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint:
-        raise ConfigError(f"{name} is {value!r}; {type_names[hint]} was expected ({setting.metadata['help']}).")
+        raise ConfigError(
+            f"{name} is {value!r}; {type_names[hint]} was expected ({setting.metadata['help']})."
+        )
     low, high = setting.metadata["low"], setting.metadata["high"]
     if (low is not None and value < low) or (high is not None and value > high):
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
@@ -86,7 +88,9 @@ class ModelConfig(Schema):
     target_vocabulary: int = option(37_000, "number of target tokens", low=4)
     d_model: int = option(512, "width of every vector between sub-layers", low=1)
     heads: int = option(8, "attention heads, h", low=1)
-    d_k: int | None = option(None, "width of a query and a key in one head; d_model / heads if not given", low=1)
+    d_k: int | None = option(
+        None, "width of a query and a key in one head; d_model / heads if not given", low=1
+    )
     d_v: int | None = option(None, "width of a value in one head; d_model / heads if not given", low=1)
     d_ff: int = option(2048, "width of the feed-forward hidden layer", low=1)
     encoder_layers: int = option(6, "encoder layers, N", low=1)
@@ -94,7 +98,9 @@ class ModelConfig(Schema):
     dropout: float = option(0.1, "probability of dropping a sub-layer's output or an embedding sum", 0.0, 0.9)
     norm: Norm = option("post", "layer norm after the residual sum, as in the paper, or before the sub-layer")
     activation: Activation = option("relu", "the feed-forward layer's non-linearity")
-    positions: Positions = option("paper", "positional encoding: the paper's sinusoids, a variant, or learned")
+    positions: Positions = option(
+        "paper", "positional encoding: the paper's sinusoids, a variant, or learned"
+    )
     max_length: int = option(1024, "longest sequence, in tokens", low=2)
     share_embeddings: bool = option(True, "one embedding table for source and target (section 3.4)")
     share_output: bool = option(True, "the output projection is the target embedding (section 3.4)")
@@ -129,9 +135,13 @@ class TrainingConfig(Schema):
 
     steps: int = option(100_000, "optimiser steps in all", low=1)
     batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", low=8)
-    schedule: Schedule = option("paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant")
+    schedule: Schedule = option(
+        "paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant"
+    )
     warmup: int = option(4000, "steps over which the learning rate rises", low=1)
-    learning_rate: float | None = option(None, "its peak; (d_model·warmup)^-0.5, the paper's, if not given", 0.0)
+    learning_rate: float | None = option(
+        None, "its peak; (d_model·warmup)^-0.5, the paper's, if not given", 0.0
+    )
     beta1: float = option(0.9, "Adam's first moment decay", 0.0, 1.0)
     beta2: float = option(0.98, "Adam's second moment decay", 0.0, 1.0)
     epsilon: float = option(1e-9, "Adam's ε", 0.0)
@@ -266,7 +276,9 @@ def parse_overrides(assignments: list[str]) -> dict[str, dict[str, Any]]:
         key, equals, text = assignment.partition("=")
         section, dot, name = key.strip().partition(".")
         if not equals or not dot or not name:
-            raise ConfigError(f"{assignment!r} is not of the form SECTION.NAME=VALUE, such as model.d_ff=128.")
+            raise ConfigError(
+                f"{assignment!r} is not of the form SECTION.NAME=VALUE, such as model.d_ff=128."
+            )
         if section not in known:
             raise ConfigError(f"There is no section {section!r} in {assignment!r}. {suggest(section, known)}")
         try:

@@ -89,7 +89,11 @@ def _evaluate_batch(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[
     )
 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
-    whole = Batches(Ragged.of(sources), Ragged.of(targets), pads, batch_tokens=10**12, seed=0).everything().to(device)
+    whole = (
+        Batches(Ragged.of(sources), Ragged.of(targets), pads, batch_tokens=10**12, seed=0)
+        .everything()
+        .to(device)
+    )
     logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
     loss = F.cross_entropy(
         logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"

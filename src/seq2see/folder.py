@@ -12,7 +12,11 @@ from seq2see.errors import FolderError, suggest
 from seq2see.text.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, CARD = "config.toml", "model.safetensors", "card.md"
-TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "source-tokenizer.json", "target-tokenizer.json"
+TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
+    "tokenizer.json",
+    "source-tokenizer.json",
+    "target-tokenizer.json",
+)
 SHIPPED = Path(__file__).parent / "models"
 
 
@@ -31,7 +35,9 @@ def find(name: str | os.PathLike[str]) -> Path:
         raise FolderError(f"There is no model {str(name)!r}: neither a folder nor a model that ships. "
                           f"{suggest(str(name), shipped)}")  # fmt: skip
     if not (path / CONFIG).is_file():
-        raise FolderError(f"{str(name)!r} is not a model folder: it has no {CONFIG}. `seq2see train` makes such folders.")
+        raise FolderError(
+            f"{str(name)!r} is not a model folder: it has no {CONFIG}. `seq2see train` makes such folders."
+        )
     return path
 
 
@@ -79,19 +85,24 @@ def weights_path(path: Path) -> Path:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that it is either whole or not there, even if the power goes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        temporary.chmod(0o644)
+        temporary.replace(path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise FolderError(f"{path.name} could not be written to {path.parent}: {error.strerror}.") from error
+            raise FolderError(
+                f"{path.name} could not be written to {path.parent}: {error.strerror}."
+            ) from error
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from seq2see import folder
-from seq2see.config import Config, ModelConfig, TrainingConfig, preset as find_preset
+from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.config import preset as find_preset
 from seq2see.data import dates
 from seq2see.data.pairs import hold_out
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy
-from seq2see.errors import InputError, RefusedInputs, UserError
+from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
 from seq2see.evaluate import Evaluation, Pair, evaluate
 from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import Trace, trace_text
@@ -73,7 +74,9 @@ class Seq2Seq:
     'January 5, 1845'
     """
 
-    def __init__(self, config: Config, tokenizers: Tokenizers, transformer: Transformer, card: str = "") -> None:
+    def __init__(
+        self, config: Config, tokenizers: Tokenizers, transformer: Transformer, card: str = ""
+    ) -> None:
         self.config = config
         self.tokenizers = tokenizers
         self.transformer = transformer
@@ -89,13 +92,15 @@ class Seq2Seq:
             ("target", tokenizers.target, config.model.target_vocabulary),
         ):
             if tokenizer.size != size:
-                raise folder.FolderError(
+                raise FolderError(
                     f"{path.name} does not fit together: its config says {size} {side} tokens, "
                     f"its tokenizer has {tokenizer.size}."
                 )
         transformer = read_model(config.model, folder.weights_path(path), device)
         card = path / folder.CARD
-        return cls(config, tokenizers, transformer, card.read_text(encoding="utf-8") if card.is_file() else "")
+        return cls(
+            config, tokenizers, transformer, card.read_text(encoding="utf-8") if card.is_file() else ""
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder that ``load`` reads."""
@@ -111,7 +116,9 @@ class Seq2Seq:
         self.tokenizers.source.check(text)
         length, longest = len(self.tokenizers.source.encode(text)), self.config.model.max_length
         if length > longest:
-            raise InputError(f"The text has {length:,} tokens, but this model takes at most {longest:,}: cut it up.")
+            raise InputError(
+                f"The text has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
+            )
 
     def __call__(self, text: str) -> str:
         """Answer one text."""
@@ -174,7 +181,9 @@ class Seq2Seq:
         length = dates.RAW_LENGTH if self.config.task == "dates" else 0
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
-    def evaluate(self, pairs: Sequence[Pair], progress: Callable[[int], None] = lambda done: None) -> Evaluation:
+    def evaluate(
+        self, pairs: Sequence[Pair], progress: Callable[[int], None] = lambda done: None
+    ) -> Evaluation:
         """Score the model on pairs: exact match, character error rate, loss, every miss."""
         return evaluate(self.transformer, self.tokenizers, pairs, progress=progress)
 
@@ -213,7 +222,9 @@ def fit(
     if validation is None:
         train, validation = hold_out(train)
     if not train or not validation:
-        raise UserError(f"{len(train)} pairs to learn from and {len(validation)} held out are too few: give at least 2.")
+        raise UserError(
+            f"{len(train)} pairs to learn from and {len(validation)} held out are too few: give at least 2."
+        )
     tokenizers = Tokenizers(
         Tokenizer.characters_of(source for source, _ in (*train, *validation)),
         Tokenizer.characters_of(target for _, target in (*train, *validation)),
@@ -237,5 +248,7 @@ def fit(
         progress(step)
     fitted = Seq2Seq(config, tokenizers, trainer.finish())
     scores = fitted.evaluate(validation)
-    fitted.card = model_card(config, fitted.transformer.parameter_count(), len(train), scores, trainer.seconds, "seq2see.fit")
+    fitted.card = model_card(
+        config, fitted.transformer.parameter_count(), len(train), scores, trainer.seconds, "seq2see.fit"
+    )
     return fitted

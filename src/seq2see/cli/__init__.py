@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from seq2see import __version__
-from seq2see.cli import evaluate, predict, train  # TEMP
+from seq2see.cli import evaluate, inspect, plot, predict, train
 from seq2see.cli.output import complain
 from seq2see.errors import UserError
 
@@ -31,12 +31,14 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
 ) -> None:
     pass
 
 
-for group in (predict, evaluate, train):
+for group in (predict, evaluate, train, inspect, plot):
     group.register(app)
 
 

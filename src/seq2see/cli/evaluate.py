@@ -31,15 +31,20 @@ def parse_years(text: str) -> tuple[int, int]:
 
 
 def evaluate(
-    data: Annotated[str, typer.Argument(metavar="dates", help="What to score on: dates are generated.")] = "dates",
+    data: Annotated[
+        str, typer.Argument(metavar="dates", help="What to score on: dates are generated.")
+    ] = "dates",
     model: ModelName = "dates",
-    years: Annotated[str, typer.Option("--years", metavar="A-B", help="Only dates of these years.")] = "1000-9999",
+    years: Annotated[
+        str, typer.Option("--years", metavar="A-B", help="Only dates of these years.")
+    ] = "1000-9999",
     sample: Annotated[
         int | None, typer.Option("--sample", metavar="N", min=1, help="A random N of them instead of all.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Which random N.")] = 0,
     at_least: Annotated[
-        float | None, typer.Option("--at-least", metavar="SHARE", min=0, max=1, help="Exit with 1 below this match.")
+        float | None,
+        typer.Option("--at-least", metavar="SHARE", min=0, max=1, help="Exit with 1 below this match."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -60,14 +65,18 @@ def evaluate(
     ordinals = all_ordinals(first, last)
     if sample is not None:
         if sample > len(ordinals):
-            raise UserError(f"--sample is {sample:,}, but the years {first}-{last} have {len(ordinals):,} dates.")
+            raise UserError(
+                f"--sample is {sample:,}, but the years {first}-{last} have {len(ordinals):,} dates."
+            )
         ordinals = np.random.default_rng(seed).choice(ordinals, sample, replace=False)
     scores, started = Evaluation(), time.perf_counter()
     with progress_bar("dates") as bar:
         task = bar.add_task("evaluating", total=len(ordinals), speed="")
         for begin in range(0, len(ordinals), PART):
             scores.add(loaded.evaluate(pairs_of(ordinals[begin : begin + PART])))
-            bar.update(task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s")
+            bar.update(
+                task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s"
+            )
     seconds = time.perf_counter() - started
     if as_json:
         print(json.dumps({
@@ -79,7 +88,9 @@ def evaluate(
     else:
         for source, expected, given in scores.misses:
             console.print(f"miss: {source} → {given!r}, expected {expected!r}", markup=False)
-        console.print(f"exact match           {scores.exact:,} of {scores.pairs:,} ({scores.exact_match:.4%})")
+        console.print(
+            f"exact match           {scores.exact:,} of {scores.pairs:,} ({scores.exact_match:.4%})"
+        )
         console.print(f"character error rate  {scores.character_error_rate:.4%}")
         console.print(f"loss                  {scores.loss:.3g} nats a token, teacher-forced")
         console.print(f"time                  {seconds:.1f} s, {scores.pairs / seconds:,.0f} dates/s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -37,14 +36,23 @@ def predict(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="What to answer.")] = None,
     dates: Annotated[str | None, typer.Option("--dates", help="Dates with commas between: a,b,c.")] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="One input a line; - for standard input.")
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="One input a line; - for standard input."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answers here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answers here.")
+    ] = None,
     model: ModelName = "dates",
     beam: Annotated[int, typer.Option("--beam", "-b", min=1, help="Prefixes kept open; 1 is greedy.")] = 1,
-    n_best: Annotated[int, typer.Option("--n-best", "-n", min=1, help="Answers to each input, best first.")] = 1,
-    raw: Annotated[bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>, as the documents do.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with probabilities.")] = False,
+    n_best: Annotated[
+        int, typer.Option("--n-best", "-n", min=1, help="Answers to each input, best first.")
+    ] = 1,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>, as the documents do.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line, with probabilities.")
+    ] = False,
 ) -> None:
     """Answer texts: from the command line, a file, or standard input.
 
@@ -60,7 +68,9 @@ def predict(
     if sum(given) > 1:
         raise UserError("Texts were given in more than one way: use one of TEXT…, --dates and --file.")
     if not any(given) and sys.stdin.isatty():
-        raise UserError("There is nothing to answer: give texts, --dates=a,b,c or --file F, or pipe lines in.")
+        raise UserError(
+            "There is nothing to answer: give texts, --dates=a,b,c or --file F, or pipe lines in."
+        )
     if n_best > 1:
         beam = max(beam, n_best)
     from seq2see.seq2seq import load
@@ -82,7 +92,14 @@ def predict(
 
 
 def _answer_all(
-    model: Seq2Seq, inputs: Iterable[str], place: str, out: TextIO, beam: int, n_best: int, raw: bool, as_json: bool
+    model: Seq2Seq,
+    inputs: Iterable[str],
+    place: str,
+    out: TextIO,
+    beam: int,
+    n_best: int,
+    raw: bool,
+    as_json: bool,
 ) -> tuple[int, int]:
     """Answer window by window, so that memory stays bounded; return how many were answered and refused."""
     answered = refused = 0
@@ -134,12 +151,14 @@ def _lines(path: Path | None) -> Iterator[str]:
     """Read lines from a file or standard input; a line that is not UTF-8 is an error with its number."""
     if path is not None and str(path) != "-" and not path.is_file():
         raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
-    with open(path, "rb") if path is not None and str(path) != "-" else sys.stdin.buffer as file:
+    with path.open("rb") if path is not None and str(path) != "-" else sys.stdin.buffer as file:
         for number, line in enumerate(file, 1):
             try:
                 yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
             except UnicodeDecodeError as error:
-                raise UserError(f"Line {number} is not UTF-8 text (byte {error.start + 1} of it): convert the file first.") from None
+                raise UserError(
+                    f"Line {number} is not UTF-8 text (byte {error.start + 1} of it): convert the file first."
+                ) from None
 
 
 class _writer:  # noqa: N801 - used like open()
@@ -152,7 +171,7 @@ class _writer:  # noqa: N801 - used like open()
         if self.path is None:
             return sys.stdout
         try:
-            self.temporary = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed in __exit__
+            self.temporary = tempfile.NamedTemporaryFile(
                 "w", encoding="utf-8", dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
             )
         except OSError as error:
@@ -164,10 +183,10 @@ class _writer:  # noqa: N801 - used like open()
             return
         self.temporary.close()
         if kind is None:
-            os.chmod(self.temporary.name, 0o644)
-            os.replace(self.temporary.name, self.path)
+            Path(self.temporary.name).chmod(0o644)
+            Path(self.temporary.name).replace(self.path)
         else:
-            os.unlink(self.temporary.name)
+            Path(self.temporary.name).unlink()
 
 
 def demo() -> None:
@@ -185,7 +204,10 @@ def demo() -> None:
     for answer in model.answers(DOCUMENT_DATES):
         least = min(answer.tokens, key=lambda token: token.probability)
         table.add_row(
-            answer.input, answer.output, f"{answer.probability:.4%}", f"{least.token!r} {least.probability:.4%}"
+            answer.input,
+            answer.output,
+            f"{answer.probability:.4%}",
+            f"{least.token!r} {least.probability:.4%}",
         )
     console.print()
     console.print(table)

@@ -27,17 +27,26 @@ def register(app: typer.Typer) -> None:
 
 def train(
     data: Annotated[str, typer.Argument(metavar="dates", help="What to learn: dates are generated.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The model folder to make.")] = Path("runs/dates"),
-    preset: Annotated[str, typer.Option("--preset", "-p", help="Shape and recipe: see `seq2see presets`.")] = "document",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The model folder to make.")] = Path(
+        "runs/dates"
+    ),
+    preset: Annotated[
+        str, typer.Option("--preset", "-p", help="Shape and recipe: see `seq2see presets`.")
+    ] = "document",
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as model.norm=pre.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as model.norm=pre."),
     ] = None,
-    years: Annotated[str, typer.Option("--years", metavar="A-B", help="Only dates of these years.")] = "1000-9999",
+    years: Annotated[
+        str, typer.Option("--years", metavar="A-B", help="Only dates of these years.")
+    ] = "1000-9999",
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Dates to learn from.")] = 100_000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Start of every random choice.")] = 1,
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished training, to the bit.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an unfinished training, to the bit.")
+    ] = False,
 ) -> None:
     """Train a model and write it as a folder that predict, evaluate and trace take with --model.
 
@@ -109,9 +118,13 @@ def _run(trainer: Trainer) -> bool:
         with progress_bar("steps") as bar:
             task = bar.add_task("training", total=total, completed=trainer.step, speed="")
             for step in trainer.steps():
-                bar.update(task, completed=step.step, speed=f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s")
+                bar.update(
+                    task, completed=step.step, speed=f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s"
+                )
                 if step.line is not None:
-                    (bar.console if sys.stdout.isatty() and not bar.disable else console).print(_row(step.line))
+                    (bar.console if sys.stdout.isatty() and not bar.disable else console).print(
+                        _row(step.line)
+                    )
                 if interrupted and step.step < total:
                     trainer.save()
                     return False
@@ -136,16 +149,22 @@ def _finish(trainer: Trainer, test: list[tuple[str, str]], count: int) -> None:
     with aside.status("Testing …"):
         scores = evaluate(model, trainer.tokenizers, test)
     command = " ".join(["seq2see", *(word for word in sys.argv[1:] if word != "--resume")])
-    trainer.write(model_card(trainer.config, model.parameter_count(), count, scores, trainer.seconds, command))
+    trainer.write(
+        model_card(trainer.config, model.parameter_count(), count, scores, trainer.seconds, command)
+    )
     console.print(
         f"Test: {scores.exact:,} of {scores.pairs:,} dates never seen are right ({scores.exact_match:.2%}), "
         f"after {trainer.seconds:.0f} s of training."
     )
-    console.print(f"Written to {trainer.out}. Use it: seq2see predict --model {trainer.out} 1845-01-05", markup=False)
+    console.print(
+        f"Written to {trainer.out}. Use it: seq2see predict --model {trainer.out} 1845-01-05", markup=False
+    )
 
 
 def presets(
-    vocabulary: Annotated[int, typer.Option("--vocabulary", min=4, help="Tokens, shared by both sides.")] = 41_000,
+    vocabulary: Annotated[
+        int, typer.Option("--vocabulary", min=4, help="Tokens, shared by both sides.")
+    ] = 41_000,
 ) -> None:
     """List the presets, with the parameters of every row of the paper's Table 3 beside the paper's figure."""
     from rich.table import Table
@@ -154,7 +173,13 @@ def presets(
     from seq2see.model.transformer import count_parameters
 
     table = Table(box=None, pad_edge=False)
-    for name, justify in (("preset", "left"), ("parameters", "right"), ("paper", "right"), ("", "right"), ("what", "left")):
+    for name, justify in (
+        ("preset", "left"),
+        ("parameters", "right"),
+        ("paper", "right"),
+        ("", "right"),
+        ("what", "left"),
+    ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name, entry in PRESETS.items():
         size = 68 if name == "document" else vocabulary

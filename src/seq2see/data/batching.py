@@ -23,7 +23,9 @@ class Ragged:
     def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
         """Gather rows of ids."""
         offsets = np.cumsum([0, *(len(row) for row in rows)])
-        values = np.fromiter((number for row in rows for number in row), dtype=np.int32, count=int(offsets[-1]))
+        values = np.fromiter(
+            (number for row in rows for number in row), dtype=np.int32, count=int(offsets[-1])
+        )
         return cls(values, offsets)
 
     @property
@@ -64,7 +66,9 @@ class Batch:
 class Batches:
     """All batches of a corpus, epoch after epoch; ``at(step)`` is a pure function, so a run resumes exactly."""
 
-    def __init__(self, source: Ragged, target: Ragged, pads: tuple[int, int], batch_tokens: int, seed: int) -> None:
+    def __init__(
+        self, source: Ragged, target: Ragged, pads: tuple[int, int], batch_tokens: int, seed: int
+    ) -> None:
         self.source, self.target, self.pads, self.seed = source, target, pads, seed
         self.longest = np.maximum(source.lengths, target.lengths)
         # Sorting by length saves padding but makes batches of a kind; where little is saved, mixed ones teach better.

@@ -16,7 +16,9 @@ MONTHS = (
 )  # fmt: skip
 FIRST_YEAR, LAST_YEAR = 1000, 9999
 TARGET_LENGTH = 20  # <sos>September 28, 1976<eos>
-RAW_LENGTH = 19  # the documents' decoder stops there, so they show <sos>September 3, 2025<eos> without padding
+RAW_LENGTH = (
+    19  # the documents' decoder stops there, so they show <sos>September 3, 2025<eos> without padding
+)
 EXPECTED = "an ISO date of the years 1000 to 9999 was expected, such as 1845-01-05"
 
 
@@ -38,7 +40,9 @@ def check(text: str) -> None:
         raise InputError(f"{shown(text)} has a month {month:02}, but months go from 01 to 12: {EXPECTED}.")
     last = calendar.monthrange(year, month)[1]
     if not 1 <= day <= last:
-        raise InputError(f"{shown(text)} does not exist, {MONTHS[month - 1]} {year} has {last} days: {EXPECTED}.")
+        raise InputError(
+            f"{shown(text)} does not exist, {MONTHS[month - 1]} {year} has {last} days: {EXPECTED}."
+        )
 
 
 def _fault(text: str) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 Pair = tuple[str, str]
 
 
-def hold_out(pairs: Sequence[Pair], share: float = 0.1, most: int = 1000, seed: int = 1) -> tuple[list[Pair], list[Pair]]:
+def hold_out(
+    pairs: Sequence[Pair], share: float = 0.1, most: int = 1000, seed: int = 1
+) -> tuple[list[Pair], list[Pair]]:
     """Split by source text, so that no held-out source occurs in training: (training, held out)."""
     sources = list(dict.fromkeys(source for source, _ in pairs))
     count = min(most, max(1, int(len(sources) * share)))

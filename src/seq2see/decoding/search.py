@@ -42,14 +42,18 @@ class Hypothesis:
         return sum(self.log_probabilities)
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device | None = None) -> tuple[Tensor, Mask]:
+def padded(
+    rows: Sequence[Sequence[int]], pad: int, device: torch.device | None = None
+) -> tuple[Tensor, Mask]:
     """Stack rows of ids into (B, S), with the mask that hides the padding."""
     lengths = [len(row) for row in rows]
     longest = max(lengths)
     ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows], device=device)
     if min(lengths) == longest:
         return ids, EVERYTHING
-    return ids, Mask(keys=torch.arange(longest, device=device) < torch.tensor(lengths, device=device)[:, None])
+    return ids, Mask(
+        keys=torch.arange(longest, device=device) < torch.tensor(lengths, device=device)[:, None]
+    )
 
 
 def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
@@ -58,7 +62,9 @@ def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
     return penalty
 
 
-def limits_of(model: Transformer, sources: Sequence[Sequence[int]], device: torch.device | None = None) -> Tensor:
+def limits_of(
+    model: Transformer, sources: Sequence[Sequence[int]], device: torch.device | None = None
+) -> Tensor:
     """Return for each source the most tokens that its answer may have, (B,)."""
     longest = model.config.max_length - 1
     return torch.tensor([min(len(source) + EXTRA_LENGTH, longest) for source in sources], device=device)
@@ -156,7 +162,9 @@ def beam_search(
         parent, token = index // V, index % V
         grown_ids = _grown(open_ids, parent, t, token)
         grown_values = _grown(open_values, parent, t, values.flatten(1).gather(1, index))
-        ends = (token == special.end) & (torch.arange(token.shape[1], device=device) < k)  # among the k likeliest
+        ends = (token == special.end) & (
+            torch.arange(token.shape[1], device=device) < k
+        )  # among the k likeliest
         at_limit = (limits[sentence] == t + 1)[:, None]
 
         # what ends here (or must stop here) competes with what ended before
@@ -205,7 +213,9 @@ def _grown(x: Tensor, parent: Tensor, t: int, new: Tensor) -> Tensor:
     return x
 
 
-def _hypotheses(ids: Tensor, values: Tensor, scores: Tensor, lengths: Tensor, ended: Tensor) -> list[Hypothesis]:
+def _hypotheses(
+    ids: Tensor, values: Tensor, scores: Tensor, lengths: Tensor, ended: Tensor
+) -> list[Hypothesis]:
     return [
         Hypothesis(row[:n], value[:n], score, end)
         for row, value, score, n, end in zip(

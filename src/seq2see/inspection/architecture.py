@@ -1,4 +1,7 @@
-"""The paper's Figures 1 and 2 and the encoder stack, drawn from the configuration of an actual model."""
+"""The paper's Figures 1 and 2 and the encoder stack, drawn from the configuration of an actual model.
+
+Text does not shrink with its box: an Axes of your own should be as large as the one that is made without it.
+"""
 
 from __future__ import annotations
 
@@ -364,7 +367,7 @@ def plot_multi_head(config: ModelConfig, ax: Axes | None = None) -> Axes:
     line(ax, [(centre, 3.75), (centre, 4.15)])
     _box(ax, centre, 4.15, 2.2, 0.4, "Linear", LINEAR)
     line(ax, [(centre, 4.55), (centre, 4.95)])
-    values = "" if d_k == d_v else f", values to {d_v}"
+    values = "" if d_k == d_v else f"\n(values → {d_v})"
     for y, text in (
         (1.15, f"each head projects {d} → {d_k}{values}"),
         (2.45, f"h = {h} head{'s' if h > 1 else ''}, each gives T × {d_v}"),

@@ -44,11 +44,11 @@ from seq2see.inspection.style import (
     new_axes,
     new_figure,
     readable_on,
-    text_width,
 )
 
 ACCENT = CATEGORIES[4]
 FAINTEST = 0.02  # a weight whose line nobody would see
+NAMED = 80  # tokens, at most, whose names find room below an axis
 
 
 def _digits(values: Array) -> int:
@@ -73,14 +73,22 @@ def _quiet(bar: Colorbar, label: str) -> None:
 
 
 def _label_tokens(ax: Axes, rows: Sequence[str], columns: Sequence[str], size: float = SMALL) -> None:
-    """Head rows and columns by tokens, columns above; a token wider than its column stands upright."""
+    """Head rows and columns by tokens, columns above; words stand upright where one is too wide."""
     ax.set_xticks(range(len(columns)), as_texts(columns), fontsize=size)
     ax.set_yticks(range(len(rows)), as_texts(rows), fontsize=size)
     ax.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False, pad=2, colors=INK)
-    room = ax.get_position().width * ax.get_figure(root=True).get_figwidth() / max(1, len(columns))  # type: ignore[union-attr]
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    room = ax.get_position().width * figure.get_figwidth() / max(1, len(columns))
+    if longest(columns, size) > 0.9 * room:
+        _upright(ax, "bottom")
+
+
+def _upright(ax: Axes, foot: str) -> None:
+    """Turn the names of columns by 90°, those of one or two characters excepted."""
     for label in ax.get_xticklabels():
-        if text_width(label.get_text(), size) > 0.95 * room:
-            label.set(rotation=90, va="bottom")
+        if len(label.get_text()) > 2:
+            label.set(rotation=90, va=foot)
 
 
 def _heatmap(ax: Axes, values: Array, cmap: Colormap, norm: Normalize) -> None:
@@ -111,12 +119,13 @@ def plot_attention(
     weights: ArrayLike,
     queries: Sequence[str],
     keys: Sequence[str],
-    ax: Axes | None = None,
     numbers: bool = False,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw one head's attention weights (T, S): each row is a query and sums to 1 (section 3.2.1)."""
     values = as_array(weights)
-    ax = _sized(ax, queries, keys, 0.38 if numbers else 0.3)
+    shrunk = max(0.12, min(0.3, 8 / max(values.shape)))  # a page is finite
+    ax = _sized(ax, queries, keys, 0.38 if numbers else shrunk)
     _heatmap(ax, values, MAGNITUDE, Normalize(0, 1))
     _label_tokens(ax, queries, keys)
     if numbers:
@@ -349,19 +358,17 @@ def plot_label_smoothing(tokens: Sequence[str], target: int, epsilon: float, ax:
     ax.bar(
         range(count),
         smoothed,
-        width=0.7,
+        width=0.7 if count <= NAMED else 1.0,
         color=[ACCENT if i == target else CATEGORIES[0] for i in range(count)],
     )
     lowest = share / 5 if share else 1e-3
     ax.set(yscale="log", xlim=(-1, count), ylim=(lowest, 3))
     _plain_log(ax)
     ax.set_ylabel("probability")
-    if count <= 80:  # more would not be readable
+    if count <= NAMED:
         ax.set_xticks(range(count), as_texts(tokens), fontsize=TINY)
         ax.tick_params(axis="x", length=0, pad=2)
-        for label in ax.get_xticklabels():
-            if len(label.get_text()) > 2:
-                label.set(rotation=90, va="top")
+        _upright(ax, "top")
     ax.text(
         target + 1,
         smoothed[target],

@@ -37,7 +37,7 @@ def categories(count: int) -> list[str]:
     """Return as many distinct colours as asked for."""
     if count <= len(CATEGORIES):
         return list(CATEGORIES[:count])
-    return [to_hex(colour) for colour in colormaps["turbo"](np.linspace(0.05, 0.95, count))]
+    return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0.0, 0.95, count))]
 
 
 def tint(colour: str, strength: float = 0.25) -> str:

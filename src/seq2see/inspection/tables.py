@@ -97,7 +97,9 @@ def print_table(console: Console, table: Table) -> None:
     """Print a table, in blocks of as many columns as the terminal is wide."""
     entry = entry_of(table.name)
     console.print()
-    console.print(Text.assemble((table.title, "bold"), f"   {entry.symbol}   ", (entry.sentence, "dim")))
+    console.print(Text.assemble((table.title, "bold"), f"   {entry.symbol}"))
+    if not table.head:  # said once, not for every head
+        console.print(Text(f"{entry.sentence} Section {entry.section} of the paper.", "dim"))
     cells = [[_cell(x) for x in row] for row in table.values[:, :MOST_COLUMNS]]
     columns = [visible(label) for label in table.columns[:MOST_COLUMNS]]
     numbered = not any(label.startswith("Dim ") or label == "id" for label in columns)

@@ -89,13 +89,15 @@ class MultiHeadAttention(Observable):
 
     def split(self, x: Tensor) -> Tensor:
         """Cut the last dimension into heads: (…, T, H·K) to (…, T, H, K)."""
-        return x.unflatten(-1, (self.heads, -1))
+        return x.view(*x.shape[:-1], self.heads, -1)
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Project what is attended to, (…, S, D), to keys and values (…, S, H, K)."""
         return self.split(self.w_k(source)), self.split(self.w_v(source))
 
-    def forward(self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None
+    ) -> Tensor:
         """Let each position of x (…, T, D) gather from source (…, S, D): (…, T, D)."""
         q = self.keep("q", self.split(self.w_q(x)))  # (…, T, H, K)
         k, v = self.keys_values(source) if cache is None else cache.keys_values(self, source)  # (…, S, H, K)

@@ -56,7 +56,9 @@ class Decoder(Observable):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(self, target: Tensor, memory: Tensor, memory_mask: Mask, cache: DecoderCache | None = None) -> Tensor:
+    def forward(
+        self, target: Tensor, memory: Tensor, memory_mask: Mask, cache: DecoderCache | None = None
+    ) -> Tensor:
         """Map target ids (…, T) to (…, T, D). With a cache, ``target`` is only what is new since the last call."""
         x = self.embedding(target, start=0 if cache is None else cache.length)
         for index, layer in enumerate(self.layers):

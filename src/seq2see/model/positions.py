@@ -41,7 +41,7 @@ def position_table(length: int, d_model: int, variant: str = "paper") -> Tensor:
 
 
 class Embedding(Observable):
-    """Token ids to vectors that know their place: √d_model·E[id] + PE(pos), then dropout (sections 3.4, 3.5)."""
+    """Token ids to vectors that know their place: √d_model·E[id] + PE(pos), then dropout (3.4, 3.5)."""
 
     positions: Tensor
 

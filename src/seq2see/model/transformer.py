@@ -50,7 +50,11 @@ class Transformer(Observable):
         return memory
 
     def decode(
-        self, target: Tensor, memory: Tensor, memory_mask: Mask = EVERYTHING, cache: DecoderCache | None = None
+        self,
+        target: Tensor,
+        memory: Tensor,
+        memory_mask: Mask = EVERYTHING,
+        cache: DecoderCache | None = None,
     ) -> Tensor:
         """Map target ids (…, T) and memory (…, S, D) to logits (…, T, V) for the token after each position."""
         x = self.decoder(target, memory, memory_mask, cache)

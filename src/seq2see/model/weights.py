@@ -31,7 +31,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         weights: dict[str, Tensor] = load_file(path)
         return weights
     except (SafetensorError, OSError) as error:
-        raise FolderError(f"{path.name} cannot be read as safetensors ({error}): copy or train it again.") from None
+        raise FolderError(
+            f"{path.name} cannot be read as safetensors ({error}): copy or train it again."
+        ) from None
 
 
 def put_weights(model: Transformer, weights: dict[str, Tensor], origin: str) -> None:
@@ -41,7 +43,9 @@ def put_weights(model: Transformer, weights: dict[str, Tensor], origin: str) -> 
         if name not in weights:
             raise FolderError(f"{origin} does not fit its config: {name} is missing.")
         if name not in expected:
-            raise FolderError(f"{origin} does not fit its config: it holds {name}, which the model does not have.")
+            raise FolderError(
+                f"{origin} does not fit its config: it holds {name}, which the model does not have."
+            )
         if expected[name].shape != weights[name].shape:
             raise FolderError(
                 f"{origin} does not fit its config: {name} is {tuple(weights[name].shape)} in the file, "

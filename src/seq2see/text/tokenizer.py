@@ -6,7 +6,8 @@ import string
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer as Engine, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, InputError, shown
 
@@ -38,7 +39,9 @@ class Tokenizer:
     def _special(self, token: str) -> int:
         number = self.engine.token_to_id(token)
         if number is None:
-            raise FolderError(f"The tokenizer has no {token} token: was its tokenizer.json written by seq2see?")
+            raise FolderError(
+                f"The tokenizer has no {token} token: was its tokenizer.json written by seq2see?"
+            )
         return int(number)
 
     @classmethod

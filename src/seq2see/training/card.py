@@ -7,7 +7,13 @@ from seq2see.evaluate import Evaluation
 
 
 def model_card(
-    config: Config, parameters: int, pairs: int, scores: Evaluation, seconds: float, command: str, extra: str = ""
+    config: Config,
+    parameters: int,
+    pairs: int,
+    scores: Evaluation,
+    seconds: float,
+    command: str,
+    extra: str = "",
 ) -> str:
     """Write the card from measured figures."""
     shape = config.model

@@ -37,7 +37,9 @@ def path_of(folder: Path, step: int) -> Path:
 
 def steps_in(folder: Path) -> list[int]:
     """List the steps that have a checkpoint file, lowest first."""
-    names = (re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.glob("checkpoint-*"))
+    names = (
+        re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.glob("checkpoint-*")
+    )
     return sorted(int(match[1]) for match in names if match)
 
 
@@ -56,7 +58,7 @@ def read(folder: Path, step: int) -> Checkpoint:
     """Read a checkpoint; a damaged one is a FolderError."""
     path = path_of(folder, step)
     try:
-        with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, "pt") as file:
             header: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
@@ -90,6 +92,8 @@ def prune(folder: Path, keep: Iterable[int]) -> None:
 def average(all_weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return the mean of several checkpoints' weights (section 6.1)."""
     return {
-        name: torch.stack([weights[name].double() for weights in all_weights]).mean(0).to(all_weights[0][name].dtype)
+        name: torch.stack([weights[name].double() for weights in all_weights])
+        .mean(0)
+        .to(all_weights[0][name].dtype)
         for name in all_weights[0]
     }

@@ -165,7 +165,9 @@ class Trainer:
         """Whether the weights after this step are part of the final average."""
         settings = self.config.training
         regular = step % settings.checkpoint_every == 0 or step == settings.steps
-        last = [settings.steps, *range((settings.steps - 1) // settings.checkpoint_every, 0, -1)][: settings.average]
+        last = [settings.steps, *range((settings.steps - 1) // settings.checkpoint_every, 0, -1)][
+            : settings.average
+        ]
         earliest = settings.steps if len(last) == 1 else last[-1] * settings.checkpoint_every
         return regular and step >= earliest
 
@@ -177,30 +179,37 @@ class Trainer:
         """Write a checkpoint of this very moment."""
         if self.out is None:
             return
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
         run = {"random": torch.get_rng_state()}
         if self.device.type == "cuda":
             run["random-cuda"] = torch.cuda.get_rng_state(self.device)
-        for parameter, state in self.optimiser.state.items():
-            for key, value in state.items():
-                run[f"{key}/{names[parameter]}"] = value
+        for name, parameter in self.model.named_parameters():
+            for key, value in self.optimiser.state[parameter].items():
+                run[f"{key}/{name}"] = value
         notes = {"config": self.config.to_toml(), "seconds": repr(self.seconds)}
         where = self.out / CHECKPOINTS
         checkpoint.write(where, Checkpoint(self.step, weights_of(self.model), run, notes))
         others = [step for step in checkpoint.steps_in(where) if step != self.step]
-        checkpoint.prune(where, {self.step, *others[-1:], *(step for step in others if self._in_average(step))})
+        checkpoint.prune(
+            where, {self.step, *others[-1:], *(step for step in others if self._in_average(step))}
+        )
 
     def _open(self, out: Path, resume: bool) -> None:
         """Prepare the folder: a new one, or an unfinished one to go on with."""
         if (out / folder.WEIGHTS).exists():
-            raise FolderError(f"{out} already holds a finished model: name another folder with --out, or remove it.")
+            raise FolderError(
+                f"{out} already holds a finished model: name another folder with --out, or remove it."
+            )
         if out.exists() and not out.is_dir():
             raise FolderError(f"{out} is a file; a folder for the model was expected.")
         unfinished = (out / folder.CONFIG).exists()
         if unfinished and not resume:
-            raise FolderError(f"{out} holds an unfinished training: go on with --resume, or name another folder.")
+            raise FolderError(
+                f"{out} holds an unfinished training: go on with --resume, or name another folder."
+            )
         if out.exists() and any(out.iterdir()) and not unfinished:
-            raise FolderError(f"{out} is not empty and not a training of ours: name another folder with --out.")
+            raise FolderError(
+                f"{out} is not empty and not a training of ours: name another folder with --out."
+            )
         if unfinished:
             self._same_config(out)
             self._resume(out / CHECKPOINTS)
@@ -247,7 +256,9 @@ class Trainer:
         put_weights(self.model, state.weights, "the checkpoint")
         for name, parameter in self.model.named_parameters():
             self.optimiser.state[parameter] = {
-                key: state.run[f"{key}/{name}"].to("cpu" if key == "step" and self.device.type == "cpu" else self.device)
+                key: state.run[f"{key}/{name}"].to(
+                    "cpu" if key == "step" and self.device.type == "cpu" else self.device
+                )
                 for key in ("step", "exp_avg", "exp_avg_sq")
             }
         torch.set_rng_state(state.run["random"])

@@ -21,7 +21,7 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
     if rise <= 1:
         return peak(config, d_model) * rise
     if config.schedule == "paper":
-        return peak(config, d_model) * rise**-0.5
+        return peak(config, d_model) / math.sqrt(rise)
     if config.schedule == "constant":
         return peak(config, d_model)
     remaining = (step - config.warmup) / max(1, config.steps - config.warmup)

@@ -1,0 +1,194 @@
+"""The command line as a user meets it: in a process of its own, by its words and its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from seq2see.cli import app
+
+
+def run(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run([sys.executable, "-m", "seq2see", *arguments], input=data, capture_output=True)
+    result = subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def test_commands_and_options_are_frozen() -> None:
+    """Whoever changes this list changes what people have in their scripts."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    options = {
+        name: sorted(
+            option for parameter in command.params for option in parameter.opts if option.startswith("--")
+        )
+        for name, command in commands.items()
+    }
+    assert options["predict"] == [
+        "--beam", "--dates", "--file", "--json", "--model", "--n-best", "--out", "--raw",
+    ]  # fmt: skip
+    assert options["evaluate"] == ["--at-least", "--json", "--model", "--sample", "--seed", "--years"]
+    assert options["train"] == [
+        "--count", "--device", "--out", "--preset", "--resume", "--seed", "--set", "--steps", "--years",
+    ]  # fmt: skip
+    assert options["presets"] == ["--vocabulary"]
+    assert options["demo"] == []
+
+
+def test_help_answers_without_torch() -> None:
+    code = (
+        "import sys\nsys.argv = ['seq2see', '--help']\nfrom seq2see.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'numpy', 'matplotlib', 'tokenizers'} & set(sys.modules)\nsys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "predict" in done.stdout
+
+
+def test_predict_answers_the_documents_in_their_raw_form() -> None:
+    done = run("predict", "--raw", "--dates=1845-01-05,1845-01-06,1426-08-10,2025-09-03")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "<sos>January 5, 1845<eos><pad><pad>",
+        "<sos>January 6, 1845<eos><pad><pad>",
+        "<sos>August 10, 1426<eos><pad><pad>",
+        "<sos>September 3, 2025<eos>",
+    ]
+    assert done.stderr == ""
+
+
+def test_refused_inputs_are_explained_and_the_others_answered() -> None:
+    done = run("predict", "1845-01-05", "2023-02-30", "", "١٨٤٥-٠١-٠٥", "2025-09-03")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == ["January 5, 1845", "", "", "", "September 3, 2025"]
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[1].strip() for line in lines[:3]] == ["input 2", "input 3", "input 4"]
+    assert lines[3] == "seq2see: 2 answered, 3 refused."
+
+
+def test_nothing_answered_is_status_2() -> None:
+    assert run("predict", "nonsense").returncode == 2
+    done = run("predict", stdin="")
+    assert done.returncode == 2
+    assert "nothing to answer" in done.stderr
+
+
+def test_files_pipes_and_json(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_bytes(b"1845-01-05\r\n\n2025-09-03")
+    done = run("predict", "--file", str(source), "--json", "--n-best", "2", "--out", str(out))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "line 2: The line is empty" in done.stderr
+    first, second, third = map(json.loads, out.read_text(encoding="utf-8").splitlines())
+    assert first["output"] == "January 5, 1845"
+    assert first["log_probability"] == pytest.approx(0, abs=0.01)
+    assert [token["token"] for token in first["tokens"]][-2:] == ["5", "<eos>"]
+    assert len(first["alternatives"]) == 1
+    assert second == {"input": "", "error": second["error"]}
+    assert third["input"] == "2025-09-03"
+    piped = run("predict", stdin="1845-01-05\n2025-09-03\n")
+    assert piped.stdout == "January 5, 1845\nSeptember 3, 2025\n"
+
+
+def test_a_failing_run_leaves_the_old_output_alone(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(b"1845-01-05\n\xff\xfe\n")
+    out.write_text("precious")
+    done = run("predict", "--file", str(source), "--out", str(out))
+    assert done.returncode == 2
+    assert "Line 2 is not UTF-8" in done.stderr
+    assert out.read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "--model", "date", "1845-01-05"], "Did you mean 'dates'"),
+        (["predict", "--model", "/", "1845-01-05"], "not a model folder"),
+        (["predict", "--file", "no-such-file"], "There is no file 'no-such-file'"),
+        (["predict", "--out", "no/such/folder", "1845-01-05"], "cannot be written"),
+        (["predict", "1845-01-05", "--dates=1845-01-05"], "more than one way"),
+        (["evaluate", "--years", "2025-1000"], "1000 to 9999"),
+        (["evaluate", "--years", "2000", "--sample", "400"], "have 366 dates"),
+        (["evaluate", "sentences"], "'dates' was expected"),
+        (["train", "sentences"], "'dates' was expected"),
+        (["train", "dates", "--preset", "bse"], "Did you mean 'base'"),
+        (["train", "dates", "--set", "model.d_modle=3"], "Did you mean 'd_model'"),
+        (["train", "dates", "--years", "2000", "--count", "400"], "leave 294 dates"),
+        (["train", "dates", "--device", "cuda"], "--device is 'cuda'"),
+        (["train", "dates", "--out", "pyproject.toml"], "is a file"),
+    ],
+)
+def test_errors_say_what_to_do_and_exit_with_2(arguments: list[str], message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_evaluate_prints_scores_and_every_miss() -> None:
+    done = run("evaluate", "dates", "--years", "1000-2025", "--sample", "500")
+    assert done.returncode == 0
+    assert "500 of 500 (100.0000%)" in done.stdout
+    scores = json.loads(run("evaluate", "--sample", "100", "--json").stdout)
+    assert (scores["pairs"], scores["exact"], scores["misses"]) == (100, 100, [])
+
+
+def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
+    out = str(tmp_path / "model")
+    settings = ["--set", "training.batch_tokens=400", "--set", "training.evaluate_every=5"]
+    done = run("train", "dates", "--out", out, "--count", "500", "--steps", "10", *settings)
+    assert done.returncode == 0
+    table = done.stdout.splitlines()
+    assert table[0].split() == ["step", "epoch", "loss", "held-out", "loss", "exact", "match", "seconds"]
+    assert [line.split()[0] for line in table[1:3]] == ["5", "10"]
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert f"seq2see train dates --out {out} --count 500" in card
+    missed = run("evaluate", "--model", out, "--sample", "20", "--at-least", "0.5")
+    assert missed.returncode == 1
+    assert missed.stdout.count("miss: ") == 20
+    again = run("train", "dates", "--out", out)
+    assert again.returncode == 2
+    assert "already holds a finished model" in again.stderr
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"yes 1845-01-05 | head -n 20000 | {sys.executable} -m seq2see predict | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "January 5, 1845\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_presets_print_the_papers_column() -> None:
+    lines = run("presets").stdout
+    assert "65 M" in lines
+    assert "213 M" in lines
+    assert "18,692" in lines
+
+
+def test_interrupted_predict_is_quiet() -> None:
+    import signal
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seq2see", "predict"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
