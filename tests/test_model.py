@@ -199,7 +199,7 @@ def test_embedding_is_scaled_and_positions_added() -> None:
     ids = torch.tensor([[3, 1]])
     expected = embedding.table.weight[ids] * math.sqrt(12) + position_table(2, 12)
     torch.testing.assert_close(embedding(ids), expected)
-    torch.testing.assert_close(embedding(ids[:, 1:], start=1), expected[:, 1:])
+    torch.testing.assert_close(embedding(ids[:, 1:], place=1), expected[:, 1:])
 
 
 def test_dropout_falls_on_sublayer_outputs_and_embedding_sums_only() -> None:

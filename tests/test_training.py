@@ -105,14 +105,35 @@ def test_label_smoothing_is_the_papers() -> None:
     """Cross-entropy against (1 − ε) of the truth and ε spread over the vocabulary."""
     trainer = small_trainer(label_smoothing=0.1)
     batch = trainer.batches.at(0)
-    trainer.model.eval()
+    trainer.model.eval()  # no dropout
     with torch.no_grad():
         logs = trainer.model(batch.source, batch.target_in, batch.source_mask).log_softmax(-1)
     real = batch.target_out != 67
     truth = logs.gather(-1, batch.target_out[..., None])[..., 0]
     expected = -(0.9 * truth + 0.1 * logs.mean(-1))[real].mean()
-    trainer.step = 1
-    assert float(trainer._learn(batch)) == pytest.approx(float(expected), rel=1e-5)
+    assert float(trainer.learner.loss(batch).detach()) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
+@pytest.mark.parametrize("settings", [{"layout": "packed", "batch_tokens": 256}, {"precision": "bfloat16"}])
+def test_packed_and_bfloat16_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> None:
+    whole = finished(small_trainer(**settings))
+    first = small_trainer(tmp_path, **settings)
+    for step in first.steps():
+        if step.step == 13:
+            first.save()
+            break
+    assert_identical(finished(small_trainer(tmp_path, resume=True, **settings)), whole)
+
+
+@pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
+def test_bfloat16_keeps_float32_weights_and_learns() -> None:
+    trainer = small_trainer(steps=60, learning_rate=0.02, precision="bfloat16")
+    losses = [float(step.loss) for step in trainer.steps()]
+    assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
+    assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
+    for ours, theirs in zip(trainer.model.parameters(), trainer.learner.worker.parameters(), strict=True):
+        assert torch.equal(ours.bfloat16(), theirs)
 
 
 @pytest.mark.parametrize("stop", [1, 8, 13, 24, 33, 39])

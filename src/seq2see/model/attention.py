@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from seq2see.config import ModelConfig
 from seq2see.model.sublayers import Observable
@@ -20,25 +22,43 @@ class Mask:
 
     A mask is data, so that the kernel can be chosen by it. ``causal`` hides the keys after a query's own
     position, the last query standing at the last key (so one new query may see every cached key). ``keys``
-    hides padding. Every query must be left at least one key: batching sees to that.
+    hides padding. ``sentences`` keeps the sentences of a packed batch apart, and ``blocks`` says the same to
+    FlexAttention. Every query must be left at least one key: batching sees to that.
     """
 
     causal: bool = False
     keys: Tensor | None = None  # (B, S)
+    sentences: tuple[Tensor, Tensor] | None = (
+        None  # (T,) and (S,): the sentence of each query and of each key
+    )
+    blocks: BlockMask | None = None
 
     def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
         """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
-        allowed = None
+        parts = []
         if self.causal and T > 1:
-            allowed = torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)  # (T, S)
+            parts.append(torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T))  # (T, S)
         if self.keys is not None:
-            keys = self.keys[..., None, None, :]  # (B, 1, 1, S)
-            allowed = keys if allowed is None else allowed & keys
-        return allowed
+            parts.append(self.keys[..., None, None, :])  # (B, 1, 1, S)
+        if self.sentences is not None:
+            of_query, of_key = self.sentences
+            parts.append(of_query[:, None] == of_key)  # (T, S)
+        return reduce(torch.logical_and, parts) if parts else None
 
 
 EVERYTHING = Mask()
 CAUSAL = Mask(causal=True)
+
+
+@dataclass(frozen=True)
+class PackedMasks:
+    """What holds the sentences of a packed batch together: three masks, and each token's place in its sentence."""
+
+    source: Mask
+    target: Mask
+    cross: Mask
+    source_place: Tensor  # (S,)
+    target_place: Tensor  # (T,)
 
 
 Keep = Callable[[str, Tensor], Tensor]
@@ -60,14 +80,14 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """The same equation by PyTorch's kernels; a test holds the two equal."""
     T, S = q.shape[-3], k.shape[-3]
-    plain_causal = mask.causal and mask.keys is None and T == S and T > 1
-    z = F.scaled_dot_product_attention(
-        q.transpose(-3, -2),  # (…, H, T, K)
-        k.transpose(-3, -2),
-        v.transpose(-3, -2),
-        attn_mask=None if plain_causal else mask.allowed(T, S, q.device),
-        is_causal=plain_causal,
-    )
+    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (…, H, T, K)
+    if mask.blocks is not None:
+        z = flex_attention(q[None], k[None], v[None], block_mask=mask.blocks)[0]
+    else:
+        plain_causal = mask.causal and mask.keys is None and mask.sentences is None and T == S and T > 1
+        z = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=None if plain_causal else mask.allowed(T, S, q.device), is_causal=plain_causal
+        )
     return z.transpose(-3, -2)  # (…, T, H, K)
 
 

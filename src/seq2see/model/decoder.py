@@ -37,11 +37,16 @@ class DecoderLayer(Observable):
         self.feed_forward_norm = AddNorm(config)
 
     def forward(
-        self, x: Tensor, memory: Tensor, memory_mask: Mask, caches: tuple[Cache | None, Cache | None]
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Mask,
+        memory_mask: Mask,
+        caches: tuple[Cache | None, Cache | None],
     ) -> Tensor:
         """Map (…, T, D), with memory (…, S, D), to (…, T, D)."""
         own, cross = caches
-        x = self.self_attention_norm(x, lambda x: self.self_attention(x, x, CAUSAL, own))
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, x, mask, own))
         x = self.cross_attention_norm(x, lambda x: self.cross_attention(x, memory, memory_mask, cross))
         x = self.feed_forward_norm(x, self.feed_forward)
         return x
@@ -57,12 +62,18 @@ class Decoder(Observable):
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
     def forward(
-        self, target: Tensor, memory: Tensor, memory_mask: Mask, cache: DecoderCache | None = None
+        self,
+        target: Tensor,
+        memory: Tensor,
+        memory_mask: Mask,
+        cache: DecoderCache | None = None,
+        mask: Mask = CAUSAL,
+        place: int | Tensor = 0,
     ) -> Tensor:
         """Map target ids (…, T) to (…, T, D). With a cache, ``target`` is only what is new since the last call."""
-        x = self.embedding(target, start=0 if cache is None else cache.length)
+        x = self.embedding(target, place if cache is None else cache.length)
         for index, layer in enumerate(self.layers):
-            x = layer(x, memory, memory_mask, (None, None) if cache is None else cache.layers[index])
+            x = layer(x, memory, mask, memory_mask, (None, None) if cache is None else cache.layers[index])
         if cache is not None:
             cache.length += target.shape[-1]
         return self.keep("out", self.norm(x))

@@ -36,9 +36,9 @@ class Encoder(Observable):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(self, source: Tensor, mask: Mask) -> Tensor:
+    def forward(self, source: Tensor, mask: Mask, place: int | Tensor = 0) -> Tensor:
         """Map source ids (…, S) to memory (…, S, D)."""
-        x = self.embedding(source)
+        x = self.embedding(source, place)
         for layer in self.layers:
             x = layer(x, mask)
         return self.keep("memory", self.norm(x))

@@ -56,10 +56,11 @@ class Embedding(Observable):
             table = position_table(config.max_length, config.d_model, config.positions)
             self.register_buffer("positions", table, persistent=False)
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Map ids (…, T), the first of which stands at position ``start``, to (…, T, D)."""
+    def forward(self, ids: Tensor, place: int | Tensor = 0) -> Tensor:
+        """Map ids (…, T) to (…, T, D); ``place`` is the position of the first, or of each (T,) in a packed batch."""
         ids = self.keep("ids", ids)
         embedded = self.keep("embedded", self.table(ids))  # (…, T, D)
         scaled = self.keep("scaled", embedded * self.scale)
-        positions = self.keep("positions", self.positions[start : start + ids.shape[-1]])  # (T, D)
+        places = place if isinstance(place, Tensor) else slice(place, place + ids.shape[-1])
+        positions = self.keep("positions", self.positions[places])  # (T, D)
         return self.keep("sum", self.dropout(scaled + positions))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.attention import EVERYTHING, Mask
+from seq2see.model.attention import EVERYTHING, Mask, PackedMasks
 from seq2see.model.decoder import Decoder, DecoderCache
 from seq2see.model.encoder import Encoder
 from seq2see.model.positions import Embedding
@@ -63,6 +63,12 @@ class Transformer(Observable):
     def forward(self, source: Tensor, target: Tensor, source_mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (…, S) and target ids (…, T) to logits (…, T, V)."""
         return self.decode(target, self.encode(source, source_mask), source_mask)
+
+    def forward_packed(self, source: Tensor, target: Tensor, masks: PackedMasks) -> Tensor:
+        """Map the ids of many sentences end to end, (S,) and (T,), to logits (T, V), without any padding."""
+        memory = self.encoder(source, masks.source, masks.source_place)  # (S, D)
+        x = self.decoder(target, memory, masks.cross, None, masks.target, masks.target_place)
+        return self.keep("logits", self.output(x))  # (T, V)
 
     def new_cache(self) -> DecoderCache:
         """Return an empty memory for decoding step by step."""

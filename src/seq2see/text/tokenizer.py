@@ -66,6 +66,10 @@ class Tokenizer:
         """The number of tokens."""
         return int(self.engine.get_vocab_size())
 
+    def vocabulary(self) -> list[str]:
+        """Name all tokens in the order of their ids."""
+        return self.tokens(range(self.size))
+
     def check(self, text: str) -> None:
         """Raise an InputError if the text has a character that no token stands for."""
         if self.unknown is None:

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from seq2see import folder
 from seq2see.config import Config
 from seq2see.data.batching import Batch, Batches, Ragged
+from seq2see.data.packing import PackedBatches
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluate import Pair, evaluate
 from seq2see.folder import Tokenizers
@@ -22,6 +22,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.model.weights import put_weights, weights_bytes, weights_of
 from seq2see.training import checkpoint
 from seq2see.training.checkpoint import Checkpoint
+from seq2see.training.learner import Learner
 from seq2see.training.schedule import learning_rate
 
 CHECKPOINTS, LOG = "checkpoints", "log.jsonl"
@@ -73,17 +74,18 @@ class Trainer:
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
         source = Ragged.of(tokenizers.source.encode_batch([source for source, _ in train]))
         target = Ragged.of(tokenizers.target.encode_batch([target for _, target in train]))
-        self.batches = Batches(source, target, self.pads, config.training.batch_tokens, config.training.seed)
+        settings = config.training
+        self.batches: Batches | PackedBatches
+        if settings.layout == "packed":
+            self.batches = PackedBatches(
+                source, target, self.pads, settings.batch_tokens, settings.seed, self.device
+            )
+        else:
+            self.batches = Batches(source, target, self.pads, settings.batch_tokens, settings.seed)
 
-        torch.manual_seed(config.training.seed)
+        torch.manual_seed(settings.seed)
         self.model = Transformer(config.model).to(self.device)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(),
-            lr=0.0,
-            betas=(config.training.beta1, config.training.beta2),
-            eps=config.training.epsilon,
-            fused=True,
-        )
+        self.learner = Learner(self.model, settings, self.pads[1])
         self.step = 0
         self.seconds = 0.0
         self.snapshots: dict[int, dict[str, Tensor]] = {}  # the weights that will be averaged, by step
@@ -93,13 +95,14 @@ class Trainer:
     def steps(self) -> Iterator[Step]:
         """Train to the end, yielding after each step; stop asking and the run can be resumed later."""
         settings = self.config.training
-        self.model.train()
         started = time.perf_counter() - self.seconds
         total, count = torch.zeros((), device=self.device), 0
         while self.step < settings.steps:
-            batch = self.batches.at(self.step).to(self.device)
+            batch = self.batches.at(self.step)
+            if isinstance(batch, Batch):
+                batch = batch.to(self.device)
             self.step += 1
-            loss = self._learn(batch)
+            loss = self.learner.learn(batch, learning_rate(self.step, settings, self.config.model.d_model))
             total, count = total + loss, count + 1
             self.seconds = time.perf_counter() - started
 
@@ -111,24 +114,6 @@ class Trainer:
                 self._snapshot()
                 self.save()
             yield Step(self.step, loss, line)
-
-    def _learn(self, batch: Batch) -> Tensor:
-        settings = self.config.training
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.step, settings, self.config.model.d_model)
-        logits = self.model(batch.source, batch.target_in, batch.source_mask)  # (B, T, V)
-        loss = F.cross_entropy(
-            logits.flatten(0, 1),
-            batch.target_out.flatten(),
-            ignore_index=self.pads[1],
-            label_smoothing=settings.label_smoothing,
-        )
-        self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if settings.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip)
-        self.optimiser.step()
-        return loss.detach()
 
     def _line(self, loss: float) -> Line:
         scores = evaluate(self.model, self.tokenizers, self.validation)
@@ -179,15 +164,9 @@ class Trainer:
         """Write a checkpoint of this very moment."""
         if self.out is None:
             return
-        run = {"random": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            run["random-cuda"] = torch.cuda.get_rng_state(self.device)
-        for name, parameter in self.model.named_parameters():
-            for key, value in self.optimiser.state[parameter].items():
-                run[f"{key}/{name}"] = value
         notes = {"config": self.config.to_toml(), "seconds": repr(self.seconds)}
         where = self.out / CHECKPOINTS
-        checkpoint.write(where, Checkpoint(self.step, weights_of(self.model), run, notes))
+        checkpoint.write(where, Checkpoint(self.step, weights_of(self.model), self.learner.state(), notes))
         others = [step for step in checkpoint.steps_in(where) if step != self.step]
         checkpoint.prune(
             where, {self.step, *others[-1:], *(step for step in others if self._in_average(step))}
@@ -254,15 +233,6 @@ class Trainer:
 
     def _restore(self, state: Checkpoint) -> None:
         put_weights(self.model, state.weights, "the checkpoint")
-        for name, parameter in self.model.named_parameters():
-            self.optimiser.state[parameter] = {
-                key: state.run[f"{key}/{name}"].to(
-                    "cpu" if key == "step" and self.device.type == "cpu" else self.device
-                )
-                for key in ("step", "exp_avg", "exp_avg_sq")
-            }
-        torch.set_rng_state(state.run["random"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state.run["random-cuda"], self.device)
+        self.learner.restore(state.run)
         self.step = state.step
         self.seconds = float(state.notes["seconds"])

@@ -1,0 +1,61 @@
+"""What the lessons share: numbers as tables, and the source of a function as a reader sees it."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import torch
+from IPython.display import Markdown
+from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+from seq2see.inspection.tables import visible
+
+set_matplotlib_formats("retina")
+torch.set_num_threads(1)  # small models: a second thread costs more than it brings
+
+
+def table(columns: Sequence[Any], rows: Sequence[Sequence[Any]], digits: int = 4) -> Markdown:
+    """Show rows of texts and numbers under the names of their columns."""
+    numeric = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
+    lines = [
+        "| " + " | ".join(_cell(column, digits) for column in columns) + " |",
+        "|" + "|".join("---:" if right else ":---" for right in numeric) + "|",
+        *("| " + " | ".join(_cell(cell, digits) for cell in row) + " |" for row in rows),
+    ]
+    return Markdown("\n".join(lines))
+
+
+def matrix(
+    values: Any, rows: Sequence[Any] = (), columns: Sequence[Any] = (), digits: int = 4, corner: str = ""
+) -> Markdown:
+    """Show a matrix; its rows and columns are counted from 0 unless they have names."""
+    values = torch.as_tensor(values).detach()
+    heads = rows or range(len(values))
+    lines = [[f"**{_cell(head, digits)}**", *line] for head, line in zip(heads, values.tolist(), strict=True)]
+    return table([corner, *(columns or range(values.shape[1]))], lines, digits)
+
+
+def numbers(text: str, columns: int) -> torch.Tensor:
+    """Read a table that was copied from a document."""
+    return torch.tensor([float(number) for number in text.split()]).view(-1, columns)
+
+
+def code(*objects: Any) -> Markdown:
+    """Show the lines that implement something, and where they stand."""
+    parts = []
+    for thing in objects:
+        path = f"src/{thing.__module__.replace('.', '/')}.py"
+        lines = textwrap.dedent(inspect.getsource(thing)).rstrip()
+        parts.append(f"`{thing.__qualname__}` in [{path}](../{path})\n\n```python\n{lines}\n```")
+    return Markdown("\n\n".join(parts))
+
+
+def _cell(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        return "−∞" if value == float("-inf") else f"{value:.{digits}f}".replace("-", "−")
+    text = visible(str(value))
+    return text if "`" in text or text.startswith("**") else escape(text).replace("|", "\\|")

@@ -1,0 +1,1 @@
+"""Models written for other engines, each checked against ours before it is kept."""

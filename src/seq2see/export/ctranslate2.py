@@ -1,0 +1,256 @@
+"""Any model folder for CTranslate2, checked token by token against our own model before it is kept."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+from ctranslate2.specs import (
+    TransformerSpec,
+    attention_spec,
+    common_spec,
+    transformer_spec,
+)
+from torch import Tensor, nn
+
+from seq2see.config import ModelConfig
+from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+from seq2see.decoding.engines import FORMAT, NOTE, digest_of
+from seq2see.decoding.hypothesis import Hypothesis, Special
+from seq2see.decoding.search import greedy
+from seq2see.errors import FolderError, UserError
+from seq2see.folder import Tokenizers
+from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.decoder import DecoderLayer
+from seq2see.model.encoder import EncoderLayer
+from seq2see.model.positions import Embedding
+from seq2see.model.sublayers import AddNorm, FeedForward
+from seq2see.model.transformer import Transformer
+from seq2see.text.tokenizer import END, PAD, START, UNKNOWN
+
+QUANTIZATIONS = ("float32", "int8")
+TOLERANCE = 1e-3  # of a log-probability in fp32
+INPUTS = 64  # made up for the check where none are given
+
+ACTIVATIONS = {
+    "relu": common_spec.Activation.RELU,
+    "gelu": common_spec.Activation.GELU,
+    "swish": common_spec.Activation.SWISH,
+}
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far a converted model's greedy answers agree with ours."""
+
+    inputs: int
+    same_answers: int
+    tokens: int
+    same_tokens: int
+    largest_difference: float  # of a log-probability, on our answers
+
+    def __str__(self) -> str:
+        return (
+            f"{self.same_answers:,} of {self.inputs:,} answers and {self.same_tokens:,} of {self.tokens:,} tokens the "
+            f"same, log-probabilities within {self.largest_difference:.1e}"
+        )
+
+
+# --- the specification -------------------------------------------------------------------------------------------
+
+
+def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec:
+    """Describe a model to CTranslate2, weights included."""
+    config = model.config
+    _expressible(config)
+    spec = TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=ACTIVATIONS[config.activation],
+    )
+    _embedding(spec.encoder.embeddings[0], spec.encoder.position_encodings, model.encoder.embedding)
+    _embedding(spec.decoder.embeddings, spec.decoder.position_encodings, model.decoder.embedding)
+    for layer, encoder_layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
+        assert isinstance(encoder_layer, EncoderLayer)
+        _self_attention(layer.self_attention, encoder_layer.self_attention, encoder_layer.self_attention_norm)
+        _feed_forward(layer.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_norm)
+    for layer, decoder_layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
+        assert isinstance(decoder_layer, DecoderLayer)
+        _self_attention(layer.self_attention, decoder_layer.self_attention, decoder_layer.self_attention_norm)
+        _cross_attention(layer.attention, decoder_layer.cross_attention, decoder_layer.cross_attention_norm)
+        _feed_forward(layer.ffn, decoder_layer.feed_forward, decoder_layer.feed_forward_norm)
+    if config.norm == "pre":
+        _norm(spec.encoder.layer_norm, model.encoder.norm)
+        _norm(spec.decoder.layer_norm, model.decoder.norm)
+    _linear(spec.decoder.projection, model.output)
+    spec.register_source_vocabulary(tokenizers.source.vocabulary())
+    spec.register_target_vocabulary(tokenizers.target.vocabulary())
+    # Our ids carry <sos> and <eos> already. A vocabulary without <unk> must name some token, or one would be added.
+    known = tokenizers.source.unknown is not None and tokenizers.target.unknown is not None
+    settings = {"bos_token": START, "eos_token": END, "decoder_start_token": START,
+                "unk_token": UNKNOWN if known else PAD, "add_source_bos": False, "add_source_eos": False,
+                "layer_norm_epsilon": model.encoder.layers[0].feed_forward_norm.norm.eps}  # fmt: skip
+    for key, value in settings.items():
+        setattr(spec.config, key, value)
+    return spec
+
+
+def _expressible(config: ModelConfig) -> None:
+    if config.d_k != config.d_v or config.d_k * config.heads != config.d_model:
+        raise UserError(
+            f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but CTranslate2 knows "
+            f"only heads of d_model / heads = {config.d_model}/{config.heads}: answer with --engine torch."
+        )
+
+
+def _numbers(x: Tensor) -> np.ndarray:
+    return x.detach().cpu().float().numpy()
+
+
+def _linear(spec: common_spec.LinearSpec, *modules: nn.Linear) -> None:
+    """Set one matrix from one or several side by side, as CTranslate2 keeps those of a common input."""
+    spec.weight = np.concatenate([_numbers(module.weight) for module in modules])
+    if modules[0].bias is not None:
+        spec.bias = np.concatenate([_numbers(module.bias) for module in modules])
+
+
+def _norm(spec: common_spec.LayerNormSpec, module: nn.Module) -> None:
+    assert isinstance(module, nn.LayerNorm)
+    spec.gamma, spec.beta = _numbers(module.weight), _numbers(module.bias)
+
+
+def _embedding(
+    spec: common_spec.EmbeddingsSpec, positions: transformer_spec.PositionEncoderSpec, module: Embedding
+) -> None:
+    spec.weight = _numbers(module.table.weight)  # scaled by √d_model there as here
+    positions.encodings = _numbers(module.positions)
+
+
+def _self_attention(
+    spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm
+) -> None:
+    _linear(spec.linear[0], module.w_q, module.w_k, module.w_v)
+    _linear(spec.linear[1], module.w_o)
+    _norm(spec.layer_norm, norm.norm)
+
+
+def _cross_attention(
+    spec: attention_spec.MultiHeadAttentionSpec, module: MultiHeadAttention, norm: AddNorm
+) -> None:
+    _linear(spec.linear[0], module.w_q)
+    _linear(spec.linear[1], module.w_k, module.w_v)
+    _linear(spec.linear[2], module.w_o)
+    _norm(spec.layer_norm, norm.norm)
+
+
+def _feed_forward(spec: transformer_spec.FeedForwardSpec, module: FeedForward, norm: AddNorm) -> None:
+    _linear(spec.linear_0, module.w_1)
+    _linear(spec.linear_1, module.w_2)
+    _norm(spec.layer_norm, norm.norm)
+
+
+# --- the folder --------------------------------------------------------------------------------------------------
+
+
+def export(
+    path: Path,
+    model: Transformer,
+    tokenizers: Tokenizers,
+    quantization: str = "float32",
+    inputs: Sequence[str] = (),
+) -> Parity:
+    """Write ``ctranslate2/`` into a model folder, whole and checked, or not at all."""
+    if quantization not in QUANTIZATIONS:
+        raise UserError(f"Quantization {quantization!r} is not one of {', '.join(QUANTIZATIONS)}.")
+    sources = tokenizers.source.encode_batch(inputs) if inputs else _made_up(model.config, tokenizers)
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=path, prefix=f".{FORMAT}."))
+    except OSError as error:
+        raise FolderError(f"{path} cannot be written: {error.strerror}.") from None
+    try:
+        parity = _write(temporary / "float32", model, tokenizers, "float32", sources)
+        if quantization != "float32":
+            # The layout is proven by now; what differs from here on is the rounding.
+            parity = _write(temporary / quantization, model, tokenizers, quantization, sources)
+        note = {
+            "model": digest_of(path, model.config),
+            "quantization": quantization,
+            "parity": str(parity),
+            "written_by": f"ctranslate2 {ctranslate2.__version__}",
+        }
+        (temporary / quantization / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+        if (path / FORMAT).exists():
+            (path / FORMAT).rename(temporary / "old")
+        (temporary / quantization).rename(path / FORMAT)
+    finally:
+        shutil.rmtree(temporary)
+    return parity
+
+
+def _write(
+    path: Path, model: Transformer, tokenizers: Tokenizers, quantization: str, sources: list[list[int]]
+) -> Parity:
+    spec = specification(model, tokenizers)
+    spec.validate()
+    spec.optimize(quantization)
+    path.mkdir()
+    spec.save(str(path))
+    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+    engine = CTranslate2Engine(
+        path,
+        (tokenizers.source.vocabulary(), tokenizers.target.vocabulary()),
+        special,
+        model.config.max_length,
+        compute_type=quantization,
+    )
+    return _compare(engine, greedy(model, sources, special), sources, exact=quantization == "float32")
+
+
+def _made_up(config: ModelConfig, tokenizers: Tokenizers) -> list[list[int]]:
+    """Draw sources of all lengths from the ordinary tokens; the same ones each time."""
+    source, draw = tokenizers.source, random.Random(1)
+    ordinary = [i for i in range(source.size) if i not in (source.start, source.end, source.pad)]
+    longest = min(config.max_length, 100) - 2
+    return [
+        [source.start, *draw.choices(ordinary, k=1 + number * (longest - 1) // (INPUTS - 1)), source.end]
+        for number in range(INPUTS)
+    ]
+
+
+def _compare(
+    engine: CTranslate2Engine, ours: list[Hypothesis], sources: list[list[int]], exact: bool
+) -> Parity:
+    """Compare greedy answers, and the log-probabilities on ours; where it must be exact, a difference is an error."""
+    theirs = [hypotheses[0] for hypotheses in engine.search(sources)]
+    scored = engine.score(sources, [answer.ids for answer in ours])
+    largest, same_tokens = 0.0, 0
+    for number, (a, b, values) in enumerate(zip(ours, theirs, scored, strict=True), 1):
+        differences = [abs(x - y) for x, y in zip(a.log_probabilities, values, strict=True)]
+        largest = max(largest, *differences)
+        same_tokens += sum(x == y for x, y in zip(a.ids, b.ids, strict=False))
+        parting = next((t for t, (x, y) in enumerate(zip(a.ids, b.ids, strict=False)) if x != y), None)
+        # Where two tokens are equally likely the last bit decides, and either is right.
+        tie = (
+            parting is not None
+            and abs(a.log_probabilities[parting] - b.log_probabilities[parting]) < TOLERANCE
+        )
+        if exact and (not max(differences) < TOLERANCE or (a.ids != b.ids and not tie)):
+            raise FolderError(
+                f"The converted model does not answer as ours on input {number} of {len(ours)} (log-probabilities "
+                f"differ by {max(differences):.2g}): nothing was written. Please report this with the config.toml."
+            )
+    return Parity(
+        inputs=len(ours),
+        same_answers=sum(a.ids == b.ids for a, b in zip(ours, theirs, strict=True)),
+        tokens=sum(len(a.ids) for a in ours),
+        same_tokens=same_tokens,
+        largest_difference=largest,
+    )

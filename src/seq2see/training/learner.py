@@ -1,0 +1,101 @@
+"""One step of learning: forward, loss, backward, Adam (sections 5.3 and 5.4)."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seq2see.config import TrainingConfig
+from seq2see.data.batching import Batch
+from seq2see.data.packing import PackedBatch
+from seq2see.model.transformer import Transformer
+
+
+class Learner:
+    """A model with its optimiser.
+
+    In bfloat16 a copy of the model does the arithmetic, and the model itself keeps the weights in float32, which
+    small steps need. On a GPU the step is compiled for packed batches, whose shape never changes.
+    """
+
+    def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
+        self.model, self.settings, self.pad = model, settings, pad
+        self.worker = copy.deepcopy(model).bfloat16() if settings.precision == "bfloat16" else model
+        self.device = next(model.parameters()).device
+        self.optimiser = torch.optim.Adam(
+            model.parameters(),
+            lr=0.0,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
+            fused=True,
+        )
+        self.loss = self._loss
+        if self.device.type == "cuda" and settings.layout == "packed":
+            self.loss = torch.compile(self._loss, fullgraph=True, dynamic=False)
+
+    def _loss(self, batch: Batch | PackedBatch) -> Tensor:
+        """Return the mean cross-entropy of the batch's real tokens, smoothed as in section 5.4."""
+        if isinstance(batch, PackedBatch):
+            logits = self.worker.forward_packed(batch.source, batch.target_in, batch.masks)  # (T, V)
+        else:
+            logits = self.worker(batch.source, batch.target_in, batch.source_mask).flatten(0, 1)  # (B·T, V)
+        return F.cross_entropy(
+            logits.float(),
+            batch.target_out.flatten(),
+            ignore_index=self.pad,
+            label_smoothing=self.settings.label_smoothing,
+        )
+
+    def learn(self, batch: Batch | PackedBatch, learning_rate: float) -> Tensor:
+        """Take one step; return its loss, still on the device, so that nobody has to wait for it."""
+        self.worker.train()
+        loss = self.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._gradients_to_model()
+        if self.settings.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.weights_to_worker()
+        return loss.detach()
+
+    def _gradients_to_model(self) -> None:
+        if self.worker is not self.model:
+            theirs = [p.grad for p in self.worker.parameters() if p.grad is not None]
+            ours = [torch.empty_like(p) for p in self.model.parameters()]
+            torch._foreach_copy_(ours, theirs)
+            for parameter, gradient in zip(self.model.parameters(), ours, strict=True):
+                parameter.grad = gradient
+            self.worker.zero_grad()
+
+    def weights_to_worker(self) -> None:
+        """Let the arithmetic go on with the model's weights, after they have changed."""
+        if self.worker is not self.model:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self.worker.parameters()), list(self.model.parameters()))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the optimiser's moments and the random state, by name."""
+        state = {"random": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            state["random-cuda"] = torch.cuda.get_rng_state(self.device)
+        for name, parameter in self.model.named_parameters():
+            for key, value in self.optimiser.state[parameter].items():
+                state[f"{key}/{name}"] = value
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take back what ``state`` returned; the model's weights have been put back before."""
+        for name, parameter in self.model.named_parameters():
+            self.optimiser.state[parameter] = {
+                key: state[f"{key}/{name}"].to(self.device) for key in ("step", "exp_avg", "exp_avg_sq")
+            }
+        torch.set_rng_state(state["random"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random-cuda"], self.device)
+        self.weights_to_worker()

@@ -1,0 +1,125 @@
+"""The lessons, executed top to bottom as a reader would, each number asserted in place.
+
+``python tests/test_lessons.py [NAME …]`` stores their outputs again, after a change to a lesson or to code it shows.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from PIL import Image
+
+LESSONS = Path(__file__).parent.parent / "lessons"
+NAMES = [
+    "01-text-to-ids",
+    "02-embeddings-and-similarity",
+    "03-positions",
+    "04-attention-by-hand",
+    "05-heads-and-masks",
+    "06-layers",
+    "07-training-on-dates",
+    "08-english-to-french",
+    "09-what-the-heads-do",
+]
+LARGEST = 300_000  # bytes
+#: A path of the machine on which a notebook was run: /home/…, C:\…, or any file below a root folder.
+MACHINE = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|usr|opt|var|work|Users|mnt|private)/|\b[A-Z]:\\")
+
+
+def read(name: str) -> NotebookNode:
+    return nbformat.read(LESSONS / f"{name}.ipynb", as_version=4)
+
+
+def execute(name: str) -> NotebookNode:
+    """Run a lesson in a fresh kernel of this very Python, in the folder of the lessons."""
+    notebook = read(name)
+    for cell in code_cells(notebook):
+        cell.outputs, cell.execution_count = [], None
+    NotebookClient(
+        notebook, timeout=300, kernel_name="python3", record_timing=False, resources={"metadata": {"path": str(LESSONS)}}
+    ).execute()
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    return notebook
+
+
+def code_cells(notebook: NotebookNode) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def texts(notebook: NotebookNode) -> list[str]:
+    """All that a notebook's outputs say, pictures aside."""
+    found = []
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            found += [output.text] if output.output_type == "stream" else []
+            found += [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
+    return found
+
+
+def shown_sources(notebook: NotebookNode) -> list[str]:
+    return [text for text in texts(notebook) if "```python" in text]
+
+
+def test_these_are_the_lessons() -> None:
+    assert sorted(path.stem for path in LESSONS.glob("*.ipynb")) == NAMES
+    readme = (LESSONS / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\(([^)]+)\.ipynb\)", readme) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_runs_from_top_to_bottom(name: str) -> None:
+    done = execute(name)
+    assert all(output.output_type != "error" for cell in code_cells(done) for output in cell.outputs)
+    assert all(output.get("name") != "stderr" for cell in code_cells(done) for output in cell.outputs)
+    stale = f"{name} shows code that has changed: python tests/test_lessons.py {name}"
+    assert shown_sources(done) == shown_sources(read(name)), stale
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_is_stored_as_a_reader_wants_it(name: str) -> None:
+    stored = read(name)
+    assert (LESSONS / f"{name}.ipynb").stat().st_size < LARGEST
+    assert stored.metadata.kernelspec.name == "python3"
+    assert 10 <= len(stored.cells) <= 35
+    assert [cell.execution_count for cell in code_cells(stored)] == list(range(1, len(code_cells(stored)) + 1))
+    assert sum(bool(cell.outputs) for cell in code_cells(stored)) >= 0.7 * len(code_cells(stored))
+    assert "assert " in "".join(cell.source for cell in code_cells(stored))
+    for text in texts(stored):
+        assert not MACHINE.search(text), text
+    for text in [*texts(stored), *(cell.source for cell in stored.cells)]:
+        for link in re.findall(r"\]\(((?!https?:)[^)#\s]+)\)", text):
+            assert (LESSONS / link).exists(), link
+
+
+def shrink(notebook: NotebookNode) -> None:
+    """Reduce the pictures to 256 colours, so that the repository stays small."""
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if "image/png" in output.get("data", {}):
+                picture, data = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))), io.BytesIO()
+                picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(data, "png", optimize=True)
+                output.data["image/png"] = base64.b64encode(data.getvalue()).decode()
+
+
+def main() -> None:
+    for name in sys.argv[1:] or NAMES:
+        notebook = execute(name)
+        shrink(notebook)
+        nbformat.write(notebook, LESSONS / f"{name}.ipynb")
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
