@@ -47,7 +47,11 @@ def corpus(pairs: int, seed: int = 0) -> tuple[Ragged, Ragged]:
 def training_flops(config: ModelConfig, source: Ragged, target: Ragged) -> float:
     """Count the floating-point operations that one target token needs, forward and backward (PEERS: Limits)."""
     d, f, layers = config.d_model, config.d_ff, config.encoder_layers
-    encoder, decoder, output = layers * (4 * d * d + 2 * d * f), layers * (8 * d * d + 2 * d * f), d * VOCABULARY
+    encoder, decoder, output = (
+        layers * (4 * d * d + 2 * d * f),
+        layers * (8 * d * d + 2 * d * f),
+        d * VOCABULARY,
+    )
     s, t = source.lengths.astype(float), target.lengths.astype(float) - 1
     products = 6 * (encoder * s.sum() + (decoder + output) * t.sum())
     attention = 3 * 4 * d * layers * ((s * s).sum() + (t * t).sum() / 2 + (s * t).sum())
@@ -56,12 +60,14 @@ def training_flops(config: ModelConfig, source: Ragged, target: Ragged) -> float
 
 def ours(source: Ragged, target: Ragged, tokens: int) -> Callable[[int], int]:
     """Return a function that trains for some steps and counts real target tokens."""
-    config = ModelConfig.of(source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS["base"].model)
+    config = ModelConfig.of(
+        source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS["base"].model
+    )
     settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens)
     torch.manual_seed(0)
     model = Transformer(config).cuda()
     learner = Learner(model, settings, pad=0)
-    batches = PackedBatches(source, target, (0, 0), tokens, seed=1, device=torch.device("cuda"))
+    batches = PackedBatches(source, target, (0, 0), tokens, seed=1)
     step = 0
 
     def run(steps: int) -> int:
@@ -103,7 +109,10 @@ def marian(source: Ragged, target: Ragged, tokens: int, attention: str) -> Calla
             with torch.autocast("cuda", torch.bfloat16):
                 output = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.target_in)
                 loss = torch.nn.functional.cross_entropy(
-                    output.logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=0.1
+                    output.logits.flatten(0, 1),
+                    batch.target_out.flatten(),
+                    ignore_index=0,
+                    label_smoothing=0.1,
                 )
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -163,7 +172,11 @@ def main() -> None:
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
             runs["seq2see"](5)
             torch.cuda.synchronize()
-        print(seen.key_averages().table(sort_by="self_device_time_total", row_limit=40, max_name_column_width=80))
+        print(
+            seen.key_averages().table(
+                sort_by="self_device_time_total", row_limit=40, max_name_column_width=80
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import torch
 from IPython.display import Markdown
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
+from seq2see.inspection.style import as_number
 from seq2see.inspection.tables import visible
 
 set_matplotlib_formats("retina")
@@ -56,6 +57,6 @@ def code(*objects: Any) -> Markdown:
 
 def _cell(value: Any, digits: int) -> str:
     if isinstance(value, float):
-        return "−∞" if value == float("-inf") else f"{value:.{digits}f}".replace("-", "−")
+        return as_number(value, digits)
     text = visible(str(value))
     return text if "`" in text or text.startswith("**") else escape(text).replace("|", "\\|")

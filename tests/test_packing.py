@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import small_model
 from torch.nn.attention.flex_attention import create_mask
 
+from conftest import small_model
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.packing import PackedBatches, blocks_of
 
 
 def corpus(seed: int = 0, pairs: int = 60) -> tuple[Ragged, Ragged]:
@@ -37,7 +37,9 @@ def test_packed_losses_equal_padded_ones(norm: str) -> None:
         np.random.default_rng(1).permutation(60)
     )
     loss = F.cross_entropy(
-        model.forward_packed(packed.source, packed.target_in, packed.masks), packed.target_out, ignore_index=0
+        model.forward_packed(packed.source, packed.target_in, packed.masks()),
+        packed.target_out,
+        ignore_index=0,
     )
     loss.backward()
     assert packed.tokens == padded.tokens
@@ -70,12 +72,11 @@ def test_batches_depend_on_seed_and_step_alone() -> None:
 def test_blocks_say_what_the_sentences_say(causal: bool) -> None:
     """The blocks that FlexAttention is given cover all that the plain mask allows, and no less."""
     source, target = corpus(pairs=150)
-    batches = PackedBatches(source, target, (0, 0), 1024, seed=0)
-    _, _, of_key = batches._laid(target if causal else source, np.arange(120), int(causal), 0)
-    _, _, of_query = batches._laid(target, np.arange(120), 1, 0)
-    query, key = torch.from_numpy(of_query), torch.from_numpy(of_key)
-    blocks = batches._blocks(of_query, of_key, query, key, causal)
-    plain = batches._mask(of_query, of_key, causal).allowed(1024, 1024, torch.device("cpu"))
+    batch = PackedBatches(source, target, (0, 0), 1024, seed=0).batch(np.arange(120))
+    of_query, of_key = batch.rows[6], batch.rows[6 if causal else 2]
+    blocks = blocks_of(of_query, of_key, causal)
+    masks = batch.masks()
+    plain = (masks.target if causal else masks.cross).allowed(1024, 1024, torch.device("cpu"))
     allowed = create_mask(blocks.mask_mod, 1, 1, 1024, 1024, device="cpu")[0, 0]
     assert plain is not None
     assert torch.equal(allowed, plain)
@@ -91,7 +92,7 @@ def test_a_compiled_step_is_compiled_once() -> None:
     with torch._dynamo.config.patch(error_on_recompile=True):
         for step in range(3):
             batch = batches.at(step)
-            logits = compiled(batch.source, batch.target_in, batch.masks)
+            logits = compiled(batch.source, batch.target_in, batch.masks())
             torch.testing.assert_close(
-                logits, model.forward_packed(batch.source, batch.target_in, batch.masks)
+                logits, model.forward_packed(batch.source, batch.target_in, batch.masks())
             )

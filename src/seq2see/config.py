@@ -137,7 +137,9 @@ class TrainingConfig(Schema):
 
     steps: int = option(100_000, "optimiser steps in all", low=1)
     batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", low=8)
-    layout: Layout = option("padded", "sentences one below the other, or end to end without padding (for a GPU)")
+    layout: Layout = option(
+        "padded", "sentences one below the other, or end to end without padding (for a GPU)"
+    )
     precision: Precision = option("float32", "of the arithmetic; the weights are kept in float32")
     schedule: Schedule = option(
         "paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant"

@@ -1,34 +1,48 @@
-"""The one object that people hold: a trained model that answers, scores, traces, and saves itself."""
+"""The one object that people hold: a trained model that answers, scores, traces, and saves itself.
+
+Answering through CTranslate2 needs no torch, and importing torch takes longer than answering: so all that needs it is
+in ``workshop``, which is imported when it is first used.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seq2see import folder
-from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.config import preset as find_preset
-from seq2see.data import dates
-from seq2see.data.pairs import hold_out
-from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy
+from seq2see.config import Config
+from seq2see.data import calendar
+from seq2see.decoding import engines
+from seq2see.decoding.engines import Engine
+from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
-from seq2see.evaluate import Evaluation, Pair, evaluate
 from seq2see.folder import Tokenizers
-from seq2see.inspection.trace import Trace, trace_text
-from seq2see.model.transformer import Transformer
-from seq2see.model.weights import read_model, weights_bytes, weights_of
-from seq2see.text.tokenizer import Tokenizer
-from seq2see.training.card import model_card
-from seq2see.training.loop import Step, Trainer
 
-BATCH = 512  # inputs decoded together
+if TYPE_CHECKING:
+    from seq2see import workshop
+    from seq2see.evaluate import Evaluation, Pair
+    from seq2see.inspection.trace import Trace
+    from seq2see.model.transformer import Transformer
+    from seq2see.training.loop import Step
+else:
+
+    class _Workshop:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module("seq2see.workshop"), name)
+
+    workshop = _Workshop()
+
+BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: small models need many rows to be worth a step
+LARGEST_BATCH = 4096
+WORTH_TORCH = 256  # inputs from which importing torch pays where its bfloat16 products are faster
 
 #: What a task asks of its inputs beyond their characters.
-CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check}
+CHECKS: dict[str, Callable[[str], None]] = {"dates": calendar.check}
 
 
 @dataclass(frozen=True)
@@ -75,15 +89,27 @@ class Seq2Seq:
     """
 
     def __init__(
-        self, config: Config, tokenizers: Tokenizers, transformer: Transformer, card: str = ""
+        self,
+        config: Config,
+        tokenizers: Tokenizers,
+        transformer: Transformer | None = None,
+        card: str = "",
+        path: Path | None = None,
+        device: str = "cpu",
+        engine: str = "auto",
     ) -> None:
+        assert transformer is not None or path is not None
         self.config = config
         self.tokenizers = tokenizers
-        self.transformer = transformer
         self.card = card
+        self.engine = engines.known(engine)
+        self.device = device
+        self._path = path
+        self._transformer = transformer
+        self._engines: dict[str, Engine] = {}
 
     @classmethod
-    def load(cls, name: str | os.PathLike[str], device: str = "cpu") -> Seq2Seq:
+    def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
         """Load a model that ships, by name, or any model folder."""
         path = folder.find(name)
         config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
@@ -96,45 +122,98 @@ class Seq2Seq:
                     f"{path.name} does not fit together: its config says {size} {side} tokens, "
                     f"its tokenizer has {tokenizer.size}."
                 )
-        transformer = read_model(config.model, folder.weights_path(path), device)
+        folder.weights_path(path)
         card = path / folder.CARD
-        return cls(
-            config, tokenizers, transformer, card.read_text(encoding="utf-8") if card.is_file() else ""
-        )
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        model = cls(config, tokenizers, card=text, path=path, device=device, engine=engine)
+        if model.engine == "ctranslate2" or (model.engine == "auto" and device == "cpu"):
+            reason = engines.why_not_exported(path, config.model)
+            if model.engine == "ctranslate2" and (reason or device != "cpu"):
+                raise UserError(
+                    f"--engine ctranslate2: {reason or f'it answers on the cpu, not on {device}'}."
+                )
+            if not reason:
+                return model
+        model._transformer = workshop.read(path, config.model, device)
+        return model
+
+    @property
+    def transformer(self) -> Transformer:
+        """The network itself. Who holds it may edit it, so from then on it is what answers."""
+        if self._transformer is None:
+            assert self._path is not None
+            self._transformer = workshop.read(self._path, self.config.model, self.device)
+        return self._transformer
+
+    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1) -> Engine:
+        """Return the engine that answers so many inputs."""
+        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary)
+        if self.engine == "ctranslate2" and obstacle:
+            raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use --engine auto or torch.")
+        wide = self.config.model.d_model >= engines.LARGE
+        if (
+            self.engine == "torch"
+            or obstacle
+            or (self.engine == "auto" and self._transformer is not None)
+            or (self.engine == "auto" and wide and inputs >= WORTH_TORCH and engines.has_bfloat16())
+        ):
+            # Not kept: the transformer may be another one by the next call.
+            return workshop.TorchEngine(self.transformer, self._special())
+        if "ctranslate2" not in self._engines:
+            from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+
+            assert self._path is not None
+            vocabularies = self.tokenizers.source.vocabulary(), self.tokenizers.target.vocabulary()
+            self._engines["ctranslate2"] = CTranslate2Engine(
+                self._path / engines.FORMAT, vocabularies, self._special(), self.config.model
+            )
+        return self._engines["ctranslate2"]
+
+    def _special(self) -> Special:
+        return Special(self.tokenizers.target.start, self.tokenizers.target.end, self.tokenizers.source.pad)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder that ``load`` reads."""
-        data = weights_bytes(weights_of(self.transformer))
-        folder.write(Path(path), self.config, self.tokenizers, data, self.card)
+        workshop.write(Path(path), self.config, self.tokenizers, self.transformer, self.card)
 
     def check(self, text: str) -> None:
         """Raise an InputError if the model cannot take this text, saying why."""
+        self._checked(text)
+
+    def _checked(self, text: str) -> list[int]:
         if self.config.task in CHECKS:
             CHECKS[self.config.task](text)
         if not text.strip():
             raise InputError("The line is empty: a text was expected.")
         self.tokenizers.source.check(text)
-        length, longest = len(self.tokenizers.source.encode(text)), self.config.model.max_length
+        ids = self.tokenizers.source.encode(text)
+        length, longest = len(ids), self.config.model.max_length
         if length > longest:
             raise InputError(
                 f"The text has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
             )
+        return ids
 
     def __call__(self, text: str) -> str:
         """Answer one text."""
         self.check(text)
-        return str(self.answers([text])[0].output)
+        return str(self.answers([text], probabilities=False)[0].output)
 
     def predict(self, texts: Sequence[str], beam: int = 1) -> list[str]:
         """Answer many texts, in order; if some are refused, RefusedInputs holds the others' answers."""
-        answers = self.answers(texts, beam=beam)
+        answers = self.answers(texts, beam=beam, probabilities=False)
         reasons = {index: answer.error for index, answer in enumerate(answers) if answer.error is not None}
         if reasons:
             raise RefusedInputs(reasons, [answer.output for answer in answers])
         return [str(answer.output) for answer in answers]
 
-    def answers(self, texts: Sequence[str], beam: int = 1, n_best: int = 1) -> list[Answer]:
-        """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered."""
+    def answers(
+        self, texts: Sequence[str], beam: int = 1, n_best: int = 1, probabilities: bool = True
+    ) -> list[Answer]:
+        """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
+
+        Without ``probabilities`` the answers hold texts and ids only, which is faster.
+        """
         if isinstance(texts, str):
             raise UserError("A list of texts was expected, but one text was given: put it into [ ].")
         if beam < 1 or n_best < 1:
@@ -142,27 +221,30 @@ class Seq2Seq:
         if n_best > beam:
             raise UserError(f"n_best {n_best} needs a beam of at least {n_best}, but beam is {beam}.")
         results: list[Answer | None] = [None] * len(texts)
-        good: list[int] = []
+        encoded: dict[int, list[int]] = {}
         for index, text in enumerate(texts):
             try:
-                self.check(text)
-                good.append(index)
+                encoded[index] = self._checked(text)
             except InputError as error:
                 results[index] = Answer(text, None, error=str(error))
-        encoded = dict(zip(good, self.tokenizers.source.encode_batch([texts[i] for i in good]), strict=True))
-        good.sort(key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
-        for first in range(0, len(good), BATCH):
-            rows = good[first : first + BATCH]
-            for row, hypotheses in zip(rows, self._search([encoded[i] for i in rows], beam), strict=True):
-                results[row] = self._answer(texts[row], hypotheses[:n_best])
+        if not encoded:
+            return [answer for answer in results if answer is not None]
+        engine = self.engine_for(len(encoded), beam, n_best)
+        good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
+        size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * beam)))
+        for first in range(0, len(good), size):
+            rows = good[first : first + size]
+            sources = [encoded[i] for i in rows]
+            if probabilities or n_best > 1:
+                for row, hypotheses in zip(rows, engine.search(sources, beam, n_best), strict=True):
+                    results[row] = self._answer(texts[row], hypotheses)
+            else:
+                found = engine.ids(sources, beam)
+                for row, ids, output in zip(
+                    rows, found, self.tokenizers.target.decode_batch(found), strict=True
+                ):
+                    results[row] = Answer(texts[row], output, ids=ids)
         return [answer for answer in results if answer is not None]
-
-    def _search(self, sources: list[list[int]], beam: int) -> list[list[Hypothesis]]:
-        target = self.tokenizers.target
-        special = Special(target.start, target.end, self.tokenizers.source.pad)
-        if beam == 1:
-            return [[hypothesis] for hypothesis in greedy(self.transformer, sources, special)]
-        return beam_search(self.transformer, sources, special, beam)
 
     def _answer(self, text: str, hypotheses: list[Hypothesis]) -> Answer:
         target, best = self.tokenizers.target, hypotheses[0]
@@ -178,24 +260,27 @@ class Seq2Seq:
 
     def raw(self, answer: Answer) -> str:
         """Write an answer as the documents do: ``<sos>January 5, 1845<eos><pad><pad>``."""
-        length = dates.RAW_LENGTH if self.config.task == "dates" else 0
+        length = calendar.RAW_LENGTH if self.config.task == "dates" else 0
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
     def evaluate(
         self, pairs: Sequence[Pair], progress: Callable[[int], None] = lambda done: None
     ) -> Evaluation:
         """Score the model on pairs: exact match, character error rate, loss, every miss."""
-        return evaluate(self.transformer, self.tokenizers, pairs, progress=progress)
+        return workshop.evaluate(self.transformer, self.tokenizers, pairs, progress=progress)
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name."""
         self.check(text)
-        return trace_text(self.transformer, self.tokenizers, text, target, edit)
+        return workshop.trace_text(self.transformer, self.tokenizers, text, target, edit)
 
 
-def load(name: str | os.PathLike[str], device: str = "cpu") -> Seq2Seq:
-    """Load a model: ``load("dates")`` for one that ships, ``load("path/")`` for any model folder."""
-    return Seq2Seq.load(name, device)
+def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
+    """Load a model: ``load("dates")`` for one that ships, ``load("path/")`` for any model folder.
+
+    ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one.
+    """
+    return Seq2Seq.load(name, device, engine)
 
 
 def fit(
@@ -218,37 +303,7 @@ def fit(
     >>> len(reverse.predict(["123", "456"]))
     2
     """
-    train = list(pairs)
-    if validation is None:
-        train, validation = hold_out(train)
-    if not train or not validation:
-        raise UserError(
-            f"{len(train)} pairs to learn from and {len(validation)} held out are too few: give at least 2."
-        )
-    tokenizers = Tokenizers(
-        Tokenizer.characters_of(source for source, _ in (*train, *validation)),
-        Tokenizer.characters_of(target for _, target in (*train, *validation)),
+    config, tokenizers, transformer, card = workshop.train(
+        pairs, validation, preset, model or {}, training or {}, device, progress
     )
-    recipe = find_preset(preset)
-    longest = max(len(text) for pair in (*train, *validation) for text in pair) + 2
-    config = Config(
-        task="pairs",
-        model=ModelConfig.of(**{
-            "max_length": max(64, 2 * longest),
-            **recipe.model,
-            "share_embeddings": False,
-            "source_vocabulary": tokenizers.source.size,
-            "target_vocabulary": tokenizers.target.size,
-            **(model or {}),
-        }),
-        training=TrainingConfig.of(**{**recipe.training, **(training or {})}),
-    )  # fmt: skip
-    trainer = Trainer(config, tokenizers, train, validation, device=device)
-    for step in trainer.steps():
-        progress(step)
-    fitted = Seq2Seq(config, tokenizers, trainer.finish())
-    scores = fitted.evaluate(validation)
-    fitted.card = model_card(
-        config, fitted.transformer.parameter_count(), len(train), scores, trainer.seconds, "seq2see.fit"
-    )
-    return fitted
+    return Seq2Seq(config, tokenizers, transformer, card, device=device)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from seq2see import __version__
-from seq2see.cli import evaluate, inspect, plot, predict, train
+from seq2see.cli import evaluate, export, inspect, plot, predict, train
 from seq2see.cli.output import complain
 from seq2see.errors import UserError
 
@@ -38,7 +38,7 @@ def _root(
     pass
 
 
-for group in (predict, evaluate, train, inspect, plot):
+for group in (predict, evaluate, train, export, inspect, plot):
     group.register(app)
 
 

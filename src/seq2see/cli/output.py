@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
-console = Console(highlight=False)
-aside = Console(stderr=True, highlight=False)
+
+@cache
+def _made(stderr: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+class _WhenUsed:
+    """A console that is made when first used: an answer needs none, and rich takes longer to import than to answer."""
+
+    def __init__(self, stderr: bool) -> None:
+        self._stderr = stderr
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_made(self._stderr), name)
+
+
+console = cast("Console", _WhenUsed(stderr=False))
+aside = cast("Console", _WhenUsed(stderr=True))
 
 
 def complain(message: str) -> None:
@@ -25,6 +39,15 @@ def complain(message: str) -> None:
 
 def progress_bar(unit: str) -> Progress:
     """Return a progress bar on standard error that leaves nothing behind; silent where nobody watches."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -34,7 +57,7 @@ def progress_bar(unit: str) -> Progress:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=aside,
+        console=_made(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -18,7 +20,7 @@ from seq2see.errors import UserError
 if TYPE_CHECKING:
     from seq2see.seq2seq import Answer, Seq2Seq
 
-WINDOW = 4096  # inputs held in memory at a time
+WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 DOCUMENT_DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
 
 ModelName = Annotated[
@@ -53,12 +55,22 @@ def predict(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with probabilities.")
     ] = False,
+    engine: Annotated[
+        str,
+        typer.Option("--engine", metavar="NAME", help="auto, torch, or ctranslate2 (of an exported model)."),
+    ] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted --out after its last whole line.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say which engine answers, on standard error.")
+    ] = False,
 ) -> None:
     """Answer texts: from the command line, a file, or standard input.
 
     One line comes out for each that goes in, in order. A text that the model cannot take is explained on
     standard error and gets an empty line (an "error" in JSON). Exit status: 0 if all were answered,
-    1 if some were refused, 2 if none could be.
+    1 if some were refused, 2 if none could be. An interrupted run leaves FILE.part beside --out FILE.
 
     [dim]seq2see predict 1845-01-05 2025-09-03[/dim]
 
@@ -71,51 +83,102 @@ def predict(
         raise UserError(
             "There is nothing to answer: give texts, --dates=a,b,c or --file F, or pipe lines in."
         )
+    if resume and (out is None or texts is not None or dates is not None):
+        raise UserError("--resume goes on with a file of answers: it needs --out, and --file or piped lines.")
     if n_best > 1:
         beam = max(beam, n_best)
     from seq2see.seq2seq import load
 
-    loaded = load(model)
-    if texts is not None or dates is not None:
-        inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")
-        place = "input"
-    else:
-        inputs = _lines(file)
-        place = "line"
-    with _writer(out) as write:
-        answered, refused = _answer_all(loaded, inputs, place, write, beam, n_best, raw, as_json)
+    form = Form(load(model, engine=engine), beam, n_best, raw, as_json)
+    if verbose:
+        complain(f"answered by {form.model.engine_for(1 if texts else WINDOW, beam, n_best).name}")
+    with _Writer(out, resume) as writer:
+        if texts is not None or dates is not None:
+            inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")
+            answered, refused = _answer_all(form, inputs, "input", writer, nullcontext())
+        else:
+            bar = _Watch(file)
+            answered, refused = _answer_all(form, _lines(file), "line", writer, bar)
+        if refused + answered == 0:
+            raise UserError("The input is empty: there is nothing to answer.")
     if refused:
         complain(f"{answered:,} answered, {refused:,} refused.")
         raise typer.Exit(1 if answered else 2)
-    if not answered:
-        raise UserError("The input is empty: there is nothing to answer.")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model and how its answers are asked for and written."""
+
+    model: Seq2Seq
+    beam: int
+    n_best: int
+    raw: bool
+    as_json: bool
+
+    def answers(self, window: list[str]) -> list[Answer]:
+        """Answer some inputs, with probabilities only if they are shown."""
+        return self.model.answers(window, self.beam, self.n_best, probabilities=self.as_json)
+
+    def line(self, answer: Answer) -> str:
+        """Write one answer as a line."""
+        return _shown(self.model, answer, self.n_best, self.raw, self.as_json)
 
 
 def _answer_all(
-    model: Seq2Seq,
-    inputs: Iterable[str],
-    place: str,
-    out: TextIO,
-    beam: int,
-    n_best: int,
-    raw: bool,
-    as_json: bool,
+    form: Form, inputs: Iterable[str], place: str, out: _Writer, watch: _Watch | nullcontext[None]
 ) -> tuple[int, int]:
     """Answer window by window, so that memory stays bounded; return how many were answered and refused."""
-    answered = refused = 0
     remaining = iter(inputs)
-    with progress_bar("lines") as bar:
-        task = bar.add_task("answering", total=None, speed="", visible=place == "line")
+    answered, refused = _skip(form, remaining, out)
+    with watch as bar:
+        if bar is not None:
+            bar(answered + refused)
         while window := list(itertools.islice(remaining, WINDOW)):
-            for answer in model.answers(window, beam, n_best):
+            for answer in form.answers(window):
                 if answer.error is None:
                     answered += 1
                 else:
                     refused += 1
                     complain(f"{place} {answered + refused}: {answer.error}")
-                out.write(_shown(model, answer, n_best, raw, as_json) + "\n")
-            bar.advance(task, len(window))
+                out.write(form.line(answer) + "\n")
+            out.flush()
+            if bar is not None:
+                bar(len(window))
     return answered, refused
+
+
+def _skip(form: Form, inputs: Iterator[str], out: _Writer) -> tuple[int, int]:
+    """Pass over the inputs that an interrupted run has answered; return how many it answered and refused."""
+    from seq2see.errors import InputError
+
+    refused, last = 0, ""
+    for _ in range(out.lines):
+        text = next(inputs, None)
+        if text is None:
+            raise UserError(
+                f"{out.part} has {out.lines:,} lines, more than the input: it is of another input."
+            )
+        try:
+            form.model.check(text)
+        except InputError:
+            refused += 1
+        last = text
+    if out.lines and not _same(form, last, out.last):
+        raise UserError(
+            f"{out.part} is of another input or other options (line {out.lines:,} would now differ): "
+            "give those of the interrupted run, or remove it."
+        )
+    return out.lines - refused, refused
+
+
+def _same(form: Form, text: str, line: str) -> bool:
+    if form.as_json:  # the last digits of a probability may depend on the batch
+        try:
+            return bool(json.loads(line).get("input") == text)
+        except (ValueError, AttributeError):
+            return False
+    return form.line(form.answers([text])[0]) == line
 
 
 def _shown(model: Seq2Seq, answer: Answer, n_best: int, raw: bool, as_json: bool) -> str:
@@ -161,32 +224,98 @@ def _lines(path: Path | None) -> Iterator[str]:
                 ) from None
 
 
-class _writer:  # noqa: N801 - used like open()
-    """Standard output, or a file that appears under its name only when it is whole."""
+class _Watch:
+    """A progress bar over the lines of a file: how many a second, how long still."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
 
-    def __enter__(self) -> TextIO:
-        if self.path is None:
-            return sys.stdout
+    def __enter__(self) -> Callable[[int], None] | None:
+        self.bar = progress_bar("lines") if sys.stderr.isatty() else None
+        if self.bar is None:
+            return None
+        total = _count_lines(self.path) if self.path is not None and self.path.is_file() else None
+        task = self.bar.add_task("answering", total=total, speed="")
+        self.bar.start()
+        started, first, done = time.perf_counter(), 0, 0
+
+        def advance(count: int) -> None:
+            nonlocal first, done
+            first = first or count  # what an earlier run has done says nothing of our speed
+            done += count
+            speed = (done - first) / (time.perf_counter() - started)
+            assert self.bar is not None
+            self.bar.update(task, completed=done, speed=f"{speed:,.0f}/s" if done > first else "")
+
+        return advance
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+
+
+class _Writer:
+    """Standard output, or a file that appears under its name only when it is whole; until then it is NAME.part."""
+
+    def __init__(self, path: Path | None, resume: bool) -> None:
+        self.path, self.resume = path, resume
+        self.lines, self.last = 0, ""  # what an interrupted run has written, whole lines only
+        # A device such as /dev/null is written to, never replaced.
+        self.direct = path is None or (path.exists() and not path.is_file() and not path.is_dir())
+        self.part = Path(f"{path}.part")
+
+    def __enter__(self) -> _Writer:
         try:
-            self.temporary = tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
-            )
+            self.file = self._open()
         except OSError as error:
             raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
-        return self.temporary.file  # type: ignore[return-value]
+        return self
+
+    def _open(self) -> TextIO:
+        if self.path is None:
+            return sys.stdout
+        if self.direct:
+            return self.path.open("w", encoding="utf-8")
+        if self.path.is_dir():
+            raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
+        if not self.part.exists():
+            return self.part.open("x", encoding="utf-8")
+        if not self.resume:
+            raise UserError(
+                f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
+            )
+        whole = 0
+        with self.part.open("rb+") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    self.lines, whole = self.lines + 1, whole + len(line)
+                    self.last = line.decode("utf-8", errors="replace").removesuffix("\n")
+            file.truncate(whole)
+        return self.part.open("a", encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        """Write some text."""
+        self.file.write(text)
+
+    def flush(self) -> None:
+        """Hand what is written to the system, so that it outlives this process."""
+        self.file.flush()
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         if self.path is None:
             return
-        self.temporary.close()
+        self.file.close()
+        if self.direct:
+            return
         if kind is None:
-            Path(self.temporary.name).chmod(0o644)
-            Path(self.temporary.name).replace(self.path)
-        else:
-            Path(self.temporary.name).unlink()
+            self.part.replace(self.path)
+        elif isinstance(value, UserError) and not self.lines:
+            self.part.unlink()  # the same run would fail again: there is nothing to go on with
 
 
 def demo() -> None:

@@ -20,13 +20,64 @@ BLOCK = 128  # rows and columns that FlexAttention computes at a time
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Many sentences end to end: source (S,), target_in and target_out (T,), and what keeps them apart."""
+    """Many sentences end to end, as rows of one tensor, so that one copy brings them to the device.
 
-    source: Tensor
-    target_in: Tensor
-    target_out: Tensor
-    masks: PackedMasks
+    The rows are ids, places and sentence numbers of the source, then input ids, output ids, places and sentence
+    numbers of the target.
+    """
+
+    rows: Tensor  # (7, size)
     tokens: int  # real tokens in target_out
+
+    @property
+    def source(self) -> Tensor:
+        """What the encoder reads, (S,)."""
+        return self.rows[0]
+
+    @property
+    def target_in(self) -> Tensor:
+        """What the decoder reads, (T,)."""
+        return self.rows[3]
+
+    @property
+    def target_out(self) -> Tensor:
+        """What it should say, (T,)."""
+        return self.rows[4]
+
+    def masks(self) -> PackedMasks:
+        """Derive what keeps the sentences apart; on a GPU with the blocks that FlexAttention needs."""
+        source, target = self.rows[2], self.rows[6]
+        return PackedMasks(
+            source=_mask(source, source),
+            target=_mask(target, target, causal=True),
+            cross=_mask(target, source),
+            source_place=self.rows[1],
+            target_place=self.rows[5],
+        )
+
+
+def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> Mask:
+    blocks = blocks_of(of_query, of_key, causal) if of_query.is_cuda else None
+    return Mask(causal=causal, sentences=(of_query, of_key), blocks=blocks)
+
+
+def blocks_of(of_query: Tensor, of_key: Tensor, causal: bool) -> BlockMask:
+    """Say which blocks of keys each block of queries needs: sentences are in order, so they are neighbours."""
+    count = len(of_query) // BLOCK
+    numbers = torch.arange(count, device=of_query.device)
+    first = torch.searchsorted(of_key, of_query[::BLOCK].contiguous()) // BLOCK  # (count,)
+    last = (torch.searchsorted(of_key, of_query[BLOCK - 1 :: BLOCK].contiguous(), right=True) - 1) // BLOCK
+    if causal:
+        last = torch.minimum(last, numbers)
+    indices = (first[:, None] + numbers).clamp(max=count - 1)  # (count, count), of which the first few count
+
+    def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        same = of_query[q] == of_key[k]
+        return same & (q >= k) if causal else same
+
+    return BlockMask.from_kv_blocks(
+        (last - first + 1).int()[None, None], indices.int()[None, None], BLOCK_SIZE=BLOCK, mask_mod=allowed
+    )
 
 
 class PackedBatches:
@@ -39,10 +90,8 @@ class PackedBatches:
         pads: tuple[int, int],
         batch_tokens: int,
         seed: int,
-        device: torch.device | None = None,
     ) -> None:
         self.source, self.target, self.pads, self.size, self.seed = source, target, pads, batch_tokens, seed
-        self.device = device or torch.device("cpu")
         self.lengths = np.stack([source.lengths, target.lengths - 1])  # what each pair takes on either side
         if self.lengths.max() >= batch_tokens:
             raise ValueError(
@@ -82,28 +131,15 @@ class PackedBatches:
 
     def batch(self, rows: np.ndarray) -> PackedBatch:
         """Lay some pairs end to end, and fill up with a tail that is a sentence of its own."""
-        source, source_place, source_sentence = self._laid(self.source, rows, 0, self.pads[0])
-        target_in, target_place, target_sentence = self._laid(self.target, rows, 1, self.pads[1])
-        target_out, _, _ = self._laid(self.target, rows, 1, self.pads[1], shift=1)
-        masks = PackedMasks(
-            source=self._mask(source_sentence, source_sentence),
-            target=self._mask(target_sentence, target_sentence, causal=True),
-            cross=self._mask(target_sentence, source_sentence),
-            source_place=self._on_device(source_place),
-            target_place=self._on_device(target_place),
-        )
-        return PackedBatch(
-            source=self._on_device(source),
-            target_in=self._on_device(target_in),
-            target_out=self._on_device(target_out),
-            masks=masks,
-            tokens=int(self.lengths[1, rows].sum()),
-        )
+        laid = np.empty((7, self.size), dtype=np.int64)
+        laid[2], laid[1], (laid[0],) = self._laid(self.source, rows, 0, self.pads[0], shifts=(0,))
+        laid[6], laid[5], (laid[3], laid[4]) = self._laid(self.target, rows, 1, self.pads[1], shifts=(0, 1))
+        return PackedBatch(torch.from_numpy(laid), int(self.lengths[1, rows].sum()))
 
     def _laid(
-        self, ragged: Ragged, rows: np.ndarray, side: int, pad: int, shift: int = 0
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return ids, places and sentence numbers, each (size,)."""
+        self, ragged: Ragged, rows: np.ndarray, side: int, pad: int, shifts: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+        """Return sentence numbers, places, and the ids read from each shift on, each (size,)."""
         lengths = self.lengths[side, rows]
         ends = np.cumsum(lengths)
         used = int(ends[-1])
@@ -111,40 +147,8 @@ class PackedBatches:
         sentence[:used] = np.repeat(np.arange(len(rows)), lengths)
         place = np.zeros(self.size, dtype=np.int64)
         place[:used] = np.arange(used) - np.repeat(ends - lengths, lengths)
-        ids = np.full(self.size, pad, dtype=np.int64)
-        ids[:used] = ragged.values[np.repeat(ragged.offsets[rows], lengths) + place[:used] + shift]
-        return ids, place, sentence
-
-    def _on_device(self, values: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(values)
-        if self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor
-
-    def _mask(self, of_query: np.ndarray, of_key: np.ndarray, causal: bool = False) -> Mask:
-        query, key = self._on_device(of_query), self._on_device(of_key)
-        blocks = self._blocks(of_query, of_key, query, key, causal) if self.device.type == "cuda" else None
-        return Mask(causal=causal, sentences=(query, key), blocks=blocks)
-
-    def _blocks(
-        self, of_query: np.ndarray, of_key: np.ndarray, query: Tensor, key: Tensor, causal: bool
-    ) -> BlockMask:
-        """Say which blocks of keys each block of queries needs: sentences are in order, so they are neighbours."""
-        count = self.size // BLOCK
-        first = np.searchsorted(of_key, of_query[::BLOCK], side="left") // BLOCK  # (count,)
-        last = (np.searchsorted(of_key, of_query[BLOCK - 1 :: BLOCK], side="right") - 1) // BLOCK
-        if causal:
-            last = np.minimum(last, np.arange(count))
-        number = (last - first + 1).astype(np.int32)
-        indices = np.minimum(first[:, None] + np.arange(count), count - 1).astype(np.int32)  # (count, count)
-
-        def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            same = query[q] == key[k]
-            return same & (q >= k) if causal else same
-
-        return BlockMask.from_kv_blocks(
-            self._on_device(number)[None, None],
-            self._on_device(indices)[None, None],
-            BLOCK_SIZE=BLOCK,
-            mask_mod=allowed,
-        )
+        where = np.repeat(ragged.offsets[rows], lengths) + place[:used]
+        ids = np.full((len(shifts), self.size), pad, dtype=np.int64)
+        for row, shift in zip(ids, shifts, strict=True):
+            row[:used] = ragged.values[where + shift]
+        return sentence, place, list(ids)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import ctranslate2
 
-from seq2see.decoding.hypothesis import Hypothesis, Special, limit, penalty
+from seq2see.config import ModelConfig
+from seq2see.decoding.engines import SMALL
+from seq2see.decoding.hypothesis import Hypothesis, Special, length_penalty, limit
 from seq2see.errors import FolderError
+
+BATCH = 256  # inputs that one worker takes at a time
 
 #: CTranslate2 leaves its beam early if there is no length penalty; with this one it searches on as ours does, and its
 #: totals can be ranked anew by the paper's penalty, which it does not know.
@@ -22,18 +27,21 @@ class CTranslate2Engine:
     have ended is shorter or equally long, and less likely, than one that it keeps. The lower ranks may differ.
     """
 
-    name = "ctranslate2"
-
     def __init__(
         self,
         path: Path,
         tokens: tuple[Sequence[str], Sequence[str]],
         special: Special,
-        max_length: int,
+        config: ModelConfig,
         compute_type: str = "default",
     ) -> None:
+        # The products of a small model are too small to share out: its threads work on batches of their own.
+        small = config.d_model < SMALL
+        workers = (os.cpu_count() or 1) if small else 1
         try:
-            self.translator = ctranslate2.Translator(str(path), compute_type=compute_type)
+            self.translator = ctranslate2.Translator(
+                str(path), compute_type=compute_type, inter_threads=workers, intra_threads=1 if small else 0
+            )
         except (RuntimeError, ValueError) as error:
             raise FolderError(
                 f"{path.parent.name}/{path.name} cannot be read by CTranslate2 ({error}): "
@@ -41,8 +49,9 @@ class CTranslate2Engine:
             ) from None
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
-        self.special, self.max_length = special, max_length
-        self.dtype = str(self.translator.compute_type)
+        self.special, self.max_length = special, config.max_length
+        self.batch = BATCH if small else 0
+        self.name = f"ctranslate2, {self.translator.compute_type}"
 
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the best answer's ids to each source."""
@@ -65,7 +74,7 @@ class CTranslate2Engine:
                     again.append(row)
                     continue
                 ranked = zip(tokens, totals, strict=True)
-                best, _ = max(ranked, key=lambda one: one[1] / penalty(len(one[0])))
+                best, _ = max(ranked, key=lambda one: one[1] / length_penalty(len(one[0])))
                 results[row] = self._numbers(best)
             most = max((limits[row] for row in again), default=0)
             rows = again
@@ -78,7 +87,7 @@ class CTranslate2Engine:
         assert n_best == 1, "its lower ranks may differ from ours: engines.choose sees to it"
         rows = self.ids(sources, beam)
         return [
-            [Hypothesis(row, values, sum(values) / penalty(len(row)), row[-1] == self.special.end)]
+            [Hypothesis(row, values, sum(values) / length_penalty(len(row)), row[-1] == self.special.end)]
             for row, values in zip(rows, self.score(sources, rows), strict=True)
         ]
 
@@ -89,7 +98,9 @@ class CTranslate2Engine:
             self._tokens_of(row[:-1] if row[-1] == end else row, self.target_tokens) for row in answers
         ]
         # It scores every target with an <eos> after it; an answer cut at its limit has none.
-        scored = self.translator.score_batch(self._named(sources), targets, max_input_length=0)
+        scored = self.translator.score_batch(
+            self._named(sources), targets, max_input_length=0, max_batch_size=self.batch
+        )
         return [result.log_probs[: len(row)] for row, result in zip(answers, scored, strict=True)]
 
     def _translate(
@@ -105,6 +116,7 @@ class CTranslate2Engine:
             max_input_length=0,
             return_end_token=True,
             return_scores=beam > 1,
+            max_batch_size=self.batch,
         )
         return [(result.hypotheses, result.scores) for result in results]
 

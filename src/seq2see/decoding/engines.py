@@ -7,18 +7,32 @@ import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 from seq2see import folder
 from seq2see.config import ModelConfig
 from seq2see.decoding.hypothesis import Hypothesis
-from seq2see.errors import FolderError, UserError, suggest
+from seq2see.errors import UserError, suggest
 
-EngineName = Literal["auto", "torch", "ctranslate2"]
-FORMAT, NOTE = "ctranslate2", "seq2see.json"  # an export's folder within a model folder, and what it says of itself
+ENGINES = ("auto", "torch", "ctranslate2")
+FORMAT, NOTE = (
+    "ctranslate2",
+    "seq2see.json",
+)  # an export's folder within a model folder, and what it says of itself
+SMALL = 128  # a d_model below which one thread multiplies faster than two
+LARGE = 256  # a d_model from which the width of the numbers decides the speed
 
 #: The settings that shape a converted model; a change in another one leaves it valid.
-SHAPE = ("d_model", "heads", "norm", "activation", "positions", "max_length", "share_embeddings", "share_output")
+SHAPE = (
+    "d_model",
+    "heads",
+    "norm",
+    "activation",
+    "positions",
+    "max_length",
+    "share_embeddings",
+    "share_output",
+)
 
 
 class Engine(Protocol):
@@ -35,6 +49,47 @@ class Engine(Protocol):
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         ...
+
+
+def known(name: str) -> str:
+    """Return the name of an engine if there is one of this name."""
+    if name not in ENGINES:
+        raise UserError(f"There is no engine {name!r}. {suggest(name, ENGINES)}")
+    return name
+
+
+def cannot(beam: int, n_best: int, vocabulary: int) -> str:
+    """Say why CTranslate2 would not give the answers that our search gives; nothing if it would."""
+    if n_best > 1:
+        return f"{n_best} answers to each input were asked for, and its lower ranks differ from ours"
+    if beam > 1 and 2 * beam > vocabulary:
+        return f"a beam of {beam} is too wide for {vocabulary} target tokens"
+    return ""
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware, found out without torch."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return "amx_bf16" in flags or "avx512_bf16" in flags
+
+
+def why_not_exported(path: Path, config: ModelConfig) -> str:
+    """Say why a model folder cannot be used with CTranslate2; nothing if it can."""
+    if find_spec(FORMAT) is None:
+        return "the package ctranslate2 is not installed"
+    try:
+        note = json.loads((path / FORMAT / NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return f"{path.name} has no {FORMAT} export (`seq2see export --model {path.name}` writes one)"
+    if not isinstance(note, dict) or note.get("model") != digest_of(path, config):
+        return (
+            f"the {FORMAT} export in {path.name} is of other weights "
+            f"(`seq2see export --model {path.name}` writes it again)"
+        )
+    return ""
 
 
 def digest_of(path: Path, config: ModelConfig) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LENGTH_PENALTY = 0.6  # α of section 6.1
 EXTRA_LENGTH = 50  # "maximum output length during inference to input length + 50"
@@ -32,9 +36,14 @@ class Hypothesis:
         return sum(self.log_probabilities)
 
 
-def penalty(length: int, alpha: float = LENGTH_PENALTY) -> float:
+@overload
+def length_penalty(length: int, alpha: float = LENGTH_PENALTY) -> float: ...
+@overload
+def length_penalty(length: Tensor, alpha: float = LENGTH_PENALTY) -> Tensor: ...
+def length_penalty(length: int | Tensor, alpha: float = LENGTH_PENALTY) -> float | Tensor:
     """Return ((5 + length) / 6)^α, by which a log-probability is divided (Wu et al., 2016, eq. 14)."""
-    return float(((5 + length) / 6) ** alpha)
+    penalty: float | Tensor = ((5 + length) / 6) ** alpha
+    return penalty
 
 
 def limit(source_length: int, max_length: int) -> int:

@@ -6,40 +6,18 @@ Each sentence is searched on its own terms, so its answer does not depend on wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import inf
 
 import torch
 from torch import Tensor
 
+from seq2see.decoding.hypothesis import LENGTH_PENALTY, limit
+from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
+from seq2see.decoding.hypothesis import Special as Special
+from seq2see.decoding.hypothesis import length_penalty as length_penalty
 from seq2see.model.attention import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
-
-LENGTH_PENALTY = 0.6  # α of section 6.1
-EXTRA_LENGTH = 50  # "maximum output length during inference to input length + 50"
-
-
-@dataclass(frozen=True)
-class Special:
-    """The ids that start, end and pad a sequence."""
-
-    start: int
-    end: int
-    pad: int
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One answer: its ids after ``<sos>`` (``<eos>`` included if it came to an end) and their log-probabilities."""
-
-    ids: list[int]
-    log_probabilities: list[float]
-    score: float  # what beam search ranks by: log-probability ÷ length penalty
-    finished: bool
-
-    @property
-    def log_probability(self) -> float:
-        """Log-probability of the whole answer."""
-        return sum(self.log_probabilities)
 
 
 def padded(
@@ -56,25 +34,19 @@ def padded(
     )
 
 
-def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
-    """Return ((5 + length) / 6)^α, by which a log-probability is divided (Wu et al., 2016, eq. 14)."""
-    penalty: float | Tensor = ((5 + length) / 6) ** alpha
-    return penalty
-
-
 def limits_of(
     model: Transformer, sources: Sequence[Sequence[int]], device: torch.device | None = None
 ) -> Tensor:
     """Return for each source the most tokens that its answer may have, (B,)."""
-    longest = model.config.max_length - 1
-    return torch.tensor([min(len(source) + EXTRA_LENGTH, longest) for source in sources], device=device)
+    longest = model.config.max_length
+    return torch.tensor([limit(len(source), longest) for source in sources], device=device)
 
 
 def greedy(model: Transformer, sources: Sequence[Sequence[int]], special: Special) -> list[Hypothesis]:
     """Take the likeliest token at each step."""
     ids, log_probabilities, lengths, finished = greedy_tensors(model, sources, special)
     return [
-        Hypothesis(row[:n], values[:n], sum(values[:n]) / float(length_penalty(n, LENGTH_PENALTY)), done)
+        Hypothesis(row[:n], values[:n], sum(values[:n]) / length_penalty(n), done)
         for row, values, n, done in zip(
             ids.tolist(), log_probabilities.tolist(), lengths.tolist(), finished.tolist(), strict=True
         )
@@ -112,10 +84,89 @@ def greedy_tensors(
             rows = (~stopped).nonzero()[:, 0]
             if not len(rows):
                 break
-            alive, last, memory = alive[rows], last[rows], memory[rows]
-            mask = EVERYTHING if mask.keys is None else Mask(keys=mask.keys[rows])
+            alive, last, memory, mask = alive[rows], last[rows], memory[rows], mask.select(rows)
             cache.select(rows)
     return ids, log_probabilities, lengths, finished
+
+
+@dataclass(frozen=True)
+class Beams:
+    """The open and the finished prefixes of B sentences, k each, as tensors."""
+
+    total: Tensor  # (B, k): log-probability of each open prefix
+    ids: Tensor  # (B, k, L)
+    values: Tensor  # (B, k, L): the log-probability of each token
+    done_score: Tensor  # (B, k): finished answers, best first; −∞ where there is none yet
+    done_ids: Tensor  # (B, k, L)
+    done_values: Tensor  # (B, k, L)
+    done_length: Tensor  # (B, k)
+    done_ended: Tensor  # (B, k): whether it ended by itself, not at the limit
+    limits: Tensor  # (B,)
+
+    @classmethod
+    def start(cls, limits: Tensor, longest: int, beam: int, pad: int) -> Beams:
+        """Begin with one empty prefix a sentence; its copies must not be counted."""
+        shape, device = (len(limits), beam), limits.device
+        total = torch.full(shape, -inf, device=device)
+        total[:, 0] = 0.0
+        ids = torch.full((*shape, longest), pad, device=device)
+        values = torch.zeros(*shape, longest, device=device)
+        return cls(
+            total, ids, values, torch.full(shape, -inf, device=device), ids.clone(), values.clone(),
+            torch.zeros(shape, dtype=torch.long, device=device), torch.zeros(shape, dtype=torch.bool, device=device),
+            limits,
+        )  # fmt: skip
+
+    def advance(self, logits: Tensor, t: Tensor, end: int, alpha: float) -> tuple[Beams, Tensor, Tensor]:
+        """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k)."""
+        B, k = self.total.shape
+        V = logits.shape[-1]
+        values = logits.float().log_softmax(-1).view(B, k, V)
+        totals = (self.total[:, :, None] + values).flatten(1)  # (B, k·V)
+        # 2k candidates leave k open ones even if k of them end
+        total, index = totals.topk(min(2 * k, k * V))  # (B, 2k)
+        parent, token = index // V, index % V
+        ids = _grown(self.ids, parent, t, token)
+        grown_values = _grown(self.values, parent, t, values.flatten(1).gather(1, index))
+        ends = token == end
+        likely = torch.arange(ends.shape[1], device=ends.device) < k  # an end counts among the k likeliest
+        stops = (ends & likely) | (self.limits == t + 1)[:, None]
+
+        # what ends here, or must stop here, competes with what ended before
+        score = torch.where(stops, total / length_penalty(t + 1, alpha), -inf)
+        done_score, chosen = torch.cat([self.done_score, score], 1).topk(k)
+        lengths = torch.cat([self.done_length, (t + 1).expand_as(token)], 1)
+        done = {
+            "done_score": done_score,
+            "done_ids": _chosen(torch.cat([self.done_ids, ids], 1), chosen),
+            "done_values": _chosen(torch.cat([self.done_values, grown_values], 1), chosen),
+            "done_length": lengths.gather(1, chosen),
+            "done_ended": torch.cat([self.done_ended, ends], 1).gather(1, chosen),
+        }
+        # what goes on
+        total, chosen = torch.where(ends, -inf, total).topk(k)
+        grown = Beams(total, _chosen(ids, chosen), _chosen(grown_values, chosen), **done, limits=self.limits)
+        return grown, parent.gather(1, chosen), token.gather(1, chosen)
+
+    def finished(self, t: Tensor) -> Tensor:
+        """Whether each sentence is done after the t-th token, (B,): k answers have ended, or the limit is reached."""
+        return (self.done_score[:, -1] > -inf) | (self.limits <= t + 1)
+
+    def select(self, rows: Tensor) -> Beams:
+        """Keep these sentences."""
+        return Beams(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """Return each sentence's answers, best first."""
+        columns = (self.done_ids, self.done_values, self.done_score, self.done_length, self.done_ended)
+        return [
+            [
+                Hypothesis(ids[:length], values[:length], score, ended)
+                for ids, values, score, length, ended in zip(*sentence, strict=True)
+                if score > -inf
+            ]
+            for sentence in zip(*(column.tolist() for column in columns), strict=True)
+        ]
 
 
 @torch.inference_mode()
@@ -131,73 +182,35 @@ def beam_search(
     A sentence is done when ``beam`` answers have come to an end; a beam of 1 is greedy search.
     """
     device = next(model.parameters()).device
-    B, k, V = len(sources), beam, model.config.target_vocabulary
-    limits = limits_of(model, sources, device)  # (B,)
-    longest = int(limits.max())
+    limits = limits_of(model, sources, device)
     source, mask = padded(sources, special.pad, device)
-    spread = torch.arange(B, device=device).repeat_interleave(k)  # rows are sentences × beams
-    memory = model.encode(source, mask)[spread]
-    mask = EVERYTHING if mask.keys is None else Mask(keys=mask.keys[spread])
+    spread = torch.arange(len(sources), device=device).repeat_interleave(beam)  # rows are sentences × beams
+    memory, mask = model.encode(source, mask)[spread], mask.select(spread)
+    beams = Beams.start(limits, int(limits.max()), beam, special.pad)
     cache = model.new_cache()
 
-    nothing = float("-inf")
-    open_total = torch.full((B, k), nothing, device=device)
-    open_total[:, 0] = 0.0  # one empty prefix; its copies must not be counted
-    open_ids = torch.full((B, k, longest), special.pad, device=device)
-    open_values = torch.zeros(B, k, longest, device=device)
-    done_score = torch.full((B, k), nothing, device=device)
-    done_ids, done_values = open_ids.clone(), open_values.clone()
-    done_length = torch.zeros(B, k, dtype=torch.long, device=device)
-    done_ended = torch.zeros(B, k, dtype=torch.bool, device=device)
-
-    results: list[list[Hypothesis]] = [[] for _ in range(B)]
-    sentence = torch.arange(B, device=device)  # which sentence each row of the shrinking tensors is
-    last = torch.full((B * k, 1), special.start, device=device)
-    for t in range(longest):
-        logits = model.decode(last, memory, mask, cache)[:, -1].float()  # (rows·k, V)
-        values = logits.log_softmax(-1).view(-1, k, V)
-        totals = (open_total[:, :, None] + values).flatten(1)  # (rows, k·V)
-        # 2k candidates leave k open ones even if k of them end
-        total, index = totals.topk(min(2 * k, k * V))  # (rows, 2k)
-        parent, token = index // V, index % V
-        grown_ids = _grown(open_ids, parent, t, token)
-        grown_values = _grown(open_values, parent, t, values.flatten(1).gather(1, index))
-        ends = (token == special.end) & (
-            torch.arange(token.shape[1], device=device) < k
-        )  # among the k likeliest
-        at_limit = (limits[sentence] == t + 1)[:, None]
-
-        # what ends here (or must stop here) competes with what ended before
-        score = torch.where(ends | at_limit, total / length_penalty(t + 1, alpha), nothing)
-        done_score, chosen = torch.cat([done_score, score], 1).topk(k)
-        done_ids = _chosen(torch.cat([done_ids, grown_ids], 1), chosen)
-        done_values = _chosen(torch.cat([done_values, grown_values], 1), chosen)
-        done_length = torch.cat([done_length, torch.full_like(token, t + 1)], 1).gather(1, chosen)
-        done_ended = torch.cat([done_ended, ends], 1).gather(1, chosen)
-
-        # what goes on
-        open_total, chosen = torch.where(token == special.end, nothing, total).topk(k)
-        open_ids, open_values = _chosen(grown_ids, chosen), _chosen(grown_values, chosen)
-        parent, token = parent.gather(1, chosen), token.gather(1, chosen)
-
-        finished = (done_score[:, -1] > nothing) | at_limit[:, 0]
-        rows = torch.arange(len(sentence), device=device)
-        if finished.any():
-            for row in finished.nonzero()[:, 0].tolist():
-                results[int(sentence[row])] = _hypotheses(
-                    done_ids[row], done_values[row], done_score[row], done_length[row], done_ended[row]
-                )
-            rows = (~finished).nonzero()[:, 0]
+    results: list[list[Hypothesis]] = [[] for _ in sources]
+    sentence = torch.arange(
+        len(sources), device=device
+    )  # which sentence each row of the shrinking tensors is
+    last = torch.full((len(spread), 1), special.start, device=device)
+    for t in torch.arange(int(limits.max()), device=device)[:, None]:
+        logits = model.decode(last, memory, mask, cache)[:, -1]  # (rows·k, V)
+        beams, parent, token = beams.advance(logits, t, special.end, alpha)
+        finished = beams.finished(t)
+        rows = (~finished).nonzero()[:, 0]
+        if len(rows) < len(sentence):
+            done = finished.nonzero()[:, 0]
+            for index, hypotheses in zip(
+                sentence[done].tolist(), beams.select(done).hypotheses(), strict=True
+            ):
+                results[index] = hypotheses
             if not len(rows):
                 break
-            sentence, parent, token = sentence[rows], parent[rows], token[rows]
-            open_total, open_ids, open_values = open_total[rows], open_ids[rows], open_values[rows]
-            done_score, done_ids, done_values = done_score[rows], done_ids[rows], done_values[rows]
-            done_length, done_ended = done_length[rows], done_ended[rows]
-        flat = (rows[:, None] * k + parent).flatten()  # (rows·k,)
+            beams, sentence, parent, token = beams.select(rows), sentence[rows], parent[rows], token[rows]
+        flat = (rows[:, None] * beam + parent).flatten()  # (rows·k,)
         cache.select(flat)
-        memory, last = memory[flat], token.flatten()[:, None]
-        mask = EVERYTHING if mask.keys is None else Mask(keys=mask.keys[flat])
+        memory, mask, last = memory[flat], mask.select(flat), token.flatten()[:, None]
     return results
 
 
@@ -206,20 +219,6 @@ def _chosen(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(1, index[:, :, None].expand(-1, -1, x.shape[-1]))
 
 
-def _grown(x: Tensor, parent: Tensor, t: int, new: Tensor) -> Tensor:
+def _grown(x: Tensor, parent: Tensor, t: Tensor, new: Tensor) -> Tensor:
     """Copy each candidate's parent and write its new entry at t."""
-    x = _chosen(x, parent)
-    x[:, :, t] = new
-    return x
-
-
-def _hypotheses(
-    ids: Tensor, values: Tensor, scores: Tensor, lengths: Tensor, ended: Tensor
-) -> list[Hypothesis]:
-    return [
-        Hypothesis(row[:n], value[:n], score, end)
-        for row, value, score, n, end in zip(
-            ids.tolist(), values.tolist(), scores.tolist(), lengths.tolist(), ended.tolist(), strict=True
-        )
-        if score > float("-inf")
-    ]
+    return _chosen(x, parent).index_copy(2, t, new[:, :, None])

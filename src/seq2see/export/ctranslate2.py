@@ -35,6 +35,7 @@ from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import END, PAD, START, UNKNOWN
 
+LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's
 QUANTIZATIONS = ("float32", "int8")
 TOLERANCE = 1e-3  # of a log-probability in fp32
 INPUTS = 64  # made up for the check where none are given
@@ -97,14 +98,14 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
     known = tokenizers.source.unknown is not None and tokenizers.target.unknown is not None
     settings = {"bos_token": START, "eos_token": END, "decoder_start_token": START,
                 "unk_token": UNKNOWN if known else PAD, "add_source_bos": False, "add_source_eos": False,
-                "layer_norm_epsilon": model.encoder.layers[0].feed_forward_norm.norm.eps}  # fmt: skip
+                "layer_norm_epsilon": LAYER_NORM_EPSILON}  # fmt: skip
     for key, value in settings.items():
         setattr(spec.config, key, value)
     return spec
 
 
 def _expressible(config: ModelConfig) -> None:
-    if config.d_k != config.d_v or config.d_k * config.heads != config.d_model:
+    if not config.d_k == config.d_v == config.d_model / config.heads:
         raise UserError(
             f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but CTranslate2 knows "
             f"only heads of d_model / heads = {config.d_model}/{config.heads}: answer with --engine torch."
@@ -112,7 +113,7 @@ def _expressible(config: ModelConfig) -> None:
 
 
 def _numbers(x: Tensor) -> np.ndarray:
-    return x.detach().cpu().float().numpy()
+    return x.detach().cpu().float().numpy().copy()  # quantization writes into what it is given
 
 
 def _linear(spec: common_spec.LinearSpec, *modules: nn.Linear) -> None:
@@ -208,7 +209,7 @@ def _write(
         path,
         (tokenizers.source.vocabulary(), tokenizers.target.vocabulary()),
         special,
-        model.config.max_length,
+        model.config,
         compute_type=quantization,
     )
     return _compare(engine, greedy(model, sources, special), sources, exact=quantization == "float32")

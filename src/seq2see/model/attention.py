@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import torch
@@ -32,6 +32,10 @@ class Mask:
         None  # (T,) and (S,): the sentence of each query and of each key
     )
     blocks: BlockMask | None = None
+
+    def select(self, rows: Tensor) -> Mask:
+        """Keep these rows of the batch, in this order."""
+        return self if self.keys is None else replace(self, keys=self.keys[rows])
 
     def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
         """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
@@ -80,6 +84,8 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """The same equation by PyTorch's kernels; a test holds the two equal."""
     T, S = q.shape[-3], k.shape[-3]
+    if T == 1 and torch.compiler.is_compiling():  # the compiler makes one pass over keys and values of it
+        return written_attention(q, k, v, mask)
     q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (…, H, T, K)
     if mask.blocks is not None:
         z = flex_attention(q[None], k[None], v[None], block_mask=mask.blocks)[0]
@@ -111,17 +117,35 @@ class MultiHeadAttention(Observable):
         """Cut the last dimension into heads: (…, T, H·K) to (…, T, H, K)."""
         return x.view(*x.shape[:-1], self.heads, -1)
 
+    def project(self, x: Tensor, *matrices: nn.Linear) -> list[Tensor]:
+        """Multiply (…, T, D) by several matrices and cut into heads, (…, T, H, K) each.
+
+        In training there are many more rows than columns, and one wide product is faster than several narrow ones.
+        """
+        if not self.training:
+            return [self.split(matrix(x)) for matrix in matrices]
+        weight = torch.cat([matrix.weight for matrix in matrices])
+        bias = torch.cat([matrix.bias for matrix in matrices])
+        parts = torch.split(F.linear(x, weight, bias), [matrix.out_features for matrix in matrices], dim=-1)
+        return [self.split(part) for part in parts]
+
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Project what is attended to, (…, S, D), to keys and values (…, S, H, K)."""
-        return self.split(self.w_k(source)), self.split(self.w_v(source))
+        k, v = self.project(source, self.w_k, self.w_v)
+        return k, v
 
     def forward(
         self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None
     ) -> Tensor:
         """Let each position of x (…, T, D) gather from source (…, S, D): (…, T, D)."""
-        q = self.keep("q", self.split(self.w_q(x)))  # (…, T, H, K)
-        k, v = self.keys_values(source) if cache is None else cache.keys_values(self, source)  # (…, S, H, K)
-        k, v = self.keep("k", k), self.keep("v", v)
+        if cache is None and x is source:
+            q, k, v = self.project(x, self.w_q, self.w_k, self.w_v)  # (…, T, H, K)
+        else:
+            (q,) = self.project(x, self.w_q)
+            k, v = (
+                self.keys_values(source) if cache is None else cache.keys_values(self, source)
+            )  # (…, S, H, K)
+        q, k, v = self.keep("q", q), self.keep("k", k), self.keep("v", v)
         if self.recorder is None:
             z = fused_attention(q, k, v, mask)  # (…, T, H, K)
         else:

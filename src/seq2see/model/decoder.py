@@ -14,7 +14,7 @@ class DecoderCache:
     """What a decoder remembers between steps: a pair of caches a layer, and how many positions they hold."""
 
     def __init__(self, layers: int) -> None:
-        self.length = 0
+        self.length: int | Tensor = 0
         self.layers = [(Cache(grows=True), Cache(grows=False)) for _ in range(layers)]
 
     def select(self, rows: Tensor) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.attention import EVERYTHING, Mask, PackedMasks
+from seq2see.model.attention import CAUSAL, EVERYTHING, Mask, PackedMasks
 from seq2see.model.decoder import Decoder, DecoderCache
 from seq2see.model.encoder import Encoder
 from seq2see.model.positions import Embedding
@@ -55,9 +55,10 @@ class Transformer(Observable):
         memory: Tensor,
         memory_mask: Mask = EVERYTHING,
         cache: DecoderCache | None = None,
+        mask: Mask = CAUSAL,
     ) -> Tensor:
         """Map target ids (…, T) and memory (…, S, D) to logits (…, T, V) for the token after each position."""
-        x = self.decoder(target, memory, memory_mask, cache)
+        x = self.decoder(target, memory, memory_mask, cache, mask)
         return self.keep("logits", self.output(x))  # (…, T, V)
 
     def forward(self, source: Tensor, target: Tensor, source_mask: Mask = EVERYTHING) -> Tensor:

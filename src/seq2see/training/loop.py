@@ -77,9 +77,7 @@ class Trainer:
         settings = config.training
         self.batches: Batches | PackedBatches
         if settings.layout == "packed":
-            self.batches = PackedBatches(
-                source, target, self.pads, settings.batch_tokens, settings.seed, self.device
-            )
+            self.batches = PackedBatches(source, target, self.pads, settings.batch_tokens, settings.seed)
         else:
             self.batches = Batches(source, target, self.pads, settings.batch_tokens, settings.seed)
 

@@ -1,0 +1,127 @@
+"""Base-size decoding on one GPU: seq2see's graphs beside Hugging Face Marian's generate.
+
+    python benchmarks/gpu_decoding.py [--compiled]            prints one JSON object a line
+
+Random weights shared by both, sources of 24 tokens, 40 output tokens forced (the end token is forbidden). The two
+take turns in one process; medians are compared. Checked: greedy tokens agree where the weights are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+from seq2see.config import ModelConfig
+from seq2see.decoding import hypothesis
+from seq2see.decoding.graphs import GraphDecoder
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.search import greedy
+from seq2see.model.transformer import Transformer
+
+VOCABULARY, SOURCE, OUTPUT = 37_000, 24, 40
+BANDWIDTH = 4.3e12  # bytes/s, device-to-device copy measured on the H200
+
+
+def limit_seconds(rows: int) -> float:
+    """Return the least time of a step: weights, caches (half full) and logits once through memory, in bf16."""
+    d, f, layers = 512, 2048, 6
+    weights = 2 * (6 * layers * d * d + 2 * layers * d * f + d * VOCABULARY)
+    caches = 2 * rows * layers * 2 * d * (OUTPUT / 2 + SOURCE)
+    return float(weights + caches + 2 * rows * VOCABULARY) / BANDWIDTH
+
+
+def models() -> tuple[Transformer, object | None]:
+    """Return our model and, where transformers is installed, Marian of the same size, both bf16 on the GPU."""
+    torch.manual_seed(0)
+    config = ModelConfig.of(source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, max_length=256)
+    ours = Transformer(config).cuda().eval()
+    with torch.no_grad():
+        ours.decoder.embedding.table.weight[2].zero_()
+    try:
+        from transformers import MarianConfig, MarianMTModel
+    except ImportError:
+        return ours, None
+    theirs = MarianMTModel(MarianConfig(
+        vocab_size=VOCABULARY, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="relu",
+        max_position_embeddings=256, pad_token_id=0, eos_token_id=2, decoder_start_token_id=1, scale_embedding=True,
+    ))  # fmt: skip
+    return ours, theirs.cuda().bfloat16().eval()
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Return the seconds that a call takes, the device's work included."""
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Compare greedy and beam search at several batch sizes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lines", default="1x1,512x1,256x4", help="batch x beam")
+    options = parser.parse_args()
+    hypothesis.EXTRA_LENGTH = OUTPUT - SOURCE  # force 40 tokens: the end never comes, the limit does
+    special = Special(start=1, end=2, pad=0)
+    ours, theirs = models()
+    small = [torch.randint(3, VOCABULARY, (SOURCE,)).tolist() for _ in range(8)]
+    plain = greedy(ours, small, special)
+    graph = [h[0] for h in GraphDecoder(ours, special).search(small)]
+    print(json.dumps({"float32 tokens equal to the plain search": [h.ids for h in graph] == [h.ids for h in plain],
+                      "lengths": sorted({len(h.ids) for h in graph})}), flush=True)  # fmt: skip
+    decoder = GraphDecoder(ours, special, options.compiled, torch.bfloat16)
+    for line in options.lines.split(","):
+        batch, beam = map(int, line.split("x"))
+        sources = [torch.randint(3, VOCABULARY, (SOURCE,)).tolist() for _ in range(batch)]
+        ids = torch.tensor(sources, device="cuda")
+        started = time.perf_counter()
+        decoder.search(sources, beam)
+        first = time.perf_counter() - started
+
+        def search(sources: list[list[int]] = sources, beam: int = beam) -> None:
+            decoder.search(sources, beam)
+
+        def generate(ids: torch.Tensor = ids, beam: int = beam) -> None:
+            theirs.generate(  # type: ignore[attr-defined]
+                input_ids=ids, num_beams=beam, do_sample=False, min_new_tokens=OUTPUT, max_new_tokens=OUTPUT,
+                length_penalty=0.6, early_stopping=False,
+            )  # fmt: skip
+
+        search()
+        seconds: dict[str, list[float]] = {"seq2see": [], "generate": []}
+        if theirs is not None:
+            generate()
+        for _ in range(options.rounds):
+            seconds["seq2see"].append(timed(search))
+            if theirs is not None:
+                seconds["generate"].append(timed(generate))
+        steps = [search_.step for search_ in decoder.searches.values()][-1]
+        torch.cuda.synchronize()
+        step = timed(lambda steps=steps: [steps() for _ in range(OUTPUT - 1)]) / (OUTPUT - 1)  # type: ignore[misc]
+        median = {name: statistics.median(values) for name, values in seconds.items() if values}
+        tokens = batch * OUTPUT
+        print(json.dumps({
+            "benchmark": f"gpu-decoding batch {batch} beam {beam}", "compiled": options.compiled,
+            "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+            "output tokens/s": {name: tokens / value for name, value in median.items()},
+            "ratio": median.get("generate", float("nan")) / median["seq2see"],
+            "seconds": seconds, "first call, seconds": first, "device step, µs": step * 1e6,
+            "percent of limit": 100 * limit_seconds(batch * beam) * OUTPUT / median["seq2see"],
+        }), flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
