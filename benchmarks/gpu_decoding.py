@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from seq2see.config import ModelConfig
 from seq2see.decoding import hypothesis
-from seq2see.decoding.graphs import GraphDecoder
+from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import greedy
 from seq2see.model.transformer import Transformer
@@ -108,9 +108,14 @@ def main() -> None:
             seconds["seq2see"].append(timed(search))
             if theirs is not None:
                 seconds["generate"].append(timed(generate))
-        steps = [search_.step for search_ in decoder.searches.values()][-1]
-        torch.cuda.synchronize()
-        step = timed(lambda steps=steps: [steps() for _ in range(OUTPUT - 1)]) / (OUTPUT - 1)  # type: ignore[misc]
+        last = [*decoder.searches.values()][-1]
+        last.begin()
+
+        def steps(last: GraphSearch = last) -> None:
+            for _ in range(OUTPUT - 1):
+                last.step()
+
+        step = timed(steps) / (OUTPUT - 1)
         median = {name: statistics.median(values) for name, values in seconds.items() if values}
         tokens = batch * OUTPUT
         print(json.dumps({

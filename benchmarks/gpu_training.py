@@ -1,6 +1,6 @@
 """Base-size training on one GPU: seq2see, packed and compiled, beside Hugging Face Marian on padded buckets.
 
-    python benchmarks/gpu_training.py            prints one JSON object a line
+    python benchmarks/gpu_training.py [--tuned]            prints one JSON object a line
 
 Random ids with sentence lengths like a news corpus (about 27 tokens a side). Real target tokens per second:
 padding does not count. The two take turns in one process; medians of the rounds are compared.
@@ -58,32 +58,32 @@ def training_flops(config: ModelConfig, source: Ragged, target: Ragged) -> float
     return float(products + attention) / t.sum()
 
 
-def ours(source: Ragged, target: Ragged, tokens: int) -> Callable[[int], int]:
-    """Return a function that trains for some steps and counts real target tokens."""
+def ours(source: Ragged, target: Ragged, tokens: int, tuned: bool = False) -> Callable[[int], tuple[int, torch.Tensor]]:
+    """Return a function that trains for some steps, counts real target tokens and returns the last loss."""
     config = ModelConfig.of(
         source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS["base"].model
     )
-    settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens)
+    settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens, tuned=tuned)
     torch.manual_seed(0)
     model = Transformer(config).cuda()
     learner = Learner(model, settings, pad=0)
     batches = PackedBatches(source, target, (0, 0), tokens, seed=1)
     step = 0
 
-    def run(steps: int) -> int:
+    def run(steps: int) -> tuple[int, torch.Tensor]:
         nonlocal step
         count = 0
         for _ in range(steps):
             batch = batches.at(step)
-            learner.learn(batch, 1e-4)
+            loss = learner.learn(batch, 1e-4)
             count += batch.tokens
             step += 1
-        return count
+        return count, loss.detach()
 
     return run
 
 
-def marian(source: Ragged, target: Ragged, tokens: int, attention: str) -> Callable[[int], int]:
+def marian(source: Ragged, target: Ragged, tokens: int, attention: str) -> Callable[[int], tuple[int, torch.Tensor]]:
     """The peer: the same sizes, bf16 autocast, fused Adam, buckets by length of at most ``tokens``."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -99,7 +99,7 @@ def marian(source: Ragged, target: Ragged, tokens: int, attention: str) -> Calla
     batches = Batches(source, target, (0, 0), tokens, seed=1)
     device, step = torch.device("cuda"), 0
 
-    def run(steps: int) -> int:
+    def run(steps: int) -> tuple[int, torch.Tensor]:
         nonlocal step
         count = 0
         for _ in range(steps):
@@ -120,16 +120,16 @@ def marian(source: Ragged, target: Ragged, tokens: int, attention: str) -> Calla
             optimiser.zero_grad()
             count += batch.tokens
             step += 1
-        return count
+        return count, loss.detach()
 
     return run
 
 
-def timed(run: Callable[[int], int], steps: int) -> float:
+def timed(run: Callable[[int], tuple[int, torch.Tensor]], steps: int) -> float:
     """Return real target tokens per second over some steps."""
     torch.cuda.synchronize()
     started = time.perf_counter()
-    count = run(steps)
+    count, _ = run(steps)
     torch.cuda.synchronize()
     return count / (time.perf_counter() - started)
 
@@ -140,11 +140,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=24_576)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--tuned", action="store_true", help="training.tuned: minutes of compiling first")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     source, target = corpus(100_000)
     flops = training_flops(ModelConfig(), source, target)
-    runs = {"seq2see": ours(source, target, options.tokens)}
+    runs = {"seq2see": ours(source, target, options.tokens, options.tuned)}
     try:
         runs["marian-sdpa"] = marian(source, target, options.tokens, "sdpa")
     except ImportError:
@@ -159,9 +160,10 @@ def main() -> None:
         for name, run in runs.items():
             speeds[name].append(timed(run, options.steps))
     medians = {name: statistics.median(values) for name, values in speeds.items()}
+    losses = {name: float(run(1)[1]) for name, run in runs.items()}
     print(json.dumps({
-        "benchmark": "gpu-training-base", "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-        "tokens a batch": options.tokens, "target tokens/s": medians, "all": speeds,
+        "benchmark": "gpu-training-base", "losses after the same number of steps": losses, "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "tokens a batch": options.tokens, "tuned": options.tuned, "target tokens/s": medians, "all": speeds,
         "ratio": medians["seq2see"] / medians.get("marian-sdpa", float("nan")),
         "MFLOP a target token": flops / 1e6,
         "percent of limit": {name: 100 * value * flops / PEAK for name, value in medians.items()},

@@ -34,7 +34,8 @@ def test_commands_and_options_are_frozen() -> None:
         for name, command in commands.items()
     }
     assert options["predict"] == [
-        "--beam", "--dates", "--file", "--json", "--model", "--n-best", "--out", "--raw",
+        "--beam", "--dates", "--engine", "--file", "--json", "--model", "--n-best", "--out", "--raw", "--resume",
+        "--verbose",
     ]  # fmt: skip
     assert options["evaluate"] == ["--at-least", "--json", "--model", "--sample", "--seed", "--years"]
     assert options["train"] == [
@@ -42,6 +43,17 @@ def test_commands_and_options_are_frozen() -> None:
     ]  # fmt: skip
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
+    assert options["export"] == ["--file", "--format", "--model", "--quantization"]
+    assert options["bench"] == ["--json", "--rounds"]
+
+
+def test_every_command_is_found_by_its_name() -> None:
+    """A command is imported alone when it is called, by this table."""
+    from seq2see.cli import HOMES, build
+
+    assert list(typer.main.get_command(app).commands) == list(HOMES)  # type: ignore[attr-defined]
+    for name, home in HOMES.items():
+        assert name in typer.main.get_command(build(home)).commands  # type: ignore[attr-defined]
 
 
 def test_help_answers_without_torch() -> None:

@@ -21,7 +21,7 @@ FLOORS = [
     ["training"],
     ["workshop"],
     ["seq2seq"],
-    ["serve"],
+    ["serve", "benchmarks"],
     ["cli"],
     ["__main__"],
 ]

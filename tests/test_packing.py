@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from conftest import small_model
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches, blocks_of
+from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatches, blocks_of
 
 
 def corpus(seed: int = 0, pairs: int = 60) -> tuple[Ragged, Ragged]:
@@ -69,18 +69,19 @@ def test_batches_depend_on_seed_and_step_alone() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_blocks_say_what_the_sentences_say(causal: bool) -> None:
+@pytest.mark.parametrize("block", [BLOCK, SMALL_BLOCK])
+def test_blocks_say_what_the_sentences_say(causal: bool, block: int) -> None:
     """The blocks that FlexAttention is given cover all that the plain mask allows, and no less."""
     source, target = corpus(pairs=150)
     batch = PackedBatches(source, target, (0, 0), 1024, seed=0).batch(np.arange(120))
     of_query, of_key = batch.rows[6], batch.rows[6 if causal else 2]
-    blocks = blocks_of(of_query, of_key, causal)
+    blocks = blocks_of(of_query, of_key, block, causal)
     masks = batch.masks()
     plain = (masks.target if causal else masks.cross).allowed(1024, 1024, torch.device("cpu"))
     allowed = create_mask(blocks.mask_mod, 1, 1, 1024, 1024, device="cpu")[0, 0]
     assert plain is not None
     assert torch.equal(allowed, plain)
-    needed = plain.view(8, 128, 8, 128).any(3).any(1)
+    needed = plain.view(1024 // block, block, 1024 // block, block).any(3).any(1)
     assert torch.equal(blocks.to_dense()[0, 0].bool(), needed)
 
 

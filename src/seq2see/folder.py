@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from seq2see.config import Config
@@ -81,6 +83,13 @@ def weights_path(path: Path) -> Path:
         raise FolderError(f"{path.name} has no {WEIGHTS}: the folder is incomplete, or its training has not finished "
                           "(`seq2see train … --resume` goes on).")  # fmt: skip
     return weights
+
+
+def parameter_count(path: Path) -> int:
+    """Count the numbers in a model folder's weights by the head of the file alone."""
+    with weights_path(path).open("rb") as file:
+        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(prod(entry["shape"]) for name, entry in head.items() if name != "__metadata__")
 
 
 def write_atomically(path: Path, data: bytes) -> None:

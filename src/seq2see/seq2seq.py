@@ -7,6 +7,7 @@ in ``workshop``, which is imported when it is first used.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -39,7 +40,8 @@ else:
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: small models need many rows to be worth a step
 LARGEST_BATCH = 4096
-WORTH_TORCH = 256  # inputs from which importing torch pays where its bfloat16 products are faster
+FEW = 16  # inputs from which torch's bfloat16 products are faster, where the CPU has them
+WORTH_TORCH = 256  # inputs from which it is worth importing torch for them
 
 #: What a task asks of its inputs beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": calendar.check}
@@ -150,12 +152,13 @@ class Seq2Seq:
         obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary)
         if self.engine == "ctranslate2" and obstacle:
             raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use --engine auto or torch.")
-        wide = self.config.model.d_model >= engines.LARGE
+        wide = self.config.model.d_model >= engines.LARGE and engines.has_bfloat16()
+        worth = inputs >= (FEW if "torch" in sys.modules else WORTH_TORCH)
         if (
             self.engine == "torch"
             or obstacle
             or (self.engine == "auto" and self._transformer is not None)
-            or (self.engine == "auto" and wide and inputs >= WORTH_TORCH and engines.has_bfloat16())
+            or (self.engine == "auto" and wide and worth)
         ):
             # Not kept: the transformer may be another one by the next call.
             return workshop.TorchEngine(self.transformer, self._special())

@@ -1,26 +1,32 @@
-"""The only door from the shell. Torch is imported when a command needs it, so that help answers at once."""
+"""The only door from the shell. A command's module is imported when it is called, so that answers come at once."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from seq2see import __version__
-from seq2see.cli import evaluate, export, inspect, plot, predict, train
 from seq2see.cli.output import complain
 from seq2see.errors import UserError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="The Transformer of “Attention Is All You Need”: train it on pairs of texts, use it, see every number inside.",
-)
+#: The commands, in the order of the help, and the module of this package that each is in.
+HOMES = {
+    "predict": "predict",
+    "demo": "predict",
+    "evaluate": "evaluate",
+    "train": "train",
+    "presets": "train",
+    "export": "export",
+    "bench": "bench",
+    "trace": "inspect",
+    "positions": "inspect",
+    "similarity": "inspect",
+    "plot": "plot",
+}
 
 
 def _version(asked: bool) -> None:
@@ -29,7 +35,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
@@ -38,14 +43,34 @@ def _root(
     pass
 
 
-for group in (predict, evaluate, train, export, inspect, plot):
-    group.register(app)
+def build(*modules: str) -> typer.Typer:
+    """Make a command line of the commands in some modules."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="The Transformer of “Attention Is All You Need”: train it on pairs of texts, use it, see every number "
+        "inside.",
+    )
+    app.callback()(_root)
+    for module in modules:
+        import_module(f"seq2see.cli.{module}").register(app)
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return build(*dict.fromkeys(HOMES.values()))
+    raise AttributeError(f"module 'seq2see.cli' has no attribute {name!r}")
 
 
 def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
+    called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
-        app()
+        build(*([called] if called else dict.fromkeys(HOMES.values())))()
     except UserError as error:
         complain(str(error))
         sys.exit(2)

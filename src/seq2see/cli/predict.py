@@ -322,6 +322,7 @@ def demo() -> None:
     """Show the model that ships at work: four dates, how sure it is, and what to try next."""
     from rich.table import Table
 
+    from seq2see.folder import find, parameter_count
     from seq2see.seq2seq import load
 
     model = load("dates")
@@ -342,7 +343,7 @@ def demo() -> None:
     console.print(table)
     shape = model.config.model
     console.print(
-        f"A Transformer of {model.transformer.parameter_count():,} parameters: {shape.encoder_layers}+"
+        f"A Transformer of {parameter_count(find('dates')):,} parameters: {shape.encoder_layers}+"
         f"{shape.decoder_layers} layers, {shape.heads} heads, d_model {shape.d_model}.\n"
     )
     console.print("[bold]Try next[/bold]")

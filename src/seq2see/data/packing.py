@@ -16,6 +16,7 @@ from seq2see.data.batching import Ragged
 from seq2see.model.attention import Mask, PackedMasks
 
 BLOCK = 128  # rows and columns that FlexAttention computes at a time
+SMALL_BLOCK = 64  # wastes less on short sentences, but only a tuned backward kernel can take it
 
 
 @dataclass(frozen=True)
@@ -44,29 +45,29 @@ class PackedBatch:
         """What it should say, (T,)."""
         return self.rows[4]
 
-    def masks(self) -> PackedMasks:
+    def masks(self, block: int = BLOCK) -> PackedMasks:
         """Derive what keeps the sentences apart; on a GPU with the blocks that FlexAttention needs."""
         source, target = self.rows[2], self.rows[6]
         return PackedMasks(
-            source=_mask(source, source),
-            target=_mask(target, target, causal=True),
-            cross=_mask(target, source),
+            source=_mask(source, source, block),
+            target=_mask(target, target, block, causal=True),
+            cross=_mask(target, source, block),
             source_place=self.rows[1],
             target_place=self.rows[5],
         )
 
 
-def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> Mask:
-    blocks = blocks_of(of_query, of_key, causal) if of_query.is_cuda else None
+def _mask(of_query: Tensor, of_key: Tensor, block: int, causal: bool = False) -> Mask:
+    blocks = blocks_of(of_query, of_key, block, causal) if of_query.is_cuda else None
     return Mask(causal=causal, sentences=(of_query, of_key), blocks=blocks)
 
 
-def blocks_of(of_query: Tensor, of_key: Tensor, causal: bool) -> BlockMask:
+def blocks_of(of_query: Tensor, of_key: Tensor, block: int, causal: bool) -> BlockMask:
     """Say which blocks of keys each block of queries needs: sentences are in order, so they are neighbours."""
-    count = len(of_query) // BLOCK
+    count = len(of_query) // block
     numbers = torch.arange(count, device=of_query.device)
-    first = torch.searchsorted(of_key, of_query[::BLOCK].contiguous()) // BLOCK  # (count,)
-    last = (torch.searchsorted(of_key, of_query[BLOCK - 1 :: BLOCK].contiguous(), right=True) - 1) // BLOCK
+    first = torch.searchsorted(of_key, of_query[::block].contiguous()) // block  # (count,)
+    last = (torch.searchsorted(of_key, of_query[block - 1 :: block].contiguous(), right=True) - 1) // block
     if causal:
         last = torch.minimum(last, numbers)
     indices = (first[:, None] + numbers).clamp(max=count - 1)  # (count, count), of which the first few count
@@ -76,7 +77,7 @@ def blocks_of(of_query: Tensor, of_key: Tensor, causal: bool) -> BlockMask:
         return same & (q >= k) if causal else same
 
     return BlockMask.from_kv_blocks(
-        (last - first + 1).int()[None, None], indices.int()[None, None], BLOCK_SIZE=BLOCK, mask_mod=allowed
+        (last - first + 1).int()[None, None], indices.int()[None, None], BLOCK_SIZE=block, mask_mod=allowed
     )
 
 

@@ -55,6 +55,7 @@ class CTranslate2Engine:
 
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the best answer's ids to each source."""
+        assert min(map(len, sources)) > 2, "an empty text is refused before: CTranslate2 would not answer it"
         named = self._named(sources)
         limits = [limit(len(source), self.max_length) for source in sources]
         if beam == 1:

@@ -10,7 +10,7 @@ from functools import reduce
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, FlexKernelOptions, flex_attention
 
 from seq2see.config import ModelConfig
 from seq2see.model.sublayers import Observable
@@ -50,6 +50,8 @@ class Mask:
         return reduce(torch.logical_and, parts) if parts else None
 
 
+#: What FlexAttention may rely on: no row is empty, and a row's blocks are neighbours.
+BLOCKS: FlexKernelOptions = {"ROWS_GUARANTEED_SAFE": True, "BLOCKS_ARE_CONTIGUOUS": True}
 EVERYTHING = Mask()
 CAUSAL = Mask(causal=True)
 
@@ -88,7 +90,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         return written_attention(q, k, v, mask)
     q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (…, H, T, K)
     if mask.blocks is not None:
-        z = flex_attention(q[None], k[None], v[None], block_mask=mask.blocks)[0]
+        z = flex_attention(q[None], k[None], v[None], block_mask=mask.blocks, kernel_options=BLOCKS)[0]
     else:
         plain_causal = mask.causal and mask.keys is None and mask.sentences is None and T == S and T > 1
         z = F.scaled_dot_product_attention(

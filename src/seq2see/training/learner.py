@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +12,17 @@ from torch import Tensor
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
-from seq2see.data.packing import PackedBatch
+from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatch
 from seq2see.model.attention import PackedMasks
 from seq2see.model.transformer import Transformer
 
+#: Matrix products stay the library's; what is tried out are FlexAttention's tiles and the fused kernels' shapes.
+TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
+    "max_autotune": True,
+    "max_autotune_gemm_backends": "ATEN",
+    "coordinate_descent_tuning": True,
+    "online_softmax": False,
+}
 WARM_STEPS = 3  # taken before a step is captured: kernels compile, buffers settle
 
 
@@ -41,7 +50,9 @@ class Learner:
         )
         self.loss = self._loss
         if self.captures:
-            self.loss = torch.compile(self._loss, fullgraph=True, dynamic=False)
+            options = TUNED if settings.tuned else None
+            self.loss = torch.compile(self._loss, fullgraph=True, dynamic=False, options=options)
+        self.block = SMALL_BLOCK if settings.tuned else BLOCK
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = 0
 
@@ -70,7 +81,7 @@ class Learner:
         return self._step(batch)
 
     def _step(self, batch: Batch | PackedBatch) -> Tensor:
-        loss = self.loss(batch, batch.masks() if isinstance(batch, PackedBatch) else None)
+        loss = self.loss(batch, batch.masks(self.block) if isinstance(batch, PackedBatch) else None)
         loss.backward()  # type: ignore[no-untyped-call]
         self._gradients_to_model()
         if self.settings.clip:

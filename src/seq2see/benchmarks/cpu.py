@@ -1,0 +1,193 @@
+"""CPU decoding: the base size in batches of 32 and 1, ten thousand dates, and a cold start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from seq2see import folder
+from seq2see.benchmarks.measure import Line, take_turns
+from seq2see.benchmarks.peers import PlainTransformer, hugging_face
+from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.data.dates import all_ordinals, pairs_of
+from seq2see.decoding.engines import FORMAT
+from seq2see.folder import Tokenizers
+from seq2see.model.transformer import Transformer
+from seq2see.seq2seq import Seq2Seq, load
+from seq2see.text.tokenizer import END, PAD, START, Tokenizer
+
+SOURCE, OUTPUT, VOCABULARY = 24, 40, 37_000
+PLAIN_BATCH = 1000  # dates that the plain loop answers at a time; what suits it best of 250, 1000, 4000
+
+
+def cold_start(rounds: int) -> Line:
+    """A whole process: ``seq2see predict 1845-01-05``, with the engine that ships and through torch."""
+
+    def run(engine: str) -> str:
+        command = [sys.executable, "-m", "seq2see", "predict", "1845-01-05", "--engine", engine]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    same = run("auto") == run("torch") == "January 5, 1845\n"
+    seconds = take_turns({"seq2see": lambda: run("auto"), "through torch": lambda: run("torch")}, rounds)
+    return Line("cold-start", "seq2see predict 1845-01-05, a new process", "answers", 1, seconds,
+                "4× of torch, under 0.7 s", agree="same answer" if same else "ANSWERS DIFFER")  # fmt: skip
+
+
+def dates_10000(rounds: int, count: int = 10_000) -> Line:
+    """The model that ships on ten thousand dates, texts in and texts out."""
+    model = load("dates", engine="torch")
+    pairs = pairs_of(np.random.default_rng(3).choice(all_ordinals(), count, replace=False))
+    texts = [source for source, _ in pairs]
+    plain, tokens = PlainTransformer(model.transformer), model.tokenizers.source
+
+    def through_plain() -> list[str]:
+        source = torch.tensor(tokens.encode_batch(texts))
+        rows: list[list[int]] = []
+        for first in range(0, count, PLAIN_BATCH):
+            part = source[first : first + PLAIN_BATCH]
+            rows += plain.greedy(part, tokens.start, tokens.end, 63).tolist()
+        cut = [row[: row.index(tokens.end)] if tokens.end in row else row for row in rows]
+        return tokens.decode_batch(cut)
+
+    ours = load("dates")
+    contestants: dict[str, Callable[[], list[str]]] = {
+        "seq2see": lambda: ours.predict(texts),
+        "seq2see, torch": lambda: model.predict(texts),
+        "nn.Transformer, plain loop": through_plain,
+    }
+    left_out = []
+    if find_spec(FORMAT) is None:
+        left_out.append(FORMAT)
+    else:
+        direct = _direct(folder.find("dates"), 63)
+        named = tokens.vocabulary()
+
+        def through_ctranslate2() -> list[str]:
+            sources = [[named[i] for i in row] for row in tokens.encode_batch(texts)]
+            return ["".join(answer) for answer in direct(sources)]
+
+        contestants["CTranslate2, called directly"] = through_ctranslate2
+    answers = [target for _, target in pairs]
+    wrong = [who for who, run in contestants.items() if run() != answers]
+    return Line("dates-10000", f"{count:,} dates, greedy, texts in and out (plain loop: batches of {PLAIN_BATCH:,})",
+                "dates", count, take_turns(contestants, rounds), "20× of nn.Transformer, 1× of CTranslate2",
+                left_out, "all answers right" if not wrong else f"WRONG ANSWERS: {wrong}")  # fmt: skip
+
+
+def base(rounds: int, batch: int, name: str, target: str) -> Line:
+    """The paper's base size with random weights: every answer has 40 tokens."""
+    with _random_model() as (model, path):
+        random = np.random.default_rng(5)
+        sources: list[list[int]] = random.integers(3, VOCABULARY, (batch, SOURCE)).tolist()
+        through_torch = load(path, engine="torch")
+        contestants: dict[str, Callable[[], object]] = {
+            "seq2see": lambda: model.engine_for(batch).ids(sources),
+            "seq2see, torch": lambda: through_torch.engine_for(batch).ids(sources),
+        }
+        left_out = []
+        generate = hugging_face(model.config.model, OUTPUT)
+        if generate is None:
+            left_out.append("transformers")
+        else:
+            contestants["HF generate, float32"] = lambda: generate(sources)
+        named = model.tokenizers.source.vocabulary()
+        tokens = [[named[i] for i in row] for row in sources]
+        if find_spec(FORMAT) is None:
+            left_out.append(FORMAT)
+        else:
+            for kind in ("float32", "int8"):
+                direct = _direct(path, OUTPUT, kind)
+                contestants[f"CTranslate2 {kind}"] = lambda direct=direct: direct(tokens)  # type: ignore[misc]
+        ours = model.engine_for(batch).ids(sources)
+        forced = all(len(row) == OUTPUT for row in ours)
+        exact = _agreement(through_torch.engine_for(batch).ids(sources), ours)
+        seconds = take_turns(contestants, rounds)
+        config = model.config.model
+    d, f, layers = config.d_model, config.d_ff, config.decoder_layers
+    encoder = config.encoder_layers * (4 * d * d + 2 * d * f)
+    decoder = (
+        layers * (6 * d * d + 2 * d * f) + d * VOCABULARY
+    )  # keys and values of the source once a sentence
+    products = 2.0 * batch * (SOURCE * (encoder + layers * 2 * d * d) + OUTPUT * decoder)
+    return Line(name, f"base size, batch {batch}, greedy, {SOURCE} source tokens, {OUTPUT} output tokens forced",
+                "tokens", batch * OUTPUT, seconds, target, left_out,
+                f"{'all answers have' if forced else 'NOT ALL ANSWERS HAVE'} {OUTPUT} tokens; auto and torch share "
+                f"{exact:.1%} of them", limit=products / _flops(),
+                notes=[f"answered by {model.engine_for(batch).name}; limit: float32 products of 1024³ at "
+                       f"{_flops() / 1e9:.0f} GFLOP/s"])  # fmt: skip
+
+
+def _agreement(a: Sequence[Sequence[int]], b: Sequence[Sequence[int]]) -> float:
+    pairs = [pair for x, y in zip(a, b, strict=True) for pair in zip(x, y, strict=False)]
+    return sum(x == y for x, y in pairs) / len(pairs)
+
+
+def _direct(path: Path, tokens: int, kind: str = "default") -> Callable[[list[list[str]]], list[list[str]]]:
+    """CTranslate2 as its manual calls it, on all cores."""
+    import ctranslate2
+
+    # An export can be computed in float32 whatever it is kept in, and in int8 likewise.
+    translator = ctranslate2.Translator(
+        str(path / FORMAT), compute_type=kind, intra_threads=os.cpu_count() or 1
+    )
+
+    def translate(sources: list[list[str]]) -> list[list[str]]:
+        results = translator.translate_batch(
+            sources, beam_size=1, max_decoding_length=tokens, max_batch_size=1024
+        )
+        return [result.hypotheses[0] for result in results]
+
+    return translate
+
+
+@contextmanager
+def _random_model() -> Iterator[tuple[Seq2Seq, Path]]:
+    """Make a model folder of the base size whose answers never end by themselves, with an int8 export."""
+    tokenizer = Tokenizer.characters([PAD, START, END, *(f"t{n}" for n in range(VOCABULARY - 3))])
+    shape = ModelConfig(max_length=OUTPUT + 1, share_output=False, dropout=0.0)
+    torch.manual_seed(1)
+    transformer = Transformer(shape).eval()
+    with torch.no_grad():
+        torch.nn.init.normal_(
+            transformer.output.weight, std=0.2
+        )  # so that the likeliest token is one of its own
+        transformer.output.bias[tokenizer.end] = -1e9
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "base"
+        Seq2Seq(Config("pairs", shape, TrainingConfig()), Tokenizers.one(tokenizer), transformer).save(path)
+        if find_spec(FORMAT) is not None:
+            from seq2see.export.ctranslate2 import export
+
+            export(path, transformer, Tokenizers.one(tokenizer), "int8")
+        yield load(path), path
+
+
+def _flops(size: int = 1024) -> float:
+    """Measure float32 products of this machine, in FLOP/s."""
+    a = torch.randn(size, size)
+    best = float("inf")
+    for _ in range(5):
+        started = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * size**3 / best
+
+
+LINES: dict[str, Callable[[int], Line]] = {
+    "cold-start": cold_start,
+    "dates-10000": dates_10000,
+    "base-batch32": lambda rounds: base(
+        rounds, 32, "base-batch32", "1.5× of the better of CTranslate2 int8 and HF"
+    ),
+    "base-batch1": lambda rounds: base(rounds, 1, "base-batch1", "3× of HF"),
+}

@@ -1,0 +1,100 @@
+"""How a benchmark is run and told: turns, medians, ratios, and what it was run on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("seq2see", "torch", "ctranslate2", "transformers", "tokenizers")
+
+
+@dataclass
+class Line:
+    """One measured line: seconds of each contestant, ours first."""
+
+    name: str
+    work: str
+    unit: str
+    amount: float  # units of work in one round
+    seconds: dict[str, list[float]]
+    target: str
+    left_out: list[str] = field(default_factory=list)
+    agree: str = ""
+    limit: float | None = None  # the fewest seconds that the arithmetic allows here
+    notes: list[str] = field(default_factory=list)
+
+    def median(self, who: str) -> float:
+        """Return the median of a contestant's rounds, in seconds."""
+        return statistics.median(self.seconds[who])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row a contestant: its speed, its spread, and how many times faster ours is."""
+        ours = self.median(next(iter(self.seconds)))
+        return [
+            {
+                "who": who,
+                "seconds": self.median(who),
+                "spread": (max(rounds) - min(rounds)) / self.median(who),
+                "per_second": self.amount / self.median(who),
+                "ours_is": self.median(who) / ours,
+                "of_limit": None if self.limit is None else self.limit / self.median(who),
+            }
+            for who, rounds in self.seconds.items()
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it."""
+        return {**asdict(self), "rows": self.rows(), "machine": machine()}
+
+
+def take_turns(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Run every contestant once to warm up, then all in turn, round by round."""
+    for run in contestants.values():
+        run()
+    seconds: dict[str, list[float]] = {who: [] for who in contestants}
+    for _ in range(rounds):
+        for who, run in contestants.items():
+            started = time.perf_counter()
+            run()
+            seconds[who].append(time.perf_counter() - started)
+    return seconds
+
+
+def machine() -> dict[str, Any]:
+    """Describe what this was run on."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load": load,
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    """Name the processor and the instructions that matter here."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    words = set(text.split())
+    flags = [
+        flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "asimddp", "i8mm") if flag in words
+    ]
+    return f"{names[0] if names else platform.machine()} ({', '.join(flags) or 'no vector flags known'})"

@@ -1,0 +1,150 @@
+"""Two engines, one answer: which is chosen, that both agree, and that the light one never imports torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seq2see
+from seq2see.data.dates import all_ordinals, pairs_of
+from seq2see.decoding import engines, torch_engine
+from seq2see.errors import UserError
+from seq2see.text.tokenizer import Tokenizer
+
+TEXTS = [source for source, _ in pairs_of(np.random.default_rng(4).choice(all_ordinals(), 300))]
+
+
+def without_torch(code: str) -> str:
+    check = "\nimport sys\nfor name in ('torch', 'numpy'): assert name not in sys.modules, name"
+    done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_prediction_on_the_command_line_imports_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys\nsys.argv = ['seq2see', 'predict', '1845-01-05']\nfrom seq2see.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
+    )
+    assert without_torch(code) == "January 5, 1845\n"
+
+
+def test_load_and_answers_import_neither_torch_nor_numpy() -> None:
+    code = (
+        "import seq2see\nmodel = seq2see.load('dates')\nanswer = model.answers(['2025-09-03'], beam=2)[0]\n"
+        "print(answer.output, answer.probability > 0.99, len(answer.tokens))"
+    )
+    assert without_torch(code) == "September 3, 2025 True 18\n"
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_both_engines_give_the_same_answers(beam: int) -> None:
+    through_torch = seq2see.load("dates", engine="torch").answers(TEXTS, beam)
+    through_ctranslate2 = seq2see.load("dates", engine="ctranslate2").answers(TEXTS, beam)
+    for a, b in zip(through_torch, through_ctranslate2, strict=True):
+        assert (a.input, a.output, a.ids) == (b.input, b.output, b.ids)
+        assert a.log_probability == pytest.approx(b.log_probability, abs=1e-4)
+        assert [token.token for token in a.tokens] == [token.token for token in b.tokens]
+        assert [token.probability for token in a.tokens] == pytest.approx(
+            [token.probability for token in b.tokens], abs=1e-4
+        )
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_an_answer_does_not_depend_on_its_neighbours(engine: str) -> None:
+    model = seq2see.load("dates", engine=engine)
+    together = model.answers(TEXTS)
+    for answer in together[::60]:
+        (alone,) = model.answers([answer.input])
+        assert alone.ids == answer.ids
+        assert alone.log_probability == pytest.approx(answer.log_probability, abs=1e-4)
+    assert model.predict(TEXTS) == [answer.output for answer in together]
+
+
+def test_auto_takes_what_the_folder_holds_and_what_is_asked() -> None:
+    model = seq2see.load("dates")
+    assert model.engine_for(1).name.startswith("ctranslate2")
+    assert model.engine_for(10_000, beam=4).name.startswith("ctranslate2")
+    assert seq2see.load("dates").engine_for(1, beam=2, n_best=2).name == "torch, float32"
+    assert seq2see.load("dates").engine_for(1, beam=40).name == "torch, float32"  # 80 candidates of 68 tokens
+    assert seq2see.load("dates", engine="torch").engine_for(1).name == "torch, float32"
+
+
+def test_an_edited_model_answers_for_itself() -> None:
+    model = seq2see.load("dates")
+    assert model("1845-01-05") == "January 5, 1845"
+    with torch.no_grad():
+        model.transformer.output.bias[model.tokenizers.target.end] += 100.0
+    assert model("1845-01-05") == ""
+
+
+def test_what_an_engine_cannot_do_is_said() -> None:
+    model = seq2see.load("dates", engine="ctranslate2")
+    with pytest.raises(UserError, match="2 answers to each input were asked for"):
+        model.answers(["1845-01-05"], beam=2, n_best=2)
+    with pytest.raises(UserError, match="Did you mean 'ctranslate2'"):
+        seq2see.load("dates", engine="ctranslate")
+
+
+def test_a_folder_without_export_is_answered_by_torch(tmp_path: Path) -> None:
+    seq2see.load("dates").save(tmp_path / "plain")
+    assert seq2see.load(tmp_path / "plain").engine_for(1).name == "torch, float32"
+    with pytest.raises(UserError, match="plain has no ctranslate2 export"):
+        seq2see.load(tmp_path / "plain", engine="ctranslate2")
+
+
+def test_without_ctranslate2_torch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    model = seq2see.load("dates")
+    assert model.engine_for(1).name == "torch, float32"
+    assert model("1845-01-05") == "January 5, 1845"
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # where the CPU does not have it, it is imitated
+def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_engine, "multiplies_bfloat16", lambda: True)
+    model = seq2see.load("dates", engine="torch")
+    assert model.engine_for(1).name == "torch, float32"
+    monkeypatch.setattr(torch_engine, "LARGE", 16)
+    engine = model.engine_for(1)
+    assert engine.name == "torch, bfloat16"
+    source = model.tokenizers.source.encode("1845-01-05")
+    assert model.tokenizers.target.decode(engine.ids([source])[0]) == "January 5, 1845"
+    assert next(model.transformer.parameters()).dtype == torch.float32
+    with torch.no_grad():
+        model.transformer.output.bias[model.tokenizers.target.end] += 100.0  # an edit reaches the copy
+    assert model.tokenizers.target.decode(engine.ids([source])[0]) == ""
+
+
+def test_small_models_run_on_one_thread_and_leave_the_setting_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    search = torch_engine.greedy_tensors
+
+    def watched(*arguments: object) -> object:
+        used.append(torch.get_num_threads())
+        return search(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch_engine, "greedy_tensors", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        seq2see.load("dates", engine="torch").predict(["1845-01-05"])
+        assert (used, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_looking_letters_up_is_what_the_library_does() -> None:
+    texts = ["  two  spaces ", "a\nb\r\n", "naïve 日本 👍🏽", "<eos> is text here", ""]
+    tokenizer = Tokenizer.characters_of(texts)
+    assert tokenizer.letters is not None
+    slow = Tokenizer.characters_of(texts)
+    slow.letters = None
+    assert tokenizer.encode_batch(texts) == slow.encode_batch(texts)
+    rows = tokenizer.encode_batch(texts)
+    assert tokenizer.decode_batch(rows) == slow.decode_batch(rows) == texts

@@ -1,0 +1,146 @@
+"""CTranslate2 exports: each expressible shape answers as ours, others are refused, nothing is half done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import seq2see
+from conftest import small_model
+from seq2see import folder
+from seq2see.config import Config, TrainingConfig
+from seq2see.decoding import engines
+from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.search import beam_search, greedy
+from seq2see.errors import FolderError, UserError
+from seq2see.export.ctranslate2 import export
+from seq2see.folder import Tokenizers
+from seq2see.model.transformer import Transformer
+from seq2see.seq2seq import Seq2Seq
+from seq2see.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
+
+SOURCE = Tokenizer.characters([PAD, START, END, *"abcdefgh"])  # 11 tokens
+TARGET = Tokenizer.characters(
+    [UNKNOWN, PAD, START, END, *"stuvwxyz "]
+)  # 13 tokens: other ids for the same specials
+BIAS = 1.0
+SPECIAL = Special(TARGET.start, TARGET.end, SOURCE.pad)
+
+
+def model_of(seed: int = 0, **settings: object) -> Transformer:
+    shape = {"d_model": 12, "heads": 3, "d_k": 4, "d_v": 4, "max_length": 24, **settings}
+    model = small_model(seed, **shape)
+    if model.output.bias is not None:
+        with torch.no_grad():
+            model.output.bias[SPECIAL.end] += BIAS  # answers end now and then
+    return model
+
+
+def folder_of(path: Path, model: Transformer, tokenizers: Tokenizers = Tokenizers(SOURCE, TARGET)) -> Path:  # noqa: B008
+    Seq2Seq(Config("pairs", model.config, TrainingConfig()), tokenizers, model).save(path)
+    return path
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"norm": "pre"}, {"activation": "gelu"}, {"activation": "swish", "norm": "pre"}, {"positions": "doubled"},
+    {"positions": "odd-cosine"}, {"positions": "halves"}, {"positions": "learned"}, {"share_output": True},
+    {"encoder_layers": 1, "decoder_layers": 3, "d_ff": 9},
+], ids=str)  # fmt: skip
+def test_every_shape_answers_as_ours(tmp_path: Path, settings: dict[str, object]) -> None:
+    model = model_of(**settings)
+    parity = export(folder_of(tmp_path, model), model, Tokenizers(SOURCE, TARGET))
+    assert parity.same_answers == parity.inputs > 20
+    assert parity.same_tokens == parity.tokens > parity.inputs
+    assert 0 < parity.largest_difference < 1e-3
+
+
+def test_shared_embeddings(tmp_path: Path) -> None:
+    one = Tokenizers.one(SOURCE)
+    model = model_of(target_vocabulary=11, share_embeddings=True, share_output=True)
+    parity = export(folder_of(tmp_path, model, one), model, one)
+    assert parity.same_answers == parity.inputs
+    assert (tmp_path / "ctranslate2" / "shared_vocabulary.json").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_greedy_and_beam_find_what_our_search_finds(tmp_path: Path, seed: int, beam: int) -> None:
+    model = model_of(seed)
+    export(folder_of(tmp_path, model), model, Tokenizers(SOURCE, TARGET))
+    engine = CTranslate2Engine(
+        tmp_path / "ctranslate2", (SOURCE.vocabulary(), TARGET.vocabulary()), SPECIAL, model.config
+    )
+    sources = SOURCE.encode_batch(["a", "bcd", "hgfedcba" * 2, "aa", "e", "habefg", "cccccc", "db"])
+    if beam == 1:
+        expected = greedy(model, sources, SPECIAL)
+    else:
+        expected = [answers[0] for answers in beam_search(model, sources, SPECIAL, beam)]
+    found = [answers[0] for answers in engine.search(sources, beam)]
+    alone = [engine.ids([source], beam)[0] for source in sources]
+    assert [answer.ids for answer in found] == [answer.ids for answer in expected] == alone
+    for a, b in zip(found, expected, strict=True):
+        assert a.log_probabilities == pytest.approx(b.log_probabilities, abs=1e-4)
+        assert a.score == pytest.approx(b.score, abs=1e-4)
+        assert a.finished == b.finished
+
+
+def test_int8_is_told_and_does_not_touch_the_model(tmp_path: Path) -> None:
+    model = model_of()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    parity = export(folder_of(tmp_path, model), model, Tokenizers(SOURCE, TARGET), "int8")
+    assert parity.largest_difference > 1e-3  # it is rounded, and that is seen
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    note = json.loads((tmp_path / "ctranslate2" / "seq2see.json").read_text())
+    assert note["quantization"] == "int8"
+    assert note["parity"] == str(parity)
+
+
+@pytest.mark.parametrize("settings", [{"d_k": 5, "d_v": 5}, {"d_v": 7}])
+def test_heads_that_cannot_be_expressed_are_refused(tmp_path: Path, settings: dict[str, object]) -> None:
+    model = model_of(**settings)
+    with pytest.raises(UserError, match="CTranslate2 knows only heads of d_model / heads = 12/3"):
+        export(folder_of(tmp_path, model), model, Tokenizers(SOURCE, TARGET))
+    assert not [path for path in tmp_path.iterdir() if "ctranslate2" in path.name]
+
+
+def test_a_conversion_that_answers_otherwise_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seq2see.export import ctranslate2
+
+    model = model_of()
+    export(folder_of(tmp_path, model), model, Tokenizers(SOURCE, TARGET))
+    before = (tmp_path / "ctranslate2" / "model.bin").read_bytes()
+    monkeypatch.setitem(ctranslate2.ACTIVATIONS, "relu", ctranslate2.ACTIVATIONS["swish"])
+    with pytest.raises(FolderError, match="does not answer as ours"):
+        export(tmp_path, model, Tokenizers(SOURCE, TARGET))
+    assert (tmp_path / "ctranslate2" / "model.bin").read_bytes() == before
+    assert not list(tmp_path.glob(".ctranslate2*"))
+
+
+def test_an_export_of_other_weights_is_noticed(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder.find("dates"), tmp_path / "dates"))
+    config = folder.read_config(copy).model
+    assert engines.why_not_exported(copy, config) == ""
+    model = seq2see.load(copy, engine="torch")
+    with torch.no_grad():
+        model.transformer.output.bias[0] += 30.0
+    model.save(copy)
+    assert "other weights" in engines.why_not_exported(copy, config)
+    assert seq2see.load(copy)("1845-01-05").startswith("0")  # auto answers with the weights of the folder
+    with pytest.raises(UserError, match="seq2see export --model dates"):
+        seq2see.load(copy, engine="ctranslate2")
+    changed = config.but(norm="pre")
+    assert "other weights" in engines.why_not_exported(folder.find("dates"), changed)
+
+
+def test_a_broken_export_is_explained(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder.find("dates"), tmp_path / "dates"))
+    (copy / "ctranslate2" / "model.bin").write_bytes(b"junk")
+    with pytest.raises(FolderError, match="seq2see export"):
+        seq2see.load(copy)("1845-01-05")

@@ -1,0 +1,112 @@
+"""Files of any length: order kept, whole or marked unfinished, and gone on with after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from seq2see.cli import predict as command
+from seq2see.data.dates import all_ordinals, pairs_of
+from seq2see.errors import UserError
+from test_cli import run
+
+PAIRS = pairs_of(all_ordinals()[::150])  # 21,915 dates: three windows
+EXPECTED = "".join(f"{target}\n" for _, target in PAIRS)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{source}\n" for source, _ in PAIRS))
+    return path
+
+
+def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
+    assert len(PAIRS) > 2 * command.WINDOW
+    done = run("predict", "--file", str(lines), "--out", str(tmp_path / "out.txt"), "--verbose")
+    assert done.returncode == 0
+    assert done.stderr == "seq2see: answered by ctranslate2, float32\n"
+    assert (tmp_path / "out.txt").read_text() == EXPECTED
+    assert not (tmp_path / "out.txt.part").exists()
+
+
+def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "out.txt"
+    part = tmp_path / "out.txt.part"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seq2see", "predict", "--out", str(out)], stdin=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write("".join(f"{source}\n" for source, _ in PAIRS[: command.WINDOW + 5]).encode())
+    process.stdin.flush()  # it waits for more lines, with one window written
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdin.close()
+    assert not out.exists()
+    written = part.read_text()
+    assert written
+    assert EXPECTED.startswith(written)
+    part.write_text(written + "Janu")  # the kill may fall within a line
+
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{source}\n" for source, _ in PAIRS))
+    refused = run("predict", "--file", str(source), "--out", str(out))
+    assert refused.returncode == 2
+    assert "go on with --resume" in refused.stderr
+    done = run("predict", "--file", str(source), "--out", str(out), "--resume")
+    assert done.returncode == 0
+    assert out.read_text() == EXPECTED
+    assert not part.exists()
+
+
+def test_refused_lines_of_the_first_part_count_in_the_end(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text("1845-01-05\nnonsense\n2025-09-03\n1845-01-06\n")
+    whole = run("predict", "--file", str(source), "--out", str(out), "--json")
+    assert whole.returncode == 1
+    first, second, third, _ = out.read_text().splitlines(keepends=True)
+    (tmp_path / "out.jsonl.part").write_text(first + second + third)
+    done = run("predict", "--file", str(source), "--out", str(out), "--json", "--resume")
+    assert done.returncode == 1
+    assert done.stderr == "seq2see: 3 answered, 1 refused.\n"
+    assert [json.loads(line)["input"] for line in out.read_text().splitlines()] == source.read_text().split()
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [("January 6, 1845\n", "of another input"), ("January 5, 1845\n\n\n", "more than the input")],
+)
+def test_a_part_of_something_else_is_not_gone_on_with(tmp_path: Path, part: str, message: str) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("1845-01-05\n2025-09-03\n")
+    (tmp_path / "out.txt.part").write_text(part)
+    done = run("predict", "--file", str(source), "--out", str(out), "--resume")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert (tmp_path / "out.txt.part").read_text() == part
+    assert not out.exists()
+
+
+def test_resume_needs_a_file_to_go_on_with() -> None:
+    with pytest.raises(UserError, match="--resume goes on with a file"):
+        command.predict(texts=["1845-01-05"], resume=True)
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    assert run("predict", "1845-01-05", "--out", "/dev/null").returncode == 0
+    assert not Path("/dev/null").is_file()
+
+
+def test_lines_are_counted_without_reading_them_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "many").write_bytes(b"x" * 3_000_000 + b"\n" * 7)
+    assert command._count_lines(tmp_path / "many") == 7
