@@ -58,7 +58,9 @@ def training_flops(config: ModelConfig, source: Ragged, target: Ragged) -> float
     return float(products + attention) / t.sum()
 
 
-def ours(source: Ragged, target: Ragged, tokens: int, tuned: bool = False) -> Callable[[int], tuple[int, torch.Tensor]]:
+def ours(
+    source: Ragged, target: Ragged, tokens: int, tuned: bool = False
+) -> Callable[[int], tuple[int, torch.Tensor]]:
     """Return a function that trains for some steps, counts real target tokens and returns the last loss."""
     config = ModelConfig.of(
         source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS["base"].model
@@ -83,7 +85,9 @@ def ours(source: Ragged, target: Ragged, tokens: int, tuned: bool = False) -> Ca
     return run
 
 
-def marian(source: Ragged, target: Ragged, tokens: int, attention: str) -> Callable[[int], tuple[int, torch.Tensor]]:
+def marian(
+    source: Ragged, target: Ragged, tokens: int, attention: str
+) -> Callable[[int], tuple[int, torch.Tensor]]:
     """The peer: the same sizes, bf16 autocast, fused Adam, buckets by length of at most ``tokens``."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -162,7 +166,8 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     losses = {name: float(run(1)[1]) for name, run in runs.items()}
     print(json.dumps({
-        "benchmark": "gpu-training-base", "losses after the same number of steps": losses, "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "benchmark": "gpu-training-base", "losses after the same number of steps": losses,
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__,
         "tokens a batch": options.tokens, "tuned": options.tuned, "target tokens/s": medians, "all": speeds,
         "ratio": medians["seq2see"] / medians.get("marian-sdpa", float("nan")),
         "MFLOP a target token": flops / 1e6,

@@ -141,7 +141,9 @@ class TrainingConfig(Schema):
         "padded", "sentences one below the other, or end to end without padding (for a GPU)"
     )
     precision: Precision = option("float32", "of the arithmetic; the weights are kept in float32")
-    tuned: bool = option(False, "let the compiler try variants of each GPU kernel first: minutes, for runs of hours")
+    tuned: bool = option(
+        False, "let the compiler try variants of each GPU kernel first: minutes, for runs of hours"
+    )
     schedule: Schedule = option(
         "paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant"
     )

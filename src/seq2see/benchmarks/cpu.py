@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq, load
 from seq2see.text.tokenizer import END, PAD, START, Tokenizer
 
+Translate = Callable[[list[list[str]]], list[list[str]]]
 SOURCE, OUTPUT, VOCABULARY = 24, 40, 37_000
 PLAIN_BATCH = 1000  # dates that the plain loop answers at a time; what suits it best of 250, 1000, 4000
 
@@ -69,14 +71,16 @@ def dates_10000(rounds: int, count: int = 10_000) -> Line:
     if find_spec(FORMAT) is None:
         left_out.append(FORMAT)
     else:
-        direct = _direct(folder.find("dates"), 63)
-        named = tokens.vocabulary()
+        named, cores = tokens.vocabulary(), os.cpu_count() or 1
 
-        def through_ctranslate2() -> list[str]:
+        def through_ctranslate2(translate: Translate) -> list[str]:
             sources = [[named[i] for i in row] for row in tokens.encode_batch(texts)]
-            return ["".join(answer) for answer in direct(sources)]
+            return ["".join(answer) for answer in translate(sources)]
 
-        contestants["CTranslate2, called directly"] = through_ctranslate2
+        for workers, threads in ((1, cores), (cores, 1)):
+            translate = _direct(folder.find("dates"), 63, workers=workers, threads=threads)
+            who = f"CTranslate2 directly, {workers} × {threads} threads"
+            contestants[who] = partial(through_ctranslate2, translate)
     answers = [target for _, target in pairs]
     wrong = [who for who, run in contestants.items() if run() != answers]
     return Line("dates-10000", f"{count:,} dates, greedy, texts in and out (plain loop: batches of {PLAIN_BATCH:,})",
@@ -106,8 +110,7 @@ def base(rounds: int, batch: int, name: str, target: str) -> Line:
             left_out.append(FORMAT)
         else:
             for kind in ("float32", "int8"):
-                direct = _direct(path, OUTPUT, kind)
-                contestants[f"CTranslate2 {kind}"] = lambda direct=direct: direct(tokens)  # type: ignore[misc]
+                contestants[f"CTranslate2 {kind}"] = partial(_direct(path, OUTPUT, kind), tokens)
         ours = model.engine_for(batch).ids(sources)
         forced = all(len(row) == OUTPUT for row in ours)
         exact = _agreement(through_torch.engine_for(batch).ids(sources), ours)
@@ -132,18 +135,21 @@ def _agreement(a: Sequence[Sequence[int]], b: Sequence[Sequence[int]]) -> float:
     return sum(x == y for x, y in pairs) / len(pairs)
 
 
-def _direct(path: Path, tokens: int, kind: str = "default") -> Callable[[list[list[str]]], list[list[str]]]:
-    """CTranslate2 as its manual calls it, on all cores."""
+def _direct(path: Path, tokens: int, kind: str = "default", workers: int = 1, threads: int = 0) -> Translate:
+    """CTranslate2 as its manual calls it."""
     import ctranslate2
 
     # An export can be computed in float32 whatever it is kept in, and in int8 likewise.
     translator = ctranslate2.Translator(
-        str(path / FORMAT), compute_type=kind, intra_threads=os.cpu_count() or 1
+        str(path / FORMAT),
+        compute_type=kind,
+        inter_threads=workers,
+        intra_threads=threads or os.cpu_count() or 1,
     )
 
     def translate(sources: list[list[str]]) -> list[list[str]]:
         results = translator.translate_batch(
-            sources, beam_size=1, max_decoding_length=tokens, max_batch_size=1024
+            sources, beam_size=1, max_decoding_length=tokens, max_batch_size=256
         )
         return [result.hypotheses[0] for result in results]
 
