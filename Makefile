@@ -19,6 +19,11 @@ test: .venv/tested
 verify: .venv/installed
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
 
+# Ours beside its peers; `make bench NAME=cold-start` runs one line. Peers: pip install -e ".[bench]".
+NAME ?= all
+bench: .venv/installed
+	$(BIN)/seq2see bench $(NAME)
+
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .

@@ -121,7 +121,7 @@ def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pyte
     assert model.tokenizers.target.decode(engine.ids([source])[0]) == ""
 
 
-def test_small_models_run_on_one_thread_and_leave_the_setting_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_work_runs_on_one_thread_and_leaves_the_setting_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     search = torch_engine.greedy_tensors
 
@@ -134,7 +134,8 @@ def test_small_models_run_on_one_thread_and_leave_the_setting_alone(monkeypatch:
     torch.set_num_threads(2)
     try:
         seq2see.load("dates", engine="torch").predict(["1845-01-05"])
-        assert (used, torch.get_num_threads()) == ([1], 2)
+        seq2see.load("dates", engine="torch").predict(["1845-01-05"] * 1024)
+        assert (used, torch.get_num_threads()) == ([1, 2], 2)
     finally:
         torch.set_num_threads(before)
 

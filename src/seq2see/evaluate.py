@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from seq2see.data.batching import Batches, Ragged
-from seq2see.decoding.search import Special, greedy_tensors
+from seq2see.decoding.engines import Engine
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.folder import Tokenizers
 from seq2see.model.transformer import Transformer
 
@@ -58,13 +60,16 @@ def evaluate(
     model: Transformer,
     tokenizers: Tokenizers,
     pairs: Sequence[Pair],
-    batch: int = 1000,
+    batch: int = 4096,
     progress: Callable[[int], None] = lambda done: None,
+    engine: Engine | None = None,
 ) -> Evaluation:
-    """Score a model on pairs; ``progress`` is told the number of pairs done."""
+    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers in its stead."""
+    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+    engine = engine or TorchEngine(model, special)
     total = Evaluation()
     for part in parts(pairs, batch):
-        total.add(_evaluate_batch(model, tokenizers, part))
+        total.add(_evaluate_batch(model, tokenizers, part, engine))
         progress(total.pairs)
     return total
 
@@ -76,17 +81,15 @@ def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
 
 
 @torch.inference_mode()
-def _evaluate_batch(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> Evaluation:
+def _evaluate_batch(
+    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine
+) -> Evaluation:
     training = model.training
     model.eval()
     device = next(model.parameters()).device
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
-    ids, _, lengths, _ = greedy_tensors(model, sources, special)
-    answers = tokenizers.target.decode_batch(
-        [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
-    )
+    answers = tokenizers.target.decode_batch(engine.ids(sources))
 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     whole = (

@@ -270,7 +270,8 @@ class Seq2Seq:
         self, pairs: Sequence[Pair], progress: Callable[[int], None] = lambda done: None
     ) -> Evaluation:
         """Score the model on pairs: exact match, character error rate, loss, every miss."""
-        return workshop.evaluate(self.transformer, self.tokenizers, pairs, progress=progress)
+        engine = self.engine_for(len(pairs))
+        return workshop.evaluate(self.transformer, self.tokenizers, pairs, progress=progress, engine=engine)
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name."""

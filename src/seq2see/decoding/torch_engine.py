@@ -8,10 +8,12 @@ from contextlib import contextmanager
 
 import torch
 
-from seq2see.decoding.engines import LARGE, SMALL
+from seq2see.decoding.engines import LARGE
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_tensors
 from seq2see.model.transformer import Transformer
+
+LITTLE = 2**14  # rows × d_model of one step below which one thread is faster than two
 
 
 class TorchEngine:
@@ -43,7 +45,7 @@ class TorchEngine:
         """Return the best answer's ids to each source."""
         if beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
-        with _fitting_threads(self.original):
+        with _fitting_threads(self.original, len(sources)):
             ids, _, lengths, _ = greedy_tensors(self.transformer, sources, self.special)
         return [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
@@ -51,7 +53,7 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
-        with _fitting_threads(self.original):
+        with _fitting_threads(self.original, len(sources) * beam):
             if beam == 1:
                 return [[hypothesis] for hypothesis in greedy(self.transformer, sources, self.special)]
             found = beam_search(self.transformer, sources, self.special, beam)
@@ -64,10 +66,11 @@ def multiplies_bfloat16() -> bool:
 
 
 @contextmanager
-def _fitting_threads(transformer: Transformer) -> Iterator[None]:
-    """Use one thread for a small model on the CPU: sharing out its products costs more than it brings."""
+def _fitting_threads(transformer: Transformer, rows: int) -> Iterator[None]:
+    """Use one thread for little work on the CPU: sharing it out costs more than it brings."""
     before = torch.get_num_threads()
-    if transformer.config.d_model >= SMALL or next(transformer.parameters()).device.type != "cpu":
+    little = rows * transformer.config.d_model < LITTLE
+    if not little or next(transformer.parameters()).device.type != "cpu":
         yield
         return
     torch.set_num_threads(1)
