@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from seq2see.decoding.engines import LARGE
+from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_tensors
 from seq2see.model.transformer import Transformer
@@ -29,6 +30,7 @@ class TorchEngine:
             and multiplies_bfloat16()
         )
         self.version: list[tuple[int, int]] = []
+        self.graphs = GraphDecoder(transformer, special) if weight.device.type == "cuda" else None
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
     @property
@@ -43,7 +45,7 @@ class TorchEngine:
 
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        if beam > 1:
+        if beam > 1 or self.graphs is not None:
             return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
         with _fitting_threads(self.original, len(sources)):
             ids, _, lengths, _ = greedy_tensors(self.transformer, sources, self.special)
@@ -53,6 +55,8 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
+        if self.graphs is not None:
+            return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, beam)]
         with _fitting_threads(self.original, len(sources) * beam):
             if beam == 1:
                 return [[hypothesis] for hypothesis in greedy(self.transformer, sources, self.special)]

@@ -1,4 +1,4 @@
-"""See and change what happens inside a model: every value that it computes has a name (DESIGN, idea 1)."""
+"""See and change what happens inside a model: every value that it computes has a name (CONTRIBUTING, idea 1)."""
 
 from __future__ import annotations
 
