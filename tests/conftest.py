@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from seq2see.cli import output
 from seq2see.config import ModelConfig
 from seq2see.model.transformer import Transformer
 
@@ -12,6 +13,12 @@ from seq2see.model.transformer import Transformer
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> None:
     torch.set_num_threads(1)  # small models: a second thread costs more than it brings
+
+
+@pytest.fixture(autouse=True)
+def _new_consoles() -> None:
+    """A console measures its terminal when it is made; each test has a terminal of its own."""
+    output._made.cache_clear()
 
 
 def small_model(seed: int = 0, **settings: object) -> Transformer:
