@@ -2,18 +2,24 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check verify bench clean
+.PHONY: demo test chromium verify bench clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/installed
 	$(BIN)/seq2see predict --dates=1845-01-05,1845-01-06,1426-08-10,2025-09-03
 	$(BIN)/seq2see demo
 
-test: .venv/tested
+test: .venv/tested chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# The browser of the page's tests: Debian's, since tests must not download one.
+chromium:
+	@command -v chromium > /dev/null \
+	  || { apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
+	  || { echo "The page's tests need chromium: install it (apt-get install chromium), then run make test again."; exit 1; }
 
 # Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999.
 verify: .venv/installed

@@ -37,14 +37,22 @@ def test_commands_and_options_are_frozen() -> None:
         "--beam", "--dates", "--engine", "--file", "--json", "--model", "--n-best", "--out", "--raw", "--resume",
         "--verbose",
     ]  # fmt: skip
-    assert options["evaluate"] == ["--at-least", "--json", "--model", "--sample", "--seed", "--years"]
-    assert options["train"] == [
-        "--count", "--device", "--out", "--preset", "--resume", "--seed", "--set", "--steps", "--years",
+    assert options["evaluate"] == [
+        "--at-least", "--beam", "--compare", "--json", "--model", "--sample", "--seed", "--worst", "--years",
     ]  # fmt: skip
+    assert options["score"] == ["--json", "--model"]
+    assert options["train"] == [
+        "--count", "--device", "--out", "--preset", "--resume", "--seed", "--set", "--steps", "--strict", "--test",
+        "--tokenizer", "--validation", "--vocabulary", "--years",
+    ]  # fmt: skip
+    assert options["doctor"] == ["--json", "--test"]
+    assert options["tokenize"] == ["--data", "--model", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
     assert options["export"] == ["--file", "--format", "--model", "--quantization"]
     assert options["bench"] == ["--json", "--rounds"]
+    assert options["serve"] == ["--host", "--model", "--open", "--port"]
+    assert options["see"] == ["--html", "--model", "--open"]
 
 
 def test_every_command_is_found_by_its_name() -> None:
@@ -113,15 +121,31 @@ def test_files_pipes_and_json(tmp_path: Path) -> None:
     assert piped.stdout == "January 5, 1845\nSeptember 3, 2025\n"
 
 
-def test_a_failing_run_leaves_the_old_output_alone(tmp_path: Path) -> None:
+def test_a_line_that_is_not_utf8_is_refused_alone(tmp_path: Path) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_bytes(b"1845-01-05\n\xff\xfe\n")
-    out.write_text("precious")
-    done = run("predict", "--file", str(source), "--out", str(out))
+    source.write_bytes(b"\xef\xbb\xbf1845-01-05\n\xff\xfe\n2025-09-03\n")
+    for form in ([], ["--json"]):
+        done = run("predict", "--file", str(source), "--out", str(out), *form)
+        assert done.returncode == 1
+        assert "line 2: The line is not UTF-8 text" in done.stderr
+        assert len(out.read_text(encoding="utf-8").splitlines()) == 3
+    assert json.loads(out.read_text(encoding="utf-8").splitlines()[2])["output"] == "September 3, 2025"
+
+
+def test_the_questions_are_not_overwritten(tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("1845-01-05\n")
+    done = run("predict", "--file", str(source), "--out", str(source))
     assert done.returncode == 2
-    assert "Line 2 is not UTF-8" in done.stderr
-    assert out.read_text() == "precious"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+    assert source.read_text() == "1845-01-05\n"
+
+
+def test_a_full_disk_is_one_sentence() -> None:
+    command = f"yes 1845-01-05 | head -n 9000 | {sys.executable} -m seq2see predict > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -161,7 +185,9 @@ def test_evaluate_prints_scores_and_every_miss() -> None:
 def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
     out = str(tmp_path / "model")
     settings = ["--set", "training.batch_tokens=400", "--set", "training.evaluate_every=5"]
-    done = run("train", "dates", "--out", out, "--count", "500", "--steps", "10", *settings)
+    done = run(
+        "train", "dates", "--out", out, "--count", "500", "--steps", "10", "--years", "2000-2004", *settings
+    )
     assert done.returncode == 0
     table = done.stdout.splitlines()
     assert table[0].split() == ["step", "epoch", "loss", "held-out", "loss", "exact", "match", "seconds"]

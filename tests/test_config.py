@@ -25,6 +25,8 @@ def test_heads_are_free_of_d_model() -> None:
         ({"d_model": 9, "heads": 3}, "must be even"),
         ({"dropout": 1.5}, "between 0.0 and 0.9"),
         ({"norm": "past"}, "Did you mean 'post'"),
+        ({"dropout": float("nan")}, "a finite number was expected"),
+        ({"dropout": 10**400}, "a number was expected"),
         ({"source_vocabulary": 10, "target_vocabulary": 20}, "share_embeddings needs one vocabulary"),
     ],
 )
@@ -47,6 +49,7 @@ def test_toml_round_trip() -> None:
     [
         ("[model", "not valid TOML"),
         ("[modle]\n", "unknown section 'modle'"),
+        ("model = 3\n", "task is a text, the others are sections"),
         ("[model]\nd_k = 'x'\n", r"config\.toml: model\.d_k"),
     ],
 )

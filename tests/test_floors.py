@@ -13,7 +13,7 @@ ROOT = Path(seq2see.__file__).parent
 FLOORS = [
     ["errors"],
     ["config"],
-    ["text"],
+    ["text", "metrics"],
     ["model"],
     ["data", "folder"],
     ["decoding"],

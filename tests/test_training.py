@@ -252,14 +252,18 @@ def test_killed_at_any_moment_and_resumed_equals_uninterrupted(
         for _ in range(moments.randint(5, 14)):
             if not process.stdout.readline():
                 break
-        if kills < 4:
+        killed = kills < 4
+        if killed:
             time.sleep(moments.random() * 0.02)
             process.kill()
             kills += process.wait() == -signal.SIGKILL
+            if (out / CHECKPOINTS).exists():  # what a kill in the middle of a write leaves behind
+                (out / CHECKPOINTS / ".checkpoint-000000008.safetensors.left").write_bytes(b"half")
         assert process.stdout.read() is not None
-        process.wait()
+        assert process.wait() == 0 or killed
         process.stdout.close()
     assert kills >= 3
+    assert not (out / CHECKPOINTS).exists()
     assert_identical(load_file(out / "model.safetensors"), uninterrupted)
     lines = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
     assert [line["step"] for line in lines] == [10, 20, 30, 40]
@@ -267,7 +271,8 @@ def test_killed_at_any_moment_and_resumed_equals_uninterrupted(
 
 def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "seq2see", "train", "dates", "--out", str(out), "--count", "300", "--steps", "60", "--years", "2000-2004",
+    command = [sys.executable, "-m", "seq2see", "train", "dates", "--out", str(out), "--count", "300",
+               "--steps", "60", "--years", "2000-2004",
                "--set", "training.batch_tokens=400", "--set", "training.checkpoint_every=50",
                "--set", "training.evaluate_every=10", "--set", "training.evaluate_on=10"]  # fmt: skip
     process = subprocess.Popen(
@@ -315,6 +320,42 @@ def test_folders_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="finished model"):
         small_trainer(tmp_path / "run", resume=True, steps=2)
     assert not (tmp_path / "run" / CHECKPOINTS).exists()
+
+
+def test_other_data_is_noticed_at_resume(tmp_path: Path) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 8:
+            break
+    train, validation, _ = dates.splits(150, 20, 20, seed=1)
+    with pytest.raises(UserError, match="other data"):
+        Trainer(
+            small_config(), Tokenizers.one(Tokenizer.characters()), train, validation, tmp_path, resume=True
+        )
+
+
+def test_texts_longer_than_the_model_are_refused() -> None:
+    train, validation, _ = dates.splits(50, 5, 5, seed=1)
+    config = small_config()
+    short = Config(config.task, config.model.but(max_length=15), config.training)
+    with pytest.raises(UserError, match=r"longest target text has \d+ tokens, but model.max_length is 15"):
+        Trainer(short, Tokenizers.one(Tokenizer.characters()), train, validation)
+
+
+def test_the_name_of_a_shipped_model_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FolderError, match="a model that ships"):
+        small_trainer(Path("dates"))
+
+
+def test_a_damaged_note_is_noticed(tmp_path: Path) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 17:
+            break
+    newest = checkpoint.path_of(tmp_path / CHECKPOINTS, 16)
+    newest.write_bytes(newest.read_bytes().replace(b"seconds", b"secomds"))
+    assert small_trainer(tmp_path, resume=True).step == 8
 
 
 def test_no_half_written_file_stays_when_the_disk_is_full(

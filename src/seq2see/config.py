@@ -7,6 +7,7 @@ it is set; an unknown key is an error that names the nearest known one.
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 import types
 from dataclasses import Field, asdict, dataclass, field, fields
@@ -67,8 +68,10 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
             known = suggest(str(value), get_args(hint))
             raise ConfigError(f"{name} is {value!r}, which is not one of its values. {known}")
         return value
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) < 1e300:
         value = float(value)
+    if hint is float and type(value) is float and not math.isfinite(value):
+        raise ConfigError(f"{name} is {value}; a finite number was expected ({setting.metadata['help']}).")
     if type(value) is not hint:
         raise ConfigError(
             f"{name} is {value!r}; {type_names[hint]} was expected ({setting.metadata['help']})."
@@ -151,8 +154,8 @@ class TrainingConfig(Schema):
     learning_rate: float | None = option(
         None, "its peak; (d_model·warmup)^-0.5, the paper's, if not given", 0.0
     )
-    beta1: float = option(0.9, "Adam's first moment decay", 0.0, 1.0)
-    beta2: float = option(0.98, "Adam's second moment decay", 0.0, 1.0)
+    beta1: float = option(0.9, "Adam's first moment decay", 0.0, 0.99999)
+    beta2: float = option(0.98, "Adam's second moment decay", 0.0, 0.99999)
     epsilon: float = option(1e-9, "Adam's ε", 0.0)
     clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
@@ -160,7 +163,7 @@ class TrainingConfig(Schema):
     checkpoint_every: int = option(1000, "steps between checkpoints", low=1)
     evaluate_every: int = option(1000, "steps between lines of the table", low=1)
     evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)
-    seed: int = option(1, "start of every random choice", low=0)
+    seed: int = option(1, "start of every random choice", 0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,12 @@ class Config:
         for key in table:
             if key not in known:
                 raise ConfigError(f"{origin} has an unknown section {key!r}. {suggest(key, known)}")
+            if (key == "task") != isinstance(table[key], str) or (key != "task") != isinstance(
+                table[key], dict
+            ):
+                raise ConfigError(
+                    f"{origin} has {key} = {table[key]!r}: task is a text, the others are sections."
+                )
         try:
             return cls(
                 task=str(table.get("task", "pairs")),

@@ -12,10 +12,14 @@ from seq2see.data.batching import Batches, Ragged
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.errors import InputError
 from seq2see.folder import Tokenizers
+from seq2see.metrics import Score, bleu, chrf, sentence_chrf
 from seq2see.model.transformer import Transformer
 
 Pair = tuple[str, str]
+ROWS = 128  # pairs scored together
+EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Evaluation:
     loss_total: float = 0.0
     tokens: int = 0
     misses: list[tuple[str, str, str]] = field(default_factory=list)  # source, expected, given
+    answers: list[tuple[str, str, str]] = field(default_factory=list, repr=False)  # the same of all pairs
 
     @property
     def exact_match(self) -> float:
@@ -54,6 +59,7 @@ class Evaluation:
         self.loss_total += other.loss_total
         self.tokens += other.tokens
         self.misses += other.misses
+        self.answers += other.answers
 
 
 def evaluate(
@@ -103,15 +109,18 @@ def _evaluate_batch(
     )
     model.train(training)
 
-    misses = [(s, t, answer) for (s, t), answer in zip(pairs, answers, strict=True) if answer != t]
+    plain = tokenizers.target.plain  # a model of words is asked for words
+    all_answers = [(s, plain(t), answer) for (s, t), answer in zip(pairs, answers, strict=True)]
+    misses = [(s, expected, given) for s, expected, given in all_answers if given != expected]
     return Evaluation(
         pairs=len(pairs),
         exact=len(pairs) - len(misses),
         edits=sum(edit_distance(expected, given) for _, expected, given in misses),
-        characters=sum(len(target) for _, target in pairs),
+        characters=sum(len(expected) for _, expected, _ in all_answers),
         loss_total=float(loss),
         tokens=whole.tokens,
         misses=misses,
+        answers=all_answers,
     )
 
 
@@ -123,3 +132,93 @@ def edit_distance(a: str, b: str) -> int:
         for j, y in enumerate(b, 1):
             diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
     return row[-1]
+
+
+@torch.inference_mode()
+def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> list[list[float]]:
+    """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
+    for source, target in pairs:
+        _check(model, tokenizers, source, target)
+    sources = tokenizers.source.encode_batch([source for source, _ in pairs])
+    targets = tokenizers.target.encode_batch([target for _, target in pairs])
+    pads = (tokenizers.source.pad, tokenizers.target.pad)
+    device = next(model.parameters()).device
+    found: list[list[float]] = [[] for _ in pairs]
+    order = sorted(
+        range(len(pairs)), key=lambda i: len(targets[i])
+    )  # neighbours of one length need little padding
+    for first in range(0, len(order), ROWS):
+        rows = order[first : first + ROWS]
+        ragged = Ragged.of([sources[i] for i in rows]), Ragged.of([targets[i] for i in rows])
+        batch = Batches(*ragged, pads, batch_tokens=10**12, seed=0).everything().to(device)
+        logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
+        values = logits.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
+        for i, row in zip(rows, values.tolist(), strict=True):
+            found[i] = row[: len(targets[i]) - 1]
+    return found
+
+
+def _check(model: Transformer, tokenizers: Tokenizers, source: str, target: str) -> None:
+    """Raise an InputError if the model cannot take this pair."""
+    for side, tokenizer, text in (
+        ("source", tokenizers.source, source),
+        ("target", tokenizers.target, target),
+    ):
+        tokenizer.check(text)
+        length, longest = len(tokenizer.encode(text)), model.config.max_length
+        if length > longest:
+            raise InputError(
+                f"The {side} has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
+            )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Free-running answers beside what was expected, with all scores that need no model."""
+
+    answers: list[tuple[str, str, str]]  # source, expected, given
+
+    @property
+    def given(self) -> list[str]:
+        """The answers."""
+        return [given for _, _, given in self.answers]
+
+    @property
+    def expected(self) -> list[str]:
+        """The right answers."""
+        return [expected for _, expected, _ in self.answers]
+
+    @property
+    def exact(self) -> int:
+        """Answers right to the letter."""
+        return sum(expected == given for _, expected, given in self.answers)
+
+    @property
+    def character_error_rate(self) -> float:
+        """Insertions, deletions and substitutions per expected character."""
+        edits = sum(
+            edit_distance(expected, given) for _, expected, given in self.answers if expected != given
+        )
+        return edits / max(1, sum(map(len, self.expected)))
+
+    def bleu(self) -> Score:
+        """Corpus BLEU."""
+        return bleu(self.given, self.expected)
+
+    def chrf(self) -> Score:
+        """Corpus chrF."""
+        return chrf(self.given, self.expected)
+
+    def worst(self, count: int) -> list[tuple[float, str, str, str]]:
+        """The wrong answers that resemble their references least: (chrF, source, expected, given)."""
+        wrong = [(sentence_chrf(g, e), s, e, g) for s, e, g in self.answers if g != e]
+        return sorted(wrong)[:count]
+
+    def by_length(self) -> list[tuple[str, Answered]]:
+        """The answers by the number of words of their sources, buckets without any left out."""
+        buckets = []
+        for low, high in zip((0, *EDGES), (*EDGES, 10**9), strict=True):
+            part = [answer for answer in self.answers if low < max(1, len(answer[0].split())) <= high]
+            if part:
+                buckets.append((f"{low + 1}-{high}" if high < 10**9 else f"over {low}", Answered(part)))
+        return buckets

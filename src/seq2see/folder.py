@@ -129,7 +129,9 @@ def write(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, ca
 
 
 def write_tokenizers(path: Path, tokenizers: Tokenizers) -> None:
-    """Write one tokenizer file, or two."""
+    """Write one tokenizer file, or two, and remove what another model may have left in their place."""
+    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER) if tokenizers.shared else (TOKENIZER,):
+        (path / name).unlink(missing_ok=True)
     if tokenizers.shared:
         write_atomically(path / TOKENIZER, tokenizers.source.to_json().encode())
     else:

@@ -109,6 +109,7 @@ class Seq2Seq:
         self._path = path
         self._transformer = transformer
         self._engines: dict[str, Engine] = {}
+        self._scorer: Transformer | None = None  # for losses, where another engine answers
 
     @classmethod
     def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
@@ -126,7 +127,7 @@ class Seq2Seq:
                 )
         folder.weights_path(path)
         card = path / folder.CARD
-        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
         model = cls(config, tokenizers, card=text, path=path, device=device, engine=engine)
         if model.engine == "ctranslate2" or (model.engine == "auto" and device == "cpu"):
             reason = engines.why_not_exported(path, config.model)
@@ -184,6 +185,12 @@ class Seq2Seq:
         self._checked(text)
 
     def _checked(self, text: str) -> list[int]:
+        if not isinstance(text, str):
+            raise UserError(f"A text was expected, but {text!r} is a {type(text).__name__}.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
         if self.config.task in CHECKS:
             CHECKS[self.config.task](text)
         if not text.strip():
@@ -271,7 +278,16 @@ class Seq2Seq:
     ) -> Evaluation:
         """Score the model on pairs: exact match, character error rate, loss, every miss."""
         engine = self.engine_for(len(pairs))
-        return workshop.evaluate(self.transformer, self.tokenizers, pairs, progress=progress, engine=engine)
+        if self._transformer is None and self._scorer is None:
+            assert self._path is not None
+            self._scorer = workshop.read(self._path, self.config.model, self.device)
+        network = self._transformer or self._scorer
+        assert network is not None
+        return workshop.evaluate(network, self.tokenizers, pairs, progress=progress, engine=engine)
+
+    def score(self, pairs: Sequence[Pair]) -> list[list[float]]:
+        """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
+        return workshop.score(self.transformer, self.tokenizers, pairs)
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name."""
@@ -290,16 +306,19 @@ def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto"
 def fit(
     pairs: Iterable[Pair],
     validation: Sequence[Pair] | None = None,
-    preset: str = "tiny",
+    tokenizer: str | None = None,
+    vocabulary: int | None = None,
+    preset: str | None = None,
     model: dict[str, Any] | None = None,
     training: dict[str, Any] | None = None,
     device: str = "cpu",
     progress: Callable[[Step], None] = lambda step: None,
 ) -> Seq2Seq:
-    """Train a model on pairs of texts, one token a character.
+    """Train a model on pairs of texts.
 
-    Some pairs are held out for the scores in the card unless ``validation`` is given.
-    ``model`` and ``training`` override settings of the preset.
+    Some pairs are held out for the scores in the card unless ``validation`` is given. ``tokenizer`` (characters,
+    words, bpe or unigram), ``vocabulary`` and ``preset`` are chosen by the data if they are not given; ``model`` and
+    ``training`` override settings of the preset.
 
     >>> import seq2see
     >>> pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
@@ -308,6 +327,6 @@ def fit(
     2
     """
     config, tokenizers, transformer, card = workshop.train(
-        pairs, validation, preset, model or {}, training or {}, device, progress
+        pairs, validation, tokenizer, vocabulary, preset, model or {}, training or {}, device, progress
     )
     return Seq2Seq(config, tokenizers, transformer, card, device=device)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seq2see import folder
-from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.config import preset as find_preset
-from seq2see.data.pairs import hold_out
+from seq2see.config import Config, ModelConfig
+from seq2see.data.pairs import Splits, hold_out
+from seq2see.data.plan import LONGEST, Plan, choose, config_of, tokenizers_of, within
 from seq2see.decoding.torch_engine import TorchEngine as TorchEngine
 from seq2see.errors import UserError
 from seq2see.evaluate import Pair
 from seq2see.evaluate import evaluate as evaluate
+from seq2see.evaluate import score as score
 from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import trace_text as trace_text
 from seq2see.model.transformer import Transformer
@@ -33,16 +35,65 @@ def write(path: Path, config: Config, tokenizers: Tokenizers, transformer: Trans
     folder.write(path, config, tokenizers, weights_bytes(weights_of(transformer)), card)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Pairs made ready for training."""
+
+    plan: Plan
+    config: Config
+    tokenizers: Tokenizers
+    splits: Splits
+    dropped: list[Pair]  # too long to be learned from
+
+
+def prepare(
+    splits: Splits,
+    tokenizer: str | None = None,
+    vocabulary: int | None = None,
+    preset: str | None = None,
+    model: dict[str, Any] | None = None,
+    training: dict[str, Any] | None = None,
+    tokenizers: Tokenizers | None = None,
+) -> Prepared:
+    """Choose what is not given, train the tokenizers unless they are, and leave out pairs that are too long."""
+    plan = choose(splits.train, tokenizer, vocabulary, preset)
+    model = model or {}
+    config_of(
+        plan, (Tokenizer.characters(),) * 2, 1, model, training or {}
+    )  # a wrong setting is told at once
+    if tokenizers is None:
+        # Characters are no secret of the test set; sub-words and words are learned from the training part alone.
+        everything = [*splits.train, *splits.validation, *splits.test]
+        known = everything if plan.tokenizer == "characters" else splits.train
+        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=vocabulary is not None))
+    both = tokenizers.source, tokenizers.target
+    limit = min(LONGEST, int(model.get("max_length", LONGEST)))
+    parts, dropped, longest = [], [], 1
+    for part in (splits.train, splits.validation, splits.test):
+        kept, places, most = within(both, part, limit)
+        dropped += [part[place] for place in places]
+        longest = max(longest, most)
+        parts.append(kept)
+    if not all(parts):
+        raise UserError(
+            f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
+        )
+    config = config_of(plan, both, longest, model, training or {})
+    return Prepared(plan, config, tokenizers, Splits(*parts), dropped)
+
+
 def train(
     pairs: Iterable[Pair],
     validation: Sequence[Pair] | None,
-    preset: str,
+    tokenizer: str | None,
+    vocabulary: int | None,
+    preset: str | None,
     model: dict[str, Any],
     training: dict[str, Any],
     device: str,
     progress: Callable[[Step], None],
 ) -> tuple[Config, Tokenizers, Transformer, str]:
-    """Train on pairs of texts, one token a character; return all that makes a model folder."""
+    """Train on pairs of texts; return all that makes a model folder."""
     train = list(pairs)
     if validation is None:
         train, validation = hold_out(train)
@@ -50,30 +101,16 @@ def train(
         raise UserError(
             f"{len(train)} pairs to learn from and {len(validation)} held out are too few: give at least 2."
         )
-    tokenizers = Tokenizers(
-        Tokenizer.characters_of(source for source, _ in (*train, *validation)),
-        Tokenizer.characters_of(target for _, target in (*train, *validation)),
+    splits = Splits(train, list(validation), list(validation))
+    ready = prepare(splits, tokenizer, vocabulary, preset, model, training)
+    trainer = Trainer(
+        ready.config, ready.tokenizers, ready.splits.train, ready.splits.validation, device=device
     )
-    recipe = find_preset(preset)
-    longest = max(len(text) for pair in (*train, *validation) for text in pair) + 2
-    config = Config(
-        task="pairs",
-        model=ModelConfig.of(**{
-            "max_length": max(64, 2 * longest),
-            **recipe.model,
-            "share_embeddings": False,
-            "source_vocabulary": tokenizers.source.size,
-            "target_vocabulary": tokenizers.target.size,
-            **model,
-        }),
-        training=TrainingConfig.of(**{**recipe.training, **training}),
-    )  # fmt: skip
-    trainer = Trainer(config, tokenizers, train, validation, device=device)
     for step in trainer.steps():
         progress(step)
     transformer = trainer.finish()
-    scores = evaluate(transformer, tokenizers, validation)
+    scores = evaluate(transformer, ready.tokenizers, ready.splits.test)
     card = model_card(
-        config, transformer.parameter_count(), len(train), scores, trainer.seconds, "seq2see.fit"
+        ready.config, transformer.parameter_count(), len(train), scores, trainer.seconds, "seq2see.fit"
     )
-    return config, tokenizers, transformer, card
+    return ready.config, ready.tokenizers, transformer, card

@@ -18,14 +18,19 @@ HOMES = {
     "predict": "predict",
     "demo": "predict",
     "evaluate": "evaluate",
+    "score": "evaluate",
     "train": "train",
     "presets": "train",
+    "doctor": "data",
+    "tokenize": "data",
     "export": "export",
     "bench": "bench",
     "trace": "inspect",
     "positions": "inspect",
     "similarity": "inspect",
     "plot": "plot",
+    "serve": "serve",
+    "see": "serve",
 }
 
 
@@ -77,6 +82,7 @@ def main() -> None:
     except KeyboardInterrupt:
         complain("Stopped.")
         sys.exit(130)
-    except BrokenPipeError:  # `seq2see … | head`: the reader has had enough
+    except OSError as error:
+        complain(f"{error.filename or 'The output'}: {error.strerror}.")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(2)

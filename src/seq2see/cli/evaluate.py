@@ -5,20 +5,29 @@ from __future__ import annotations
 import json
 import re
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.output import complain, console, progress_bar
+from seq2see.cli.data import are_dates, read
+from seq2see.cli.output import aside, complain, console, progress_bar
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError
 
+if TYPE_CHECKING:
+    from seq2see.evaluate import Answered, Evaluation
+    from seq2see.seq2seq import Seq2Seq
+
+Pair = tuple[str, str]
+
 PART = 20_000  # dates made and scored at a time
+SCORED = 1000  # pairs of a file scored at a time
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
+    """Add the commands of this module."""
     app.command()(evaluate)
+    app.command()(score)
 
 
 def parse_years(text: str) -> tuple[int, int]:
@@ -32,12 +41,24 @@ def parse_years(text: str) -> tuple[int, int]:
 
 def evaluate(
     data: Annotated[
-        str, typer.Argument(metavar="dates", help="What to score on: dates are generated.")
-    ] = "dates",
+        list[str] | None,
+        typer.Argument(
+            metavar="dates|FILE…",
+            help="What to score on: generated dates, a file of pairs, or two parallel files.",
+        ),
+    ] = None,
     model: ModelName = "dates",
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--compare", metavar="A B", help="Two models on the same file, by paired bootstrap."),
+    ] = None,
+    beam: Annotated[int, typer.Option("--beam", "-b", min=1, help="Of a file: prefixes kept open.")] = 1,
+    worst: Annotated[
+        int, typer.Option("--worst", metavar="N", min=0, help="Of a file: bad answers shown.")
+    ] = 5,
     years: Annotated[
-        str, typer.Option("--years", metavar="A-B", help="Only dates of these years.")
-    ] = "1000-9999",
+        str | None, typer.Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")
+    ] = None,
     sample: Annotated[
         int | None, typer.Option("--sample", metavar="N", min=1, help="A random N of them instead of all.")
     ] = None,
@@ -48,19 +69,41 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Score a model: exact match, character error rate, loss, and every miss.
+    """Score a model: exact match, character error rate, loss; of a file also BLEU, chrF, lengths, the worst answers.
 
     [dim]seq2see evaluate dates --years 1000-2025 --sample 10000[/dim]
+
+    [dim]seq2see evaluate test.tsv --model runs/mine[/dim]
+
+    [dim]seq2see evaluate test.tsv --compare runs/mine runs/other[/dim]
     """
-    if data != "dates":
-        raise UserError(f"{data!r} cannot be scored on: 'dates' was expected.")
-    first, last = parse_years(years)
+    if data is None or are_dates(data):
+        if compare is not None:
+            raise UserError("--compare needs a file of pairs to compare the two models on.")
+        scores = _dates(model, parse_years(years or "1000-9999"), sample, seed, as_json)
+        match = scores.exact_match
+    else:
+        if years is not None:
+            raise UserError("--years is for dates; a file of pairs is scored as it is.")
+        pairs = _sampled(read_named(*data), sample, seed)
+        if compare is not None:
+            _compare(pairs, compare, beam, as_json)
+            return
+        match = _file(pairs, model, beam, worst, as_json)
+    if at_least is not None and match < at_least:
+        complain(f"The exact match is below {at_least}.")
+        raise typer.Exit(1)
+
+
+def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as_json: bool) -> Evaluation:
+    """Score on dates that are generated."""
     import numpy as np
 
     from seq2see.data.dates import all_ordinals, pairs_of
     from seq2see.evaluate import Evaluation
     from seq2see.seq2seq import load
 
+    first, last = years
     loaded = load(model)
     ordinals = all_ordinals(first, last)
     if sample is not None:
@@ -74,13 +117,14 @@ def evaluate(
         task = bar.add_task("evaluating", total=len(ordinals), speed="")
         for begin in range(0, len(ordinals), PART):
             scores.add(loaded.evaluate(pairs_of(ordinals[begin : begin + PART])))
+            scores.answers.clear()  # millions of right ones
             bar.update(
                 task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s"
             )
     seconds = time.perf_counter() - started
     if as_json:
         print(json.dumps({
-            "data": data, "years": [first, last], "pairs": scores.pairs, "exact": scores.exact,
+            "data": "dates", "years": [first, last], "pairs": scores.pairs, "exact": scores.exact,
             "exact_match": scores.exact_match, "character_error_rate": scores.character_error_rate,
             "loss": scores.loss, "seconds": seconds,
             "misses": [{"input": s, "expected": e, "output": g} for s, e, g in scores.misses],
@@ -94,6 +138,172 @@ def evaluate(
         console.print(f"character error rate  {scores.character_error_rate:.4%}")
         console.print(f"loss                  {scores.loss:.3g} nats a token, teacher-forced")
         console.print(f"time                  {seconds:.1f} s, {scores.pairs / seconds:,.0f} dates/s")
-    if at_least is not None and scores.exact_match < at_least:
-        complain(f"The exact match is below {at_least}.")
-        raise typer.Exit(1)
+    return scores
+
+
+def read_named(*data: str) -> list[Pair]:
+    """Read the pairs of a file, and name the rows that are skipped."""
+    corpus = read(*data)
+    for fault in corpus.faults:
+        complain(f"{corpus.name}, {fault}: skipped.")
+    return corpus.pairs
+
+
+def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
+    if sample is None:
+        return pairs
+    if sample > len(pairs):
+        raise UserError(f"--sample is {sample:,}, but the file has {len(pairs):,} pairs.")
+    import numpy as np
+
+    return [pairs[i] for i in np.random.default_rng(seed).choice(len(pairs), sample, replace=False).tolist()]
+
+
+def _answered(model: Seq2Seq, pairs: list[Pair], beam: int) -> Answered:
+    """Let a model answer freely; what it refuses is a wrong answer, and said."""
+    from seq2see.evaluate import Answered
+
+    answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
+    for number, answer in enumerate(answers, 1):
+        if answer.error is not None:
+            complain(f"pair {number}: {answer.error}")
+    plain = model.tokenizers.target.plain
+    return Answered([(s, plain(t), a.output or "") for (s, t), a in zip(pairs, answers, strict=True)])
+
+
+def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
+    """Return the mean −log P(token), or nothing if some pair cannot be scored."""
+    from seq2see.errors import InputError
+
+    try:
+        tokens = [value for row in model.score(pairs) for value in row]
+    except InputError:
+        return None
+    return -sum(tokens) / len(tokens)
+
+
+def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool) -> float:
+    """Score a model on the pairs of a file; return its exact match."""
+    from seq2see.data.plan import are_sentences
+    from seq2see.seq2seq import load
+
+    model, started = load(name), time.perf_counter()
+    with aside.status("Answering …"):
+        found = _answered(model, pairs, beam)
+    seconds = time.perf_counter() - started
+    sentences = are_sentences(pairs)  # BLEU counts four words in a row: of a single one it says nothing
+    bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
+    match, buckets, bad = found.exact / len(pairs), found.by_length(), found.worst(worst)
+    if as_json:
+        print(json.dumps({
+            "pairs": len(pairs), "beam": beam, "exact": found.exact, "exact_match": match,
+            "character_error_rate": found.character_error_rate, "bleu": vars(bleu) if bleu else None,
+            "chrf": vars(chrf), "loss": loss, "seconds": seconds,
+            "by_length": [{"words": words, "pairs": len(part.answers), "exact_match": part.exact / len(part.answers),
+                           "bleu": part.bleu().score if sentences else None} for words, part in buckets],
+            "worst": [{"chrf": c, "input": s, "expected": e, "output": g} for c, s, e, g in bad],
+        }, ensure_ascii=False))  # fmt: skip
+        return match
+    console.print(f"exact match           {found.exact:,} of {len(pairs):,} ({match:.2%})")
+    console.print(f"character error rate  {found.character_error_rate:.2%}")
+    for score in (bleu, chrf) if bleu else (chrf,):
+        label, _, signature = score.signature.partition("|")
+        console.print(f"{label:21} {score.score:.2f}  ({signature})", markup=False, soft_wrap=True)
+    if loss is not None:
+        console.print(f"loss                  {loss:.3g} nats a token, teacher-forced")
+    console.print(f"time                  {seconds:.1f} s, {len(pairs) / seconds:,.0f} pairs/s")
+    if len(buckets) > 1:
+        console.print(f"\nwords of the source    pairs  exact match{'   BLEU' if sentences else ''}")
+        for words, part in buckets:
+            share = part.exact / len(part.answers)
+            last = f" {part.bleu().score:6.2f}" if sentences else ""
+            console.print(f"{words:>19} {len(part.answers):8,} {share:12.2%}{last}")
+    if bad:
+        console.print("\nthe worst answers, by chrF")
+        for value, source, expected, given in bad:
+            console.print(
+                f"{value:5.1f}  {source} → {given}   (right: {expected})", markup=False, soft_wrap=True
+            )
+    return match
+
+
+def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool) -> None:
+    """Score two models on the same pairs, and say whether the difference is more than chance."""
+    from seq2see.data.plan import are_sentences
+    from seq2see.metrics import compare_bleu, compare_exact
+    from seq2see.seq2seq import load
+
+    with aside.status("Answering …"):
+        a, b = (_answered(load(name), pairs, beam) for name in names)
+    if a.expected != b.expected:
+        raise UserError(
+            f"{names[0]} and {names[1]} cannot be compared: one writes words in lower case, the other texts as they are."
+        )
+    methods = (compare_bleu, compare_exact) if are_sentences(pairs) else (compare_exact,)
+    results = [compare(a.given, b.given, a.expected) for compare in methods]
+    if as_json:
+        print(
+            json.dumps(
+                {"pairs": len(pairs), "a": names[0], "b": names[1], "results": [vars(r) for r in results]}
+            )
+        )
+        return
+    console.print(f"{len(pairs):,} pairs; A is {names[0]}, B is {names[1]}.", markup=False, soft_wrap=True)
+    console.print(f"{'':12} {'A':>7} {'B':>7} {'B-A':>7}  {'95 % interval':>16} {'p':>7}")
+    for result in results:
+        low, high = result.interval
+        verdict = (
+            ("B is better" if result.b > result.a else "A is better") if result.clear else "may be chance"
+        )
+        console.print(
+            f"{result.metric:12} {result.a:7.2f} {result.b:7.2f} {result.b - result.a:+7.2f}  "
+            f"{f'{low:+.2f} to {high:+.2f}':>16} {result.p_value:7.3f}  {verdict}"
+        )
+    console.print(results[0].signature, style="dim", markup=False, soft_wrap=True)
+
+
+def score(
+    data: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE…", help="Pairs: a TSV, CSV or JSON-lines file, or two parallel files."),
+    ],
+    model: ModelName = "dates",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line, with every token's log-probability.")
+    ] = False,
+) -> None:
+    """Say how likely a model finds given pairs: log P(target | source), the mean a token, source and target.
+
+    [dim]seq2see score pairs.tsv --model runs/mine[/dim]
+    """
+    from seq2see.errors import InputError
+    from seq2see.seq2seq import load
+
+    pairs, loaded = read_named(*data), load(model)
+    refused = 0
+    for begin in range(0, len(pairs), SCORED):
+        part = pairs[begin : begin + SCORED]
+        try:
+            rows: list[list[float] | None] = [*loaded.score(part)]
+        except InputError:  # one of them: find out which
+            rows = []
+            for number, pair in enumerate(part, begin + 1):
+                try:
+                    rows += loaded.score([pair])
+                except InputError as error:
+                    complain(f"pair {number}: {error}")
+                    rows.append(None)
+                    refused += 1
+        for (source, target), row in zip(part, rows, strict=True):
+            if row is None:
+                print(json.dumps({"input": source, "target": target, "error": "refused"}) if as_json else "")
+            elif as_json:
+                tokens = loaded.tokenizers.target.tokens(loaded.tokenizers.target.encode(target)[1:])
+                named = [{"token": t, "log_probability": v} for t, v in zip(tokens, row, strict=True)]
+                record = {"input": source, "target": target, "log_probability": sum(row), "tokens": named}
+                print(json.dumps(record, ensure_ascii=False))
+            else:
+                print(f"{sum(row):.4f}\t{sum(row) / len(row):.4f}\t{source}\t{target}")
+    if refused:
+        complain(f"{len(pairs) - refused:,} scored, {refused:,} refused.")
+        raise typer.Exit(1 if refused < len(pairs) else 2)

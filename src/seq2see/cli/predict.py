@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -85,6 +86,8 @@ def predict(
         )
     if resume and (out is None or texts is not None or dates is not None):
         raise UserError("--resume goes on with a file of answers: it needs --out, and --file or piped lines.")
+    if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
+        raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the questions.")
     if n_best > 1:
         beam = max(beam, n_best)
     from seq2see.seq2seq import load
@@ -193,7 +196,7 @@ def _shown(model: Seq2Seq, answer: Answer, n_best: int, raw: bool, as_json: bool
 
 def _record(model: Seq2Seq, answer: Answer, n_best: int, raw: bool) -> dict[str, object]:
     if answer.error is not None:
-        return {"input": answer.input, "error": answer.error}
+        return {"input": answer.input.encode(errors="replace").decode(), "error": answer.error}
     record: dict[str, object] = {
         "input": answer.input,
         "output": answer.output,
@@ -211,17 +214,13 @@ def _record(model: Seq2Seq, answer: Answer, n_best: int, raw: bool) -> dict[str,
 
 
 def _lines(path: Path | None) -> Iterator[str]:
-    """Read lines from a file or standard input; a line that is not UTF-8 is an error with its number."""
-    if path is not None and str(path) != "-" and not path.is_file():
+    """Read lines from a file or standard input; bytes that are not UTF-8 stay, so that their line can be refused."""
+    if path is not None and str(path) != "-" and (path.is_dir() or not path.exists()):
         raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
     with path.open("rb") if path is not None and str(path) != "-" else sys.stdin.buffer as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"Line {number} is not UTF-8 text (byte {error.start + 1} of it): convert the file first."
-                ) from None
+        for number, line in enumerate(file):
+            text = line.decode("utf-8", errors="surrogateescape").removesuffix("\n").removesuffix("\r")
+            yield text if number else text.removeprefix("\ufeff")  # a byte order mark is no part of the text
 
 
 class _Watch:
@@ -237,11 +236,11 @@ class _Watch:
         total = _count_lines(self.path) if self.path is not None and self.path.is_file() else None
         task = self.bar.add_task("answering", total=total, speed="")
         self.bar.start()
-        started, first, done = time.perf_counter(), 0, 0
+        started, first, done = time.perf_counter(), -1, 0
 
         def advance(count: int) -> None:
             nonlocal first, done
-            first = first or count  # what an earlier run has done says nothing of our speed
+            first = count if first < 0 else first  # what an earlier run has done says nothing of our speed
             done += count
             speed = (done - first) / (time.perf_counter() - started)
             assert self.bar is not None
@@ -300,11 +299,13 @@ class _Writer:
 
     def write(self, text: str) -> None:
         """Write some text."""
-        self.file.write(text)
+        with _until_hung_up():
+            self.file.write(text)
 
     def flush(self) -> None:
         """Hand what is written to the system, so that it outlives this process."""
-        self.file.flush()
+        with _until_hung_up():
+            self.file.flush()
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         if self.path is None:
@@ -312,10 +313,22 @@ class _Writer:
         self.file.close()
         if self.direct:
             return
+        if kind is KeyboardInterrupt:
+            complain(f"Stopped; {self.part} holds the answers so far, and --resume goes on.")
         if kind is None:
             self.part.replace(self.path)
         elif isinstance(value, UserError) and not self.lines:
             self.part.unlink()  # the same run would fail again: there is nothing to go on with
+
+
+@contextmanager
+def _until_hung_up() -> Iterator[None]:
+    """Leave quietly when the reader of a pipe has had enough, as in ``seq2see predict … | head``."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
 
 
 def demo() -> None:

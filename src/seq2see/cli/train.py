@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -9,14 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.cli.data import are_dates, paths_of, read
 from seq2see.cli.evaluate import parse_years
 from seq2see.cli.output import aside, complain, console, progress_bar
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
+    from seq2see.config import Preset
+    from seq2see.data.pairs import Corpus
     from seq2see.training.loop import Line, Trainer
 
 HELD_OUT = 10_000  # dates kept for validation, and as many for the final test
+NAMED = 10  # bad rows named at the start; `seq2see doctor` says more
 
 
 def register(app: typer.Typer) -> None:
@@ -26,22 +31,51 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    data: Annotated[str, typer.Argument(metavar="dates", help="What to learn: dates are generated.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The model folder to make.")] = Path(
-        "runs/dates"
-    ),
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="dates|FILE…",
+            help="What to learn: dates are generated; else pairs in a TSV, CSV or JSON-lines file, or in two parallel "
+            "files; .gz and .xz too.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="The model folder to make; runs/NAME if not given."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", metavar="KIND", help="characters, words, bpe or unigram; by the data."),
+    ] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option("--vocabulary", metavar="N", min=8, help="Tokens at most; by the data.")
+    ] = None,
     preset: Annotated[
-        str, typer.Option("--preset", "-p", help="Shape and recipe: see `seq2see presets`.")
-    ] = "document",
+        str | None,
+        typer.Option("--preset", "-p", help="Shape and recipe: see `seq2see presets`; by the data."),
+    ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as model.norm=pre."),
     ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option("--validation", metavar="FILE", help="Pairs to watch; some of the data if not given."),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            "--test", metavar="FILE", help="Pairs for the final score; some of the data if not given."
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a file with a bad row.")] = False,
     years: Annotated[
-        str, typer.Option("--years", metavar="A-B", help="Only dates of these years.")
-    ] = "1000-9999",
-    count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Dates to learn from.")] = 100_000,
+        str | None, typer.Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=1, help="Dates to learn from; 100,000.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Start of every random choice.")] = 1,
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
     resume: Annotated[
@@ -50,24 +84,64 @@ def train(
 ) -> None:
     """Train a model and write it as a folder that predict, evaluate and trace take with --model.
 
-    Dates for validation and for the final test are never trained on. Ctrl-C leaves a checkpoint;
-    --resume goes on from the last one and gives the same weights as if nothing had happened.
+    A file of pairs needs no other option. Its texts are read in Unicode NFC with white space folded; bad rows are
+    named and skipped. Pairs for validation and for the final test are split off by their source and never trained
+    on. Ctrl-C leaves a checkpoint; --resume goes on from the last one and gives the same weights as if nothing
+    had happened.
 
-    [dim]seq2see train dates --out my-dates[/dim]
+    [dim]seq2see train mine.tsv[/dim]
+
+    [dim]seq2see train train.en train.fr --test test.en,test.fr --tokenizer bpe --vocabulary 8000[/dim]
 
     [dim]seq2see train dates --out small-years --years 1000-2025 --count 10000 --set model.norm=pre[/dim]
     """
-    if data != "dates":
-        raise UserError(f"{data!r} cannot be trained on: 'dates' was expected.")
-    first, last = parse_years(years)
-    from seq2see.config import Config, ModelConfig, TrainingConfig, parse_overrides
+    from seq2see.config import parse_overrides
     from seq2see.config import preset as find_preset
+
+    chosen = parse_overrides(settings or [])
+    recipe = find_preset(preset or "document")
+    chosen["training"] = {"seed": seed} | ({} if steps is None else {"steps": steps}) | chosen["training"]
+    if are_dates(data):
+        for name, value in (("--tokenizer", tokenizer), ("--vocabulary", vocabulary), ("--validation", validation),
+                            ("--test", test), ("--strict", strict or None)):  # fmt: skip
+            if value is not None:
+                raise UserError(f"{name} is for files of pairs; dates have their own tokens and splits.")
+        first, last = parse_years(years or "1000-9999")
+        _dates(
+            recipe, chosen, (first, last), count or 100_000, seed, out or Path("runs/dates"), resume, device
+        )
+        return
+    if years is not None or count is not None:
+        raise UserError("--years and --count are for dates; a file of pairs is taken as it is.")
+    paths = paths_of(*data)
+    corpus = read(*data, strict=strict)
+    wanted = dict(tokenizer=tokenizer, vocabulary=vocabulary, preset=preset, **chosen)
+    given = {
+        name: None if text is None else read(text, strict=strict).pairs
+        for name, text in (("validation", validation), ("test", test))
+    }
+    where = out or Path("runs") / paths[0].name.split(".")[0]
+    _pairs(corpus, given, wanted, seed, where, resume, _device(device))
+
+
+def _dates(
+    recipe: Preset,
+    chosen: dict[str, dict[str, Any]],
+    years: tuple[int, int],
+    count: int,
+    seed: int,
+    out: Path,
+    resume: bool,
+    device: str,
+) -> None:
+    """Train on dates that are generated."""
+    from seq2see.config import Config, ModelConfig, TrainingConfig
     from seq2see.data.dates import all_ordinals, splits
     from seq2see.folder import Tokenizers
     from seq2see.text.tokenizer import Tokenizer
     from seq2see.training.loop import Trainer
 
-    recipe, chosen = find_preset(preset), parse_overrides(settings or [])
+    first, last = years
     available = len(all_ordinals(first, last))
     held_out = min(HELD_OUT, available // 10)
     if count > available - 2 * held_out:
@@ -77,19 +151,104 @@ def train(
         )
     tokenizers = Tokenizers.one(Tokenizer.characters())
     vocabulary = {"source_vocabulary": tokenizers.source.size, "target_vocabulary": tokenizers.target.size}
-    given: dict[str, Any] = {"seed": seed} | ({} if steps is None else {"steps": steps})
     config = Config(
         "dates",
         ModelConfig.of(**{**recipe.model, **vocabulary, **chosen["model"]}),
-        TrainingConfig.of(**{**recipe.training, **given, **chosen["training"]}),
+        TrainingConfig.of(**{**recipe.training, **chosen["training"]}),
     )
     with aside.status(f"Making {count:,} dates …"):
         pairs, validation, test = splits(count, held_out, held_out, seed, (first, last))
         trainer = Trainer(config, tokenizers, pairs, validation, out, resume, _device(device), complain)
-    if not _run(trainer):
+    _train(trainer, test, count, "1845-01-05")
+
+
+def _pairs(
+    corpus: Corpus,
+    given: dict[str, list[tuple[str, str]] | None],
+    wanted: dict[str, Any],
+    seed: int,
+    out: Path,
+    resume: bool,
+    device: str,
+) -> None:
+    """Train on the pairs of a file: look at them, choose what fits, train, test."""
+    from seq2see.data.doctor import in_words, seconds_of
+    from seq2see.data.pairs import split
+    from seq2see.folder import CONFIG, read_tokenizers
+    from seq2see.training.loop import Trainer
+    from seq2see.workshop import prepare
+
+    _look(corpus)
+    tokenizers = read_tokenizers(out) if resume and (out / CONFIG).is_file() else None
+    with aside.status("Preparing …"):
+        ready = prepare(split(corpus.pairs, seed=seed, **given), tokenizers=tokenizers, **wanted)
+        parts = ready.splits
+        trainer = Trainer(
+            ready.config, ready.tokenizers, parts.train, parts.validation, out, resume, device, complain
+        )
+    if ready.dropped:
+        line_of = dict(zip(corpus.pairs, corpus.lines, strict=True))
+        lines = sorted(line_of[pair] for pair in ready.dropped if pair in line_of)
+        named = ", ".join(f"{line:,}" for line in lines[:NAMED])
+        complain(
+            f"{len(ready.dropped):,} pairs are too long and left out (lines {named}{' …' * (len(lines) > NAMED)})."
+        )
+    counts = (
+        f"{len(parts.train):,} to learn from, {len(parts.validation):,} to watch, {len(parts.test):,} to test"
+    )
+    console.print(f"{corpus.name}: {counts}, no source in two parts.", markup=False, soft_wrap=True)
+    console.print(f"Chosen: {ready.plan}", markup=False, soft_wrap=True)
+    size = f"{trainer.model.parameter_count():,} parameters, {ready.config.training.steps:,} steps"
+    estimate = f", about {in_words(seconds_of(ready.config))}" if device == "cpu" else ""
+    console.print(f"{size}{estimate}.", markup=False)
+    extra = (
+        f"\nData: {corpus.name}, {counts}, split by source with seed {seed}; tokenizer {ready.plan.tokenizer}, preset "
+        f"{ready.plan.preset}.\n"
+    )
+    _train(trainer, parts.test, len(parts.train), parts.test[0][0], extra, samples=True)
+
+
+def _look(corpus: Corpus) -> None:
+    """Say in short what the doctor would say; swapped columns are not trained on."""
+    from seq2see.data.doctor import inspect, languages_of, misnamed
+
+    if wrong := misnamed(corpus, languages_of(corpus.pairs[:2000])):
+        raise UserError(f"{wrong}. Swap them, or the names, and train again.")
+    for fault in corpus.faults[:NAMED]:
+        complain(f"{corpus.name}, {fault}: skipped.")
+    if len(corpus.faults) > NAMED:
+        complain(f"{len(corpus.faults) - NAMED:,} more bad rows are skipped.")
+    findings = [finding for finding in inspect(corpus).faults if "cannot be used" not in finding.text]
+    for finding in findings:
+        complain(f"{finding.text}: {finding.advice}.")
+    if findings or corpus.faults:
+        complain("`seq2see doctor` says more.")
+
+
+def _train(
+    trainer: Trainer,
+    test: list[tuple[str, str]],
+    count: int,
+    example: str,
+    extra: str = "",
+    samples: bool = False,
+) -> None:
+    """Run to the end, test and write; an interrupted run leaves a checkpoint."""
+    _fitting_threads(trainer)
+    if not _run(trainer, samples):
         complain(f"Stopped after step {trainer.step:,}; the same command with --resume goes on.")
         raise typer.Exit(130)
-    _finish(trainer, test, count)
+    _finish(trainer, test, count, example, extra)
+
+
+def _fitting_threads(trainer: Trainer) -> None:
+    """Train a narrow model with one thread: two take longer, as they wait for each other."""
+    import torch
+
+    from seq2see.decoding.engines import SMALL
+
+    if trainer.device.type == "cpu" and trainer.config.model.d_model < SMALL:
+        torch.set_num_threads(1)
 
 
 def _device(name: str) -> str:
@@ -100,7 +259,7 @@ def _device(name: str) -> str:
     return name
 
 
-def _run(trainer: Trainer) -> bool:
+def _run(trainer: Trainer, samples: bool) -> bool:
     """Train with a table and a bar; return False if interrupted, with a checkpoint written."""
     interrupted = False
 
@@ -113,6 +272,8 @@ def _run(trainer: Trainer) -> bool:
     before = signal.signal(signal.SIGINT, interrupt)
     total = trainer.config.training.steps
     header = f"{'step':>8} {'epoch':>7} {'loss':>10} {'held-out loss':>14} {'exact match':>12} {'seconds':>8}"
+    if trainer.sentences:
+        header += f" {'BLEU':>6}"
     console.print(f"[bold]{header}[/bold]")
     try:
         with progress_bar("steps") as bar:
@@ -122,9 +283,10 @@ def _run(trainer: Trainer) -> bool:
                     task, completed=step.step, speed=f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s"
                 )
                 if step.line is not None:
-                    (bar.console if sys.stdout.isatty() and not bar.disable else console).print(
-                        _row(step.line)
-                    )
+                    shown = bar.console if sys.stdout.isatty() and not bar.disable else console
+                    shown.print(_row(step.line))
+                    for sample in step.line.samples if samples else []:
+                        shown.print(_sample(*sample), style="dim", markup=False, soft_wrap=True)
                 if interrupted and step.step < total:
                     trainer.save()
                     return False
@@ -136,13 +298,19 @@ def _run(trainer: Trainer) -> bool:
 def _row(line: Line) -> str:
     return (
         f"{line.step:8,} {line.epoch:7.2f} {line.loss:10.5f} {line.validation_loss:14.6f} "
-        f"{line.exact_match:12.2%} {line.seconds:8.1f}"
+        f"{line.exact_match:12.2%} {line.seconds:8.1f}" + ("" if line.bleu is None else f" {line.bleu:6.2f}")
     )
 
 
-def _finish(trainer: Trainer, test: list[tuple[str, str]], count: int) -> None:
-    """Average, test on dates never seen, and write the folder."""
+def _sample(source: str, expected: str, given: str) -> str:
+    """Show one answer under a line of the table, and the right one if it is another."""
+    return f"         {source} → {given}" + ("" if given == expected else f"   (right: {expected})")
+
+
+def _finish(trainer: Trainer, test: list[tuple[str, str]], count: int, example: str, extra: str) -> None:
+    """Average, test on pairs never seen, and write the folder."""
     from seq2see.evaluate import evaluate
+    from seq2see.metrics import bleu
     from seq2see.training.card import model_card
 
     model = trainer.finish()
@@ -150,14 +318,20 @@ def _finish(trainer: Trainer, test: list[tuple[str, str]], count: int) -> None:
         scores = evaluate(model, trainer.tokenizers, test)
     command = " ".join(["seq2see", *(word for word in sys.argv[1:] if word != "--resume")])
     trainer.write(
-        model_card(trainer.config, model.parameter_count(), count, scores, trainer.seconds, command)
+        model_card(trainer.config, model.parameter_count(), count, scores, trainer.seconds, command, extra)
     )
+    what = "dates" if trainer.config.task == "dates" else "pairs"
     console.print(
-        f"Test: {scores.exact:,} of {scores.pairs:,} dates never seen are right ({scores.exact_match:.2%}), "
+        f"Test: {scores.exact:,} of {scores.pairs:,} {what} never seen are right ({scores.exact_match:.2%}), "
         f"after {trainer.seconds:.0f} s of training."
     )
+    if trainer.sentences:
+        found = bleu([given for _, _, given in scores.answers], [right for _, right, _ in scores.answers])
+        console.print(f"BLEU {found.score:.2f} ({found.signature})", markup=False, soft_wrap=True)
     console.print(
-        f"Written to {trainer.out}. Use it: seq2see predict --model {trainer.out} 1845-01-05", markup=False
+        f"Written to {trainer.out}. Use it: seq2see predict --model {trainer.out} {shlex.quote(example)}",
+        markup=False,
+        soft_wrap=True,
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from seq2see.data.batching import Ragged
+from seq2see.errors import UserError
 from seq2see.model.attention import Mask, PackedMasks
 
 BLOCK = 128  # rows and columns that FlexAttention computes at a time
@@ -95,8 +96,13 @@ class PackedBatches:
         self.source, self.target, self.pads, self.size, self.seed = source, target, pads, batch_tokens, seed
         self.lengths = np.stack([source.lengths, target.lengths - 1])  # what each pair takes on either side
         if self.lengths.max() >= batch_tokens:
-            raise ValueError(
-                f"a sentence of {self.lengths.max()} tokens does not fit a batch of {batch_tokens}"
+            raise UserError(
+                f"The longest text has {self.lengths.max():,} tokens, but training.batch_tokens is {batch_tokens:,}: "
+                "set it higher."
+            )
+        if batch_tokens % BLOCK:
+            raise UserError(
+                f"training.batch_tokens is {batch_tokens:,}: packed batches need a multiple of {BLOCK}."
             )
         self._first = [0]  # the step with which each epoch begins
         self._epoch = -1

@@ -1,12 +1,291 @@
-"""Pairs of texts: splitting them so that nothing leaks."""
+"""Pairs of texts: read from files with every bad row named, and split so that nothing leaks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import gzip
+import json
+import lzma
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
+from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
+from seq2see.errors import UserError, shown
+
 Pair = tuple[str, str]
+
+LONGEST_LINE = 20_000  # characters; a sentence has some 100, and one such line would fill a whole batch
+LOOKED_AT = 1000  # rows by which the number of columns is told
+
+#: Words that head a column. A first row is a header only if both its cells are such words.
+HEADERS = {
+    "source", "target", "src", "tgt", "trg", "input", "output", "from", "to", "question", "answer", "x", "y",
+    "en", "de", "fr", "es", "it", "nl", "pt", "ru", "eng", "deu", "ger", "fra", "fre", "spa", "ita", "nld", "por", "rus",
+    "english", "german", "french", "spanish", "italian", "dutch", "portuguese", "russian", "chinese", "japanese",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row that cannot be used, by its line number, and why."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line:,}: {self.reason}"
+
+
+@dataclass
+class Corpus:
+    """The pairs of a file, the line that each is on, and the rows that were skipped."""
+
+    name: str
+    pairs: list[Pair] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    header: list[str] = field(default_factory=list)
+    columns: int = 2
+
+
+def fold(text: str) -> str:
+    """Write a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def read_pairs(paths: Sequence[Path], strict: bool = False, prepare: Callable[[str], str] = fold) -> Corpus:
+    """Read pairs from a TSV, CSV or JSON-lines file, or from two parallel files; gzip and xz are unpacked.
+
+    Columns beyond the second are left alone if all rows have them, as in Tatoeba's exports. A bad row is skipped and
+    listed in ``faults``; with ``strict`` it is an error. Both texts pass through ``prepare``.
+    """
+    if len(paths) not in (1, 2):
+        raise UserError(f"{len(paths)} files were given: one of pairs was expected, or two parallel ones.")
+    corpus = Corpus(", ".join(path.name for path in paths))
+    rows = _parallel(paths[0], paths[1]) if len(paths) == 2 else _of_kind(paths[0])
+    rows = _with_columns(rows, corpus)
+    first = True
+    for line, row in rows:
+        if isinstance(row, list) and first:
+            first = False
+            if _is_header(row) and len(paths) == 1:
+                corpus.header = row
+                continue
+        pair = _pair(row, corpus.columns, prepare)
+        if isinstance(pair, tuple):
+            corpus.pairs.append(pair)
+            corpus.lines.append(line)
+        elif strict:
+            raise UserError(f"{corpus.name}, line {line:,}: {pair}. Mend it, or let such rows be skipped.")
+        else:
+            corpus.faults.append(Fault(line, pair))
+    if not corpus.pairs:
+        why = f": {corpus.faults[0]}" if corpus.faults else ", only a header" if corpus.header else ""
+        raise UserError(
+            f"{corpus.name} has no pair that can be used ({len(corpus.faults):,} bad rows{why}): rows of a source "
+            "and a target were expected, with a tab between (.tsv), a comma (.csv), as JSON lines (.jsonl), or two "
+            "parallel files."
+        )
+    return corpus
+
+
+Row = tuple[int, list[str] | str]  # the line number, and either the cells or why there are none
+
+
+def _pair(row: list[str] | str, columns: int, prepare: Callable[[str], str]) -> Pair | str:
+    """Return the two texts of a row, or what is wrong with it."""
+    if isinstance(row, str):
+        return row
+    if len(row) != columns:
+        if not any(cell.strip() for cell in row):
+            return "is empty"
+        if len(row) == 1:
+            return f"has one side only ({shown(row[0])})"
+        return f"has {len(row)} columns where most rows have {columns}"
+    source, target = prepare(row[0]), prepare(row[1])
+    if not source and not target:
+        return "is empty"
+    if not source or not target:
+        return (
+            f"has an empty {'target' if source else 'source'} ({shown(source or target)} is the other side)"
+        )
+    return source, target
+
+
+def _is_header(row: list[str]) -> bool:
+    first, second = (cell.strip().lower() for cell in row[:2]) if len(row) > 1 else ("", "")
+    return first in HEADERS and second in HEADERS and first != second
+
+
+def _with_columns(rows: Iterator[Row], corpus: Corpus) -> Iterator[Row]:
+    """Find out how many columns the file has: what most of the first rows have."""
+    head = list(islice(rows, LOOKED_AT))
+    counts = Counter(len(row) for _, row in head if isinstance(row, list) and len(row) > 1)
+    corpus.columns = counts.most_common(1)[0][0] if counts else 2
+    return chain(head, rows)
+
+
+# --- the formats ---------------------------------------------------------------------------------------------------
+
+
+def _of_kind(path: Path) -> Iterator[Row]:
+    """Read the rows of one file by the end of its name; what has no known one is read as tab-separated."""
+    kind = Path(path.stem).suffix.lower() if path.suffix.lower() in (".gz", ".xz") else path.suffix.lower()
+    lines = _lines(path)
+    if kind == ".csv":
+        return _csv(lines)
+    if kind in (".jsonl", ".ndjson", ".json"):
+        return _json(lines)
+    return ((number, _problem(line) or str(line).split("\t")) for number, line in lines)
+
+
+def _problem(line: str | bytes) -> str:
+    """Say why a line is no text; _lines hands such a line on as bytes."""
+    if isinstance(line, str):
+        return ""
+    if len(line) > LONGEST_LINE:
+        return f"has more than {LONGEST_LINE:,} characters"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 text (byte {error.start + 1} is 0x{line[error.start]:02X})"
+    raise AssertionError("a good line is handed on as text")
+
+
+def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
+    """Read comma-separated rows, or semicolons where the first line has no comma; a quoted cell may hold line breaks."""
+    bad: list[Row] = []
+    number = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal number
+        for number, line in lines:
+            if isinstance(line, str):
+                yield line + "\n"
+            else:
+                bad.append((number, _problem(line)))
+
+    stream = texts()
+    head = next(stream, "")
+    reader = csv.reader(
+        chain([head], stream), delimiter=";" if ";" in head and "," not in head else ",", strict=True
+    )
+    while True:
+        try:
+            row: list[str] | str | None = next(reader, None)
+        except csv.Error as error:
+            unclosed = "end of data" in str(error) or "field larger" in str(error)
+            row = "opens a quote that is never closed" if unclosed else f"is not CSV ({error})"
+        yield from bad
+        bad.clear()
+        if row is None:
+            return
+        yield number, row or "is empty"
+
+
+def _json(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
+    """Read an object a line, by its keys source and target or else by the first object's first two."""
+    keys: list[str] = []
+    for number, line in lines:
+        if problem := _problem(line) or ("" if str(line).strip() else "is empty"):
+            yield number, problem
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            yield number, "is not a JSON object"
+            continue
+        if not keys:
+            keys = ["source", "target"] if {"source", "target"} <= record.keys() else list(record)[:2]
+        if len(keys) < 2 or not all(isinstance(record.get(key), str) for key in keys):
+            wanted = " and ".join(repr(key) for key in keys) if len(keys) == 2 else "'source' and 'target'"
+            yield number, f"has no texts under the keys {wanted}"
+            keys = keys if len(keys) == 2 else []
+            continue
+        yield number, [record[key] for key in keys]
+
+
+def _parallel(first: Path, second: Path) -> Iterator[Row]:
+    """Read two files line by line, the same sentence on the same line."""
+    for one, two in zip_longest(_lines(first), _lines(second)):
+        if one is None or two is None:
+            shorter, longer = (first, second) if one is None else (second, first)
+            count = (two or one)[0] - 1
+            raise UserError(
+                f"{shorter.name} ends after line {count:,}, but {longer.name} goes on: parallel files have the same "
+                "sentence on the same line, so from some line on these two are shifted. Align them first."
+            )
+        problem = next((f"{text} of {path.name}" for path, text in
+                        ((first, _problem(one[1])), (second, _problem(two[1]))) if text), "")  # fmt: skip
+        yield one[0], problem or [str(one[1]), str(two[1])]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
+    """Number the lines of a file from 1; one that is too long or not UTF-8 comes as (some of) its bytes."""
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no file"
+        raise UserError(f"{str(path)!r} is {what}: a file of pairs was expected.")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path.name} is empty: a row for each pair was expected.")
+    most = 4 * LONGEST_LINE  # bytes of a line: no more is read at a time, however long it is
+    number = 0
+    try:
+        with _opened(path) as file:
+            while data := file.readline(most):
+                number += 1
+                whole = data.endswith(b"\n") or len(data) < most
+                while not whole:
+                    rest = file.readline(most)
+                    whole = rest.endswith(b"\n") or len(rest) < most
+                if number == 1:
+                    data = data.removeprefix(b"\xef\xbb\xbf")
+                    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                        raise UserError(f"{path.name} is UTF-16 text: save it as UTF-8.")
+                yield number, _decoded(data)
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, OSError) as error:
+        raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
+
+
+def _decoded(data: bytes) -> str | bytes:
+    data = data.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
+    return text if len(text) <= LONGEST_LINE else data
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file, unpacked if its first bytes say that it is packed."""
+    with path.open("rb") as file:
+        magic = file.read(6)
+    if magic.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    if magic == b"\xfd7zXZ\x00":
+        return lzma.open(path, "rb")
+    if magic.startswith(b"PK\x03\x04"):
+        raise UserError(f"{path.name} is a zip archive: unpack it, and give the file of pairs in it.")
+    return path.open("rb")
+
+
+# --- splitting -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What is learned from, what is watched while learning, and what is scored in the end."""
+
+    train: list[Pair]
+    validation: list[Pair]
+    test: list[Pair]
 
 
 def hold_out(
@@ -18,3 +297,32 @@ def hold_out(
     chosen = np.random.default_rng(seed).permutation(len(sources))[:count]
     held = {sources[index] for index in chosen.tolist()}
     return [pair for pair in pairs if pair[0] not in held], [pair for pair in pairs if pair[0] in held]
+
+
+def split(
+    pairs: Sequence[Pair],
+    validation: Sequence[Pair] | None = None,
+    test: Sequence[Pair] | None = None,
+    seed: int = 1,
+) -> Splits:
+    """Split by source text into training, validation (5 %, at most 1,000 sources) and test (10 %, at most 1,000).
+
+    A part that is given is taken as it is, and pairs with a source of it are not trained on.
+    """
+    train = without(without(pairs, test or ()), validation or ())
+    if test is None:
+        train, test = hold_out(train, 0.1, seed=seed)
+    if validation is None:
+        train, validation = hold_out(train, 0.05, seed=seed)
+    if not train:
+        raise UserError(
+            f"{len(pairs):,} pairs leave nothing to learn from, after those for validation and test are set aside: "
+            "give pairs with at least 3 different sources."
+        )
+    return Splits(train, list(validation), list(test))
+
+
+def without(pairs: Sequence[Pair], held: Iterable[Pair]) -> list[Pair]:
+    """Return the pairs whose source is not among those of ``held``."""
+    sources = {source for source, _ in held}
+    return [pair for pair in pairs if pair[0] not in sources]

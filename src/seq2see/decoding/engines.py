@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -21,18 +22,6 @@ FORMAT, NOTE = (
 )  # an export's folder within a model folder, and what it says of itself
 SMALL = 128  # a d_model below which one thread multiplies faster than two
 LARGE = 256  # a d_model from which the width of the numbers decides the speed
-
-#: The settings that shape a converted model; a change in another one leaves it valid.
-SHAPE = (
-    "d_model",
-    "heads",
-    "norm",
-    "activation",
-    "positions",
-    "max_length",
-    "share_embeddings",
-    "share_output",
-)
 
 
 class Engine(Protocol):
@@ -94,7 +83,8 @@ def why_not_exported(path: Path, config: ModelConfig) -> str:
 
 def digest_of(path: Path, config: ModelConfig) -> str:
     """Return what tells a model apart from another: its weights, tokenizers and shape."""
-    digest = hashlib.sha256(json.dumps([getattr(config, name) for name in SHAPE]).encode())
+    shape = {name: value for name, value in asdict(config).items() if name != "dropout"}
+    digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode())
     for name in (folder.WEIGHTS, folder.TOKENIZER, folder.SOURCE_TOKENIZER, folder.TARGET_TOKENIZER):
         if (path / name).is_file():
             with (path / name).open("rb") as file:

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 import string
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from random import Random
+from typing import Any
 
-from tokenizers import Regex, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
-from seq2see.errors import FolderError, InputError, shown
+from seq2see.errors import FolderError, InputError, UserError, shown
 
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
+BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
+
+#: Where sub-words may not reach across: a word with the space before it, a digit, signs, white space. "<" stands
+#: alone, so that no text can spell a special token or a byte.
+PIECES = pre_tokenizers.Split(
+    Regex(r"<| ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}<]+|\s+(?!\S)|\s"), "isolated"
+)
+#: 003's preparation: words at white space, signs split off, apostrophes and hyphens left within words.
+WORDS = pre_tokenizers.Sequence(
+    [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"[^\w\s'’-]"), "isolated")]
+)
 
 #: The 68 tokens of the source documents in their order: 0-9, A-Z, a-z, three signs, three special tokens.
 DOCUMENT_VOCABULARY = (
@@ -37,6 +53,7 @@ class Tokenizer:
         self.start, self.end, self.pad = (self._special(token) for token in (START, END, PAD))
         self.unknown: int | None = engine.token_to_id(UNKNOWN)
         self.special = {START, END, PAD, UNKNOWN}
+        self.has_bytes = engine.token_to_id(BYTES[0]) is not None
         self.letters: dict[str, int] | None = None
         if _one_token_a_character(engine) and engine.encode("").ids == [self.start, self.end]:
             self.letters = {token: i for token, i in engine.get_vocab().items() if len(token) == 1}
@@ -67,6 +84,82 @@ class Tokenizer:
         """One token for each character that occurs in ``texts``."""
         return cls.characters([PAD, START, END, *sorted({character for text in texts for character in text})])
 
+    @classmethod
+    def words(cls, texts: Iterable[str], min_frequency: int = 2, vocabulary: int | None = None) -> Tokenizer:
+        """One token a word, prepared as 003 does: lower case, punctuation split off; a rarer word is ``<unk>``."""
+        engine = Engine(models.WordLevel({}, unk_token=UNKNOWN))
+        engine.normalizer, engine.pre_tokenizer = normalizers.Lowercase(), WORDS
+        counts = Counter(word for text in texts for word in _words(engine, text))
+        known = [word for word, count in counts.most_common() if count >= min_frequency]
+        names = [PAD, START, END, UNKNOWN, *known][:vocabulary]
+        engine.model = models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=UNKNOWN)
+        engine.post_processor = _between(names.index)
+        return cls(engine)
+
+    @classmethod
+    def bpe(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+        """Sub-words by byte-pair encoding, ``vocabulary`` at most; rare characters become bytes, nothing ``<unk>``."""
+        engine = Engine(models.BPE(byte_fallback=True))
+        engine.pre_tokenizer = PIECES
+        trainer = trainers.BpeTrainer(
+            vocab_size=_enough(vocabulary),
+            min_frequency=2,
+            limit_alphabet=(vocabulary - len(BYTES)) // 2,
+            special_tokens=[PAD, START, END, *BYTES],
+            show_progress=False,
+        )
+        engine.train_from_iterator(texts, trainer)
+        return cls._of_pieces(json.loads(engine.to_str()))
+
+    @classmethod
+    def unigram(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+        """Sub-words by a unigram language model, as SentencePiece's; rare characters become bytes, nothing ``<unk>``."""
+        engine = Engine(models.Unigram())
+        engine.pre_tokenizer = PIECES
+        trainer = trainers.UnigramTrainer(
+            vocab_size=_enough(vocabulary) - len(BYTES),
+            special_tokens=[PAD, START, END],
+            unk_token=PAD,  # the library wants one; bytes come first, so it never occurs
+            show_progress=False,
+        )
+        engine.train_from_iterator(texts, trainer)
+        form = json.loads(engine.to_str())
+        pieces = form["model"]["vocab"]
+        rare = min(score for _, score in pieces) - 10  # a byte is worse than any piece
+        form["model"]["vocab"] = [*pieces[:3], *([byte, rare] for byte in BYTES), *pieces[3:]]
+        form["model"] |= {"unk_id": 0, "byte_fallback": True}
+        return cls._of_pieces(form)
+
+    @classmethod
+    def wordpiece(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+        """Sub-words as BERT cuts them, ``##`` before what continues a word; what cannot be spelled is ``<unk>``."""
+        engine = Engine(models.WordPiece(unk_token=UNKNOWN))
+        engine.pre_tokenizer, engine.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
+        names = [PAD, START, END, UNKNOWN]
+        engine.train_from_iterator(
+            texts,
+            trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=names, show_progress=False),
+        )
+        engine.post_processor = _between(names.index)
+        return cls(engine)
+
+    @classmethod
+    def _of_pieces(cls, form: dict[str, Any]) -> Tokenizer:
+        """Make a tokenizer of a trained model: special tokens are known to it, but not looked for in texts."""
+        form["added_tokens"] = []
+        engine = Engine.from_str(json.dumps(form))
+        engine.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+        engine.post_processor = _between([PAD, START, END].index)
+        return cls(engine)
+
+    @property
+    def kind(self) -> str:
+        """How text is cut: characters, words, bpe, unigram or wordpiece."""
+        name = type(self.engine.model).__name__
+        if name == "WordLevel":
+            return "words" if self.engine.normalizer is not None else "characters"
+        return name.lower()
+
     @property
     def size(self) -> int:
         """The number of tokens."""
@@ -78,6 +171,8 @@ class Tokenizer:
 
     def check(self, text: str) -> None:
         """Raise an InputError if the text has a character that no token stands for."""
+        if self.has_bytes:
+            return
         if self.unknown is None and not (self.letters is not None and self.letters.keys() >= set(text)):
             for index, character in enumerate(text):
                 if self.engine.token_to_id(character) is None:
@@ -98,6 +193,61 @@ class Tokenizer:
             except KeyError:
                 pass  # the library knows what to do with it
         return [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
+
+    def encode_with_dropout(
+        self, texts: Sequence[str], dropout: float, seed: Sequence[int]
+    ) -> list[list[int]]:
+        """Turn texts into ids, each merge of BPE left out with probability ``dropout`` (Provilkov et al., 2020).
+
+        The outcome depends on the seed alone, such as (seed of the run, epoch): a resumed run sees the same.
+        """
+        if self.kind != "bpe":
+            raise UserError(f"Dropout is of BPE's merges, but this tokenizer is of the kind {self.kind!r}.")
+        random = Random(repr(tuple(seed)))
+        cut = self.engine.pre_tokenizer.pre_tokenize_str
+        return [
+            [
+                self.start,
+                *(i for word, _ in cut(text) for i in self._dropped(word, dropout, random)),
+                self.end,
+            ]
+            for text in texts
+        ]
+
+    def _dropped(self, word: str, dropout: float, random: Random) -> list[int]:
+        """Merge the parts of a word as BPE does, best first, but overlook each merge with probability ``dropout``."""
+        ranks, ids = self._merges, self._ids
+        parts = [part for c in word for part in ([c] if c in ids else [BYTES[b] for b in c.encode()])]
+        while len(parts) > 1:
+            found = [
+                (ranks[pair], i)
+                for i, pair in enumerate(pairwise(parts))
+                if pair in ranks and random.random() >= dropout
+            ]
+            if not found:
+                break
+            i = min(found)[1]
+            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        return [ids[part] for part in parts]
+
+    @cached_property
+    def _merges(self) -> dict[tuple[str, str], int]:
+        merges = json.loads(self.engine.to_str())["model"]["merges"]
+        return {(first, second): rank for rank, (first, second) in enumerate(merges)}
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        vocabulary: dict[str, int] = self.engine.get_vocab()
+        return vocabulary
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Return where in the text each id of ``encode`` stands: (first character, one past the last)."""
+        offsets: list[tuple[int, int]] = self.engine.encode(text).offsets
+        return [(0, 0), *offsets[1:-1], (len(text), len(text))]
+
+    def plain(self, text: str) -> str:
+        """Write a text as this tokenizer's answers are written: words lose their capitals, the others change nothing."""
+        return " ".join(_words(self.engine, text)) if self.kind == "words" else text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Name each id: ``[65, 1, 66]`` is ``['<sos>', '1', '<eos>']``."""
@@ -132,6 +282,29 @@ class Tokenizer:
             raise
         except Exception as error:  # the library raises bare Exception
             raise FolderError(f"{path.name} is not a tokenizer that can be read ({error}).") from None
+
+
+def _between(number_of: Any) -> processors.TemplateProcessing:
+    """Put ``<sos>`` before and ``<eos>`` after every text."""
+    return processors.TemplateProcessing(
+        single=f"{START} $A {END}", special_tokens=[(START, number_of(START)), (END, number_of(END))]
+    )
+
+
+def _words(engine: Engine, text: str) -> list[str]:
+    """Prepare a text and cut it into words."""
+    prepared = engine.normalizer.normalize_str(text)
+    return [word for word, _ in engine.pre_tokenizer.pre_tokenize_str(prepared)]
+
+
+def _enough(vocabulary: int) -> int:
+    """Return the size of a vocabulary of sub-words if it has room for more than the bytes."""
+    least = 2 * len(BYTES)
+    if vocabulary < least:
+        raise UserError(
+            f"A vocabulary of {vocabulary:,} is too small for sub-words: at least {least} was expected (256 are bytes)."
+        )
+    return vocabulary
 
 
 def _one_token_a_character(engine: Engine) -> bool:

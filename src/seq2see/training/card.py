@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from seq2see.config import Config
+from seq2see.data.plan import are_sentences
 from seq2see.evaluate import Evaluation
+from seq2see.metrics import bleu, chrf
 
 
 def model_card(
@@ -29,6 +31,7 @@ def model_card(
         f"| pairs | {scores.pairs:,} |",
         f"| exact match, free-running | {scores.exact_match:.2%} |",
         f"| character error rate | {scores.character_error_rate:.4%} |",
+        *_translation_scores(scores),
         f"| loss, teacher-forced (nats a token) | {scores.loss:.3g} |",
         f"| trained on | {pairs:,} pairs, {config.training.steps:,} steps, {seconds:.0f} s |",
         "",
@@ -38,3 +41,16 @@ def model_card(
         "",
     ]
     return "\n".join(lines) + extra
+
+
+def _translation_scores(scores: Evaluation) -> list[str]:
+    """Write BLEU and chrF with their signatures, where the pairs are sentences."""
+    if not scores.answers or not are_sentences(
+        [(source, expected) for source, expected, _ in scores.answers]
+    ):
+        return []
+    answers, references = [given for _, _, given in scores.answers], [right for _, right, _ in scores.answers]
+    return [
+        f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |"
+        for found in (bleu(answers, references), chrf(answers, references))
+    ]

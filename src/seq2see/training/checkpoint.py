@@ -50,8 +50,9 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
         **{RUN + name: tensor for name, tensor in checkpoint.run.items()},
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    notes = {"step": str(checkpoint.step), "digest": _digest(tensors), "notes": json.dumps(checkpoint.notes)}
-    write_atomically(path_of(folder, checkpoint.step), save(tensors, notes))
+    header = {"step": str(checkpoint.step), "notes": json.dumps(checkpoint.notes)}
+    header["digest"] = _digest(header, tensors)
+    write_atomically(path_of(folder, checkpoint.step), save(tensors, header))
 
 
 def read(folder: Path, step: int) -> Checkpoint:
@@ -61,9 +62,9 @@ def read(folder: Path, step: int) -> Checkpoint:
         with safe_open(path, "pt") as file:
             header: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise FolderError(f"{path.name} is damaged ({error})") from None
-    if header.get("step") != str(step) or header.get("digest") != _digest(tensors):
+    if header.get("step") != str(step) or header.get("digest") != _digest(header, tensors):
         raise FolderError(f"{path.name} is damaged (its numbers do not match their digest)")
     return Checkpoint(
         step=step,
@@ -73,10 +74,11 @@ def read(folder: Path, step: int) -> Checkpoint:
     )
 
 
-def _digest(tensors: dict[str, Tensor]) -> str:
+def _digest(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([header.get("step"), header.get("notes")]).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -15,9 +17,11 @@ from seq2see import folder
 from seq2see.config import Config
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatches
+from seq2see.data.plan import are_sentences
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluate import Pair, evaluate
 from seq2see.folder import Tokenizers
+from seq2see.metrics import bleu
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import put_weights, weights_bytes, weights_of
 from seq2see.training import checkpoint
@@ -26,6 +30,7 @@ from seq2see.training.learner import Learner
 from seq2see.training.schedule import learning_rate
 
 CHECKPOINTS, LOG = "checkpoints", "log.jsonl"
+SAMPLES = 3  # answers kept with each line of the table
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Line:
     exact_match: float  # free-running, on held-out pairs
     learning_rate: float
     seconds: float
+    bleu: float | None = None  # free-running, where the held-out pairs are sentences
+    samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, expected, given
 
 
 @dataclass(frozen=True)
@@ -71,9 +78,18 @@ class Trainer:
         self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
         self.device = torch.device(device)
         self.validation = list(validation)[: config.training.evaluate_on]
+        self.sentences = bool(self.validation) and are_sentences(self.validation)
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
         source = Ragged.of(tokenizers.source.encode_batch([source for source, _ in train]))
         target = Ragged.of(tokenizers.target.encode_batch([target for _, target in train]))
+        for side, rows in (("source", source), ("target", target)):
+            if rows.lengths.max() > config.model.max_length:
+                raise UserError(
+                    f"The longest {side} text has {rows.lengths.max():,} tokens, but model.max_length is "
+                    f"{config.model.max_length:,}: set it higher, or leave such texts out."
+                )
+        arrays = (source.values, source.offsets, target.values, target.offsets)
+        self.data = hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=16).hexdigest()
         settings = config.training
         self.batches: Batches | PackedBatches
         if settings.layout == "packed":
@@ -123,6 +139,10 @@ class Trainer:
             exact_match=scores.exact_match,
             learning_rate=learning_rate(self.step, self.config.training, self.config.model.d_model),
             seconds=self.seconds,
+            bleu=bleu([a[2] for a in scores.answers], [a[1] for a in scores.answers]).score
+            if self.sentences
+            else None,
+            samples=scores.answers[:SAMPLES],
         )
         if self.out is not None:
             with (self.out / LOG).open("a", encoding="utf-8") as log:
@@ -139,8 +159,7 @@ class Trainer:
         assert self.out is not None
         data = weights_bytes(weights_of(self.model))
         folder.write(self.out, self.config, self.tokenizers, data, card)
-        checkpoint.prune(self.out / CHECKPOINTS, keep=())
-        (self.out / CHECKPOINTS).rmdir()
+        shutil.rmtree(self.out / CHECKPOINTS)  # with what a killed process may have left there
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
@@ -162,7 +181,7 @@ class Trainer:
         """Write a checkpoint of this very moment."""
         if self.out is None:
             return
-        notes = {"config": self.config.to_toml(), "seconds": repr(self.seconds)}
+        notes = {"data": self.data, "seconds": repr(self.seconds)}
         where = self.out / CHECKPOINTS
         checkpoint.write(where, Checkpoint(self.step, weights_of(self.model), self.learner.state(), notes))
         others = [step for step in checkpoint.steps_in(where) if step != self.step]
@@ -172,6 +191,8 @@ class Trainer:
 
     def _open(self, out: Path, resume: bool) -> None:
         """Prepare the folder: a new one, or an unfinished one to go on with."""
+        if str(out) in folder.shipped_models():
+            raise FolderError(f"{out} is the name of a model that ships: choose another, such as ./my-{out}.")
         if (out / folder.WEIGHTS).exists():
             raise FolderError(
                 f"{out} already holds a finished model: name another folder with --out, or remove it."
@@ -183,7 +204,8 @@ class Trainer:
             raise FolderError(
                 f"{out} holds an unfinished training: go on with --resume, or name another folder."
             )
-        if out.exists() and any(out.iterdir()) and not unfinished:
+        others = [path for path in out.iterdir() if not path.name.startswith(".")] if out.exists() else []
+        if others and not unfinished:
             raise FolderError(
                 f"{out} is not empty and not a training of ours: name another folder with --out."
             )
@@ -191,8 +213,8 @@ class Trainer:
             self._same_config(out)
             self._resume(out / CHECKPOINTS)
         else:
-            folder.write_tokenizers(out, self.tokenizers)
             folder.write_atomically(out / folder.CONFIG, self.config.to_toml().encode())
+            folder.write_tokenizers(out, self.tokenizers)
         log = out / LOG
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= self.step]
@@ -230,6 +252,10 @@ class Trainer:
         checkpoint.prune(where, keep=())
 
     def _restore(self, state: Checkpoint) -> None:
+        if state.notes["data"] != self.data:
+            raise UserError(
+                f"{self.out} was started on other data: resume with the same, or train into another folder."
+            )
         put_weights(self.model, state.weights, "the checkpoint")
         self.learner.restore(state.run)
         self.step = state.step

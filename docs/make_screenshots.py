@@ -1,0 +1,81 @@
+"""Take the pictures of the page again, in Chromium: ``python docs/make_screenshots.py``."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+import seq2see
+from seq2see.folder import write_atomically
+from seq2see.serve.app import create_app
+from seq2see.serve.server import listen
+
+PICTURES = Path(__file__).parent / "pictures"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}}
+NARROW: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+CELL = "kind=cross&layer=1&head=1&step=7&pin=decoder.layers.1.cross_attention.weights~1~7~9"
+
+#: Name of the picture, the view in the address, the panel at its top, the browser's settings.
+SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("top", CELL, "", WIDE),
+    ("embedding", "pin=encoder.embedding.sum~-1~3~4", "embedding", WIDE),
+    ("heads", CELL, "cross", WIDE),
+    ("head", CELL, "head", {"viewport": {"width": 1280, "height": 1250}}),
+    ("probabilities", "step=3", "probabilities", WIDE),
+    ("beams", "beam=4", "beams", WIDE),
+    ("lens", "step=3", "lens", WIDE),
+    ("compare", "muted=cross.1.3", "compare", WIDE),
+    ("dark", CELL, "", {**WIDE, "color_scheme": "dark"}),
+    ("narrow", "step=3", "", NARROW),
+]
+
+
+def shrunk(data: bytes) -> bytes:
+    """Reduce a picture to 256 colours, so that the repository stays small."""
+    out = io.BytesIO()
+    Image.open(io.BytesIO(data)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        out, "png", optimize=True
+    )
+    return out.getvalue()
+
+
+def take(page: Page, address: str, view: str, panel: str) -> bytes:
+    """Open a view, bring a panel to the top, and photograph the window."""
+    page.goto(f"{address}#{view}")
+    page.wait_for_selector("#probabilities .bar")
+    page.wait_for_load_state("networkidle")
+    if panel:
+        page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
+    page.wait_for_timeout(300)
+    return page.screenshot()
+
+
+def main() -> None:
+    """Serve the model that ships, and take every picture."""
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(create_app({"dates": seq2see.load("dates")}), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            for name, view, panel, settings in SHOTS:
+                page = browser.new_context(**settings).new_page()
+                write_atomically(PICTURES / f"page-{name}.png", shrunk(take(page, address, view, panel)))
+            browser.close()
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()

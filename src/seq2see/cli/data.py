@@ -1,0 +1,159 @@
+"""``seq2see doctor`` and ``seq2see tokenize``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see.cli.output import aside, console
+from seq2see.errors import UserError
+
+if TYPE_CHECKING:
+    from seq2see.data.pairs import Corpus
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(doctor)
+    app.command()(tokenize)
+
+
+def paths_of(*texts: str) -> list[Path]:
+    """Turn what was given into one file, or two parallel ones: ``A B``, or ``A,B`` where no file has that name."""
+    paths: list[Path] = []
+    for text in texts:
+        paths += [Path(text)] if Path(text).exists() else [Path(part) for part in text.split(",")]
+    if len(paths) > 2:
+        raise UserError(
+            f"{len(paths)} files were given: one of pairs was expected, or two parallel ones (A B, or A,B)."
+        )
+    return paths
+
+
+def are_dates(data: list[str] | None) -> bool:
+    """Whether generated dates were asked for; what is neither dates nor a file is an error."""
+    if data is None or data == ["dates"]:
+        return True
+    if len(data) == 1 and "," not in data[0] and not Path(data[0]).exists():
+        raise UserError(f"There is no file {data[0]!r}: 'dates' was expected, or a file of pairs.")
+    return False
+
+
+def read(*texts: str, strict: bool = False) -> Corpus:
+    """Read the pairs of files as they are named on the command line."""
+    from seq2see.data.pairs import read_pairs
+
+    return read_pairs(paths_of(*texts), strict)
+
+
+def doctor(
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="TSV, CSV or JSON lines, or two parallel files; .gz and .xz too."
+        ),
+    ],
+    test: Annotated[
+        str | None,
+        typer.Option("--test", metavar="FILE", help="Pairs for the final score; A,B for parallel files."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Look at pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
+
+    Texts are read in Unicode NFC with white space folded. Exit status: 0 if nothing is wrong, 1 if there are
+    faults, 2 if the files cannot be read.
+
+    [dim]seq2see doctor mine.tsv[/dim]
+
+    [dim]seq2see doctor train.en train.fr --test test.en,test.fr[/dim]
+    """
+    from seq2see.data.doctor import examine
+
+    with aside.status("Looking …"):
+        report = examine(read(*data), None if test is None else read(test))
+    if as_json:
+        findings = [{"fault": f.fault, "text": f.text, "advice": f.advice} for f in report.findings]
+        print(json.dumps({"facts": dict(report.facts), "findings": findings}, ensure_ascii=False))
+    else:
+        for name, fact in report.facts:
+            console.print(f"{name:16} {fact}", markup=False, soft_wrap=True)
+        for finding in sorted(report.findings, key=lambda finding: not finding.fault):
+            word = "fault" if finding.fault else "remark"
+            console.print(f"{word}: {finding.text}.", markup=False, soft_wrap=True)
+            if finding.advice:
+                console.print(f"    → {finding.advice}", markup=False, soft_wrap=True)
+        if not report.faults:
+            console.print("No fault was found.")
+    if report.faults:
+        raise typer.Exit(1)
+
+
+def tokenize(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to cut into tokens.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME|DIR", help="Cut as this model does, with ids and places."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="FILE", help="Pairs that the tokenizers learn from, instead of a sample."
+        ),
+    ] = None,
+    vocabulary: Annotated[
+        int, typer.Option("--vocabulary", metavar="N", min=512, help="Sub-words to learn, bytes included.")
+    ] = 512,
+) -> None:
+    """Cut a text into characters, words, BPE, WordPiece and unigram tokens, and count them.
+
+    [dim]seq2see tokenize "the Transformer is an innovative NLP model!"[/dim]
+
+    [dim]seq2see tokenize 1845-01-05 --model dates[/dim]
+    """
+    from rich.table import Table
+
+    if model is not None and data is not None:
+        raise UserError("--model and --data were both given: a model has its tokenizer already. Use one.")
+    table = Table(box=None, pad_edge=False)
+    if model is not None:
+        from seq2see.folder import find, read_tokenizers
+
+        tokenizer = read_tokenizers(find(model)).source
+        tokenizer.check(text)
+        ids = tokenizer.encode(text)
+        for name in ("token", "id", "characters"):
+            table.add_column(name, justify="left" if name == "token" else "right")
+        for token, number, (first, last) in zip(
+            tokenizer.tokens(ids), ids, tokenizer.offsets(text), strict=True
+        ):
+            table.add_row(_visible(token), str(number), f"{first}-{last}" if last > first else "")
+        console.print(table)
+        console.print(f"{tokenizer.kind}: {len(ids) - 2} tokens for {len(text)} characters.")
+        return
+    from seq2see.text.compare import SAMPLE, compare
+
+    texts = SAMPLE if data is None else [side for pair in read(data).pairs for side in pair]
+    for name in ("tokenizer", "tokens", "characters", "a token"):
+        table.add_column(name, justify="left" if name == "tokenizer" else "right")
+    table.add_column("cut into", overflow="fold")
+    for cut in compare(text, texts, vocabulary):
+        count = len(cut.tokens)
+        table.add_row(
+            cut.kind,
+            str(count),
+            str(cut.characters),
+            f"{cut.characters / max(1, count):.1f}",
+            "|".join(_visible(token) for token in cut.tokens),
+        )
+    console.print(table)
+
+
+def _visible(token: str) -> str:
+    """Show the spaces of a token, and nothing as markup."""
+    return token.replace(" ", "␣").replace("\n", "⏎").replace("[", r"\[")

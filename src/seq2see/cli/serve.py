@@ -1,0 +1,86 @@
+"""``seq2see serve`` and ``seq2see see``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seq2see.cli.output import complain, console
+from seq2see.cli.predict import ModelName
+from seq2see.errors import UserError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(serve)
+    app.command()(see)
+
+
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME|DIR",
+            help="A model that ships, or a model folder; may be repeated.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 is any free one.")] = 8000,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Answer over HTTP, and show a page on which to watch the model think.
+
+    The page is at /, the interface at /api/predict, /api/trace and /api/models, described in /api/openapi.json.
+    Without --model: dates. It listens on this machine alone unless --host says otherwise.
+
+    [dim]seq2see serve --open[/dim]
+
+    [dim]curl -d '{"inputs": ["1845-01-05"]}' -H content-type:application/json localhost:8000/api/predict[/dim]
+    """
+    from seq2see.seq2seq import load
+    from seq2see.serve.limits import Limits
+    from seq2see.serve.server import LOOPBACK
+    from seq2see.serve.server import serve as run
+
+    models = {}
+    for given in model or ["dates"]:
+        name = Path(given).resolve().name
+        if name in models:
+            raise UserError(f"Two models are called {name!r}: rename one of the folders.")
+        models[name] = load(given)
+
+    def ready(address: str) -> None:
+        complain(f"{', '.join(models)} at {address} (Ctrl-C ends it)")
+        if host not in LOOPBACK:
+            complain("it can be reached from other machines, and nobody is asked for a password")
+        if open_:
+            typer.launch(address)
+
+    run(models, host, port, ready, Limits())
+
+
+def see(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to answer.")],
+    model: ModelName = "dates",
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where to write the page.")] = Path(
+        "seq2see.html"
+    ),
+    open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Answer a text and write the page with every number of it as one file that needs no server.
+
+    [dim]seq2see see 1845-01-05 --html january.html[/dim]
+    """
+    from seq2see.folder import write_atomically
+    from seq2see.seq2seq import load
+    from seq2see.serve.export import single_file
+
+    page = single_file(Path(model).name, load(model), text)
+    write_atomically(html, page.encode())
+    console.print(f"{html}: open it in a browser.", markup=False, soft_wrap=True)
+    if open_:
+        typer.launch(html.resolve().as_uri())

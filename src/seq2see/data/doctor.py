@@ -1,0 +1,326 @@
+"""The doctor: what is wrong with some pairs before anything is trained on them, in plain words, with what to do."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+import torch
+
+from seq2see.config import Config
+from seq2see.data import language
+from seq2see.data.pairs import Corpus, Pair, split
+from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
+from seq2see.errors import shown
+from seq2see.model.transformer import count_parameters
+from seq2see.text.tokenizer import Tokenizer
+
+FEW = 500  # pairs below which nothing useful can be learned
+FEW_SENTENCES = 10_000
+SHOWN = 5  # lines named with a finding
+EFFICIENCY = 0.3  # of a matrix product's speed that training reaches on a CPU, measured on the presets
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something noticed: a fault is to be mended, a remark is to be known."""
+
+    fault: bool
+    text: str
+    advice: str = ""
+
+
+@dataclass
+class Report:
+    """All that the doctor has to say."""
+
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that are to be mended."""
+        return [finding for finding in self.findings if finding.fault]
+
+    def fault(self, text: str, advice: str) -> None:
+        """Note a fault."""
+        self.findings.append(Finding(True, text, advice))
+
+    def remark(self, text: str, advice: str = "") -> None:
+        """Note a remark."""
+        self.findings.append(Finding(False, text, advice))
+
+
+def examine(corpus: Corpus, test: Corpus | None = None) -> Report:
+    """Look at pairs from all sides; ``test`` are those that a model will be scored on."""
+    report = inspect(corpus, test)
+    plan = choose(corpus.pairs)
+    tokenizers = tokenizers_of(plan, corpus.pairs)
+    _lengths(report, corpus, tokenizers)
+    _coverage(report, corpus, test)
+    _costs(report, corpus, plan, tokenizers)
+    return report
+
+
+def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
+    """Look at the pairs alone, without training a tokenizer: what `train` does at each start."""
+    report = Report()
+    _counts(report, corpus)
+    _bad_rows(report, corpus)
+    _duplicates(report, corpus)
+    _sides(report, corpus)
+    _languages(report, corpus, test)
+    if test is not None:
+        _overlap(report, corpus, test)
+    return report
+
+
+def _some(lines: Sequence[int]) -> str:
+    """Name the first of some lines."""
+    named = ", ".join(f"{line:,}" for line in lines[:SHOWN])
+    return f"line{'s' if len(lines) > 1 else ''} {named}{' …' if len(lines) > SHOWN else ''}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _counts(report: Report, corpus: Corpus) -> None:
+    pairs = corpus.pairs
+    report.facts.append(("pairs", f"{len(pairs):,} in {corpus.name}"))
+    if corpus.header:
+        report.facts.append(("header", f"{' and '.join(map(repr, corpus.header[:2]))}: not a pair"))
+    if corpus.columns > 2:
+        report.facts.append(("columns", f"{corpus.columns}: the first two are used"))
+    if len(pairs) < FEW:
+        report.fault(
+            f"{len(pairs):,} pairs are too few to learn from",
+            f"gather at least {FEW:,}; some 2,000 do for a simple rule",
+        )
+    elif language.guess_all(t for _, t in pairs[:2000]) in language.WORDS and len(pairs) < FEW_SENTENCES:
+        report.remark(
+            f"{len(pairs):,} pairs are few for a language",
+            f"expect phrases learned by heart; translation begins at some {FEW_SENTENCES:,} pairs",
+        )
+
+
+def _bad_rows(report: Report, corpus: Corpus) -> None:
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for fault in corpus.faults:
+        reason = fault.reason.split(" (")[0]
+        kinds[reason if fault.reason.startswith(("has", "is")) else fault.reason].append(fault.line)
+    advice = {
+        "has one side": "there is no tab in it: complete it or delete it",
+        "has an empty": "complete it or delete it",
+        "is empty": "delete it",
+        "is not UTF-8": "convert the file: iconv -f latin1 -t utf-8",
+        "has more than": "cut it up, or delete it",
+    }
+    for reason, lines in kinds.items():
+        what = next((text for start, text in advice.items() if reason.startswith(start)), "mend or delete it")
+        report.fault(f"{_rows(len(lines))} cannot be used ({_some(lines)}): {reason}", what)
+
+
+def _duplicates(report: Report, corpus: Corpus) -> None:
+    seen: dict[Pair, int] = {}
+    repeated = []
+    targets: dict[str, set[str]] = defaultdict(set)
+    for pair, line in zip(corpus.pairs, corpus.lines, strict=True):
+        if pair in seen:
+            repeated.append(line)
+        seen.setdefault(pair, line)
+        targets[pair[0]].add(pair[1])
+    if repeated:
+        share = len(repeated) / len(corpus.pairs)
+        text = f"{_rows(len(repeated))} ({share:.1%}) equal to an earlier one ({_some(repeated)})"
+        (report.fault if share > 0.001 else report.remark)(
+            text, "delete them: they weigh double and add nothing"
+        )
+    several = [source for source, known in targets.items() if len(known) > 1]
+    if several:
+        report.remark(
+            f"{len(several):,} sources have more than one target, such as {shown(several[0])}",
+            "fine for translation, where it lowers the exact match; for a fixed rule, find out which is right",
+        )
+
+
+def _sides(report: Report, corpus: Corpus) -> None:
+    same = [line for (s, t), line in zip(corpus.pairs, corpus.lines, strict=True) if s == t]
+    if same and len(same) < 0.5 * len(corpus.pairs):
+        # Names and numbers are rightly the same; more than a few are not.
+        few = len(same) < 0.005 * len(corpus.pairs)
+        text = f"{_rows(len(same))} with two identical sides ({_some(same)})"
+        (report.remark if few else report.fault)(
+            text, "delete them if they should differ: untranslated rows teach copying"
+        )
+    ratios = np.array([len(t) / len(s) for s, t in corpus.pairs])
+    middle = float(np.median(ratios))
+    odd = [
+        line
+        for ratio, (s, t), line in zip(ratios.tolist(), corpus.pairs, corpus.lines, strict=True)
+        if max(len(s), len(t)) > 40 and not middle / 5 < ratio < middle * 5
+    ]
+    if odd:
+        report.remark(
+            f"{_rows(len(odd))} with sides of very different length ({_some(odd)})",
+            "look at them: the sides may not belong together",
+        )
+
+
+def _languages(report: Report, corpus: Corpus, test: Corpus | None) -> None:
+    step = max(1, len(corpus.pairs) // 2000)
+    both = languages_of(corpus.pairs[::step])
+    report.facts.append(("written in", f"{_named(both[0])} → {_named(both[1])} (a guess)"))
+    wrong = misnamed(corpus, both)
+    if wrong:
+        report.fault(wrong, "swap the columns, or the header, or the order of the files")
+    rows = [
+        line for pair, line in zip(corpus.pairs, corpus.lines, strict=True) if language.swapped(pair, both)
+    ]
+    if rows:
+        report.fault(
+            f"{_rows(len(rows))} with swapped sides: {_named(both[1])} → {_named(both[0])} ({_some(rows)}; a guess)",
+            "swap their sides, or delete them",
+        )
+    if test is not None and both[0] != both[1] and languages_of(test.pairs[:2000]) == (both[1], both[0]):
+        report.fault(f"{test.name} goes the other way than {corpus.name} (a guess)", "swap its columns")
+
+
+def languages_of(pairs: Sequence[Pair]) -> tuple[str, str]:
+    """Guess what each side is written in."""
+    return language.guess_all(s for s, _ in pairs), language.guess_all(t for _, t in pairs)
+
+
+def misnamed(corpus: Corpus, both: tuple[str, str]) -> str:
+    """Say that header or file names promise the languages the other way round, if they do."""
+    names = corpus.header[:2]
+    if not names and ", " in corpus.name:
+        names = [next((part for part in reversed(name.split(".")) if part in language.NAMED), "")
+                 for name in corpus.name.split(", ")]  # fmt: skip
+    promised = tuple(language.NAMED.get(name.strip().lower(), "") for name in names)
+    if both[0] != both[1] and promised == (both[1], both[0]):
+        return (
+            f"{corpus.name} names its sides {names[0]!r} and {names[1]!r}, but they look like {_named(both[0])} and "
+            f"{_named(both[1])} (a guess): the columns seem to be swapped"
+        )
+    return ""
+
+
+def _named(name: str) -> str:
+    return (
+        name
+        if name in language.WORDS
+        else f"{name.capitalize()} letters"
+        if name.isupper()
+        else name or "signs"
+    )
+
+
+def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
+    known = {source for source, _ in corpus.pairs}
+    both = [line for (source, _), line in zip(test.pairs, test.lines, strict=True) if source in known]
+    report.facts.append(("test", f"{len(test.pairs):,} pairs in {test.name}"))
+    if both:
+        report.fault(
+            f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({_some(both)} of {test.name})",
+            f"delete them from {corpus.name}, or the score is flattered (`train --test` leaves them out)",
+        )
+    if test.faults:
+        report.fault(
+            f"{_rows(len(test.faults))} of {test.name} cannot be used: {test.faults[0]}",
+            "mend or delete them",
+        )
+
+
+def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    for side, name in enumerate(("source", "target")):
+        texts = [pair[side] for pair in corpus.pairs]
+        lengths = np.array([len(ids) for ids in tokenizers[side].encode_batch(texts)])
+        middle, high, most = (int(np.percentile(lengths, q)) for q in (50, 95, 100))
+        characters = median(map(len, texts))
+        report.facts.append(
+            (
+                f"{name} length",
+                f"{middle} tokens in the middle, {high} at 95 %, {most} at most ({characters:.0f} characters)",
+            )
+        )
+        long = [line for length, line in zip(lengths.tolist(), corpus.lines, strict=True) if length > LONGEST]
+        if long:
+            report.fault(
+                f"{_rows(len(long))} with a {name} of more than {LONGEST} tokens ({_some(long)})",
+                "cut them up: `train` leaves them out",
+            )
+
+
+def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
+    """Say how much of held-out text has been seen, by characters and by words."""
+    if test is None and len(corpus.pairs) < 20:
+        return
+    parts = split(corpus.pairs, test=test.pairs if test else None)
+    for side, name in enumerate(("source", "target")):
+        letters = {character for pair in parts.train for character in pair[side]}
+        new = sorted({character for pair in parts.test for character in pair[side]} - letters)
+        if are_sentences(corpus.pairs):
+            known = {word for pair in parts.train for word in pair[side].lower().split()}
+            words = [word for pair in parts.test for word in pair[side].lower().split()]
+            seen, what = sum(word in known for word in words) / max(1, len(words)), "words"
+        else:
+            characters = [character for pair in parts.test for character in pair[side]]
+            seen, what = sum(c in letters for c in characters) / max(1, len(characters)), "characters"
+        report.facts.append((f"{name} coverage", f"{seen:.1%} of held-out {what} occur in training"))
+        if new:
+            report.remark(
+                f"{len(new)} characters of held-out {name}s do not occur in training: {' '.join(map(repr, new[:SHOWN]))}",
+                "a characters model cannot have learned them",
+            )
+
+
+def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    longest = min(LONGEST, max(len(ids) for side in (0, 1) for ids in
+                               tokenizers[side].encode_batch([pair[side] for pair in corpus.pairs])))  # fmt: skip
+    config = config_of(plan, tokenizers, longest, {}, {})
+    report.facts.append(("fits", f"{plan.preset}, {plan.tokenizer} ({plan.why})"))
+    report.facts.append(
+        ("model", f"{count_parameters(config.model):,} parameters, {config.training.steps:,} steps")
+    )
+    report.facts.append(
+        ("memory", f"{memory_of(config, longest) / 2**30:.1f} GiB for the worst batch (an estimate)")
+    )
+    report.facts.append(("time", f"{in_words(seconds_of(config))} on this CPU (an estimate)"))
+
+
+def memory_of(config: Config, longest: int) -> float:
+    """Estimate the bytes of the largest batch's training step: weights, Adam, activations, logits."""
+    shape, tokens = config.model, max(config.training.batch_tokens, longest)
+    layer = 16 * shape.d_model + 2 * shape.d_ff  # numbers kept a token for the way back, in each layer
+    layers = shape.encoder_layers * layer + shape.decoder_layers * 1.5 * layer
+    return 16.0 * count_parameters(shape) + 4.0 * tokens * (layers + 3 * shape.target_vocabulary)
+
+
+def seconds_of(config: Config) -> float:
+    """Estimate the time of a training on this CPU from the speed of a matrix product, tried for a moment."""
+    shape, width = config.model, max(128, config.model.d_model)
+    # Not random numbers: a training that is resumed has just taken back its random state.
+    a, b = torch.ones(2048, width), torch.ones(width, 4 * width)
+    runs, started = 0, time.perf_counter()
+    while (spent := time.perf_counter() - started) < 0.1:
+        a @ b
+        runs += 1
+    speed = EFFICIENCY * runs * 2 * a.numel() * b.shape[1] / spent
+    body = (shape.encoder_layers * (4 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
+            + shape.decoder_layers * (8 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
+            + shape.d_model * shape.target_vocabulary)  # fmt: skip
+    return 6.0 * body * config.training.batch_tokens * config.training.steps / speed
+
+
+def in_words(seconds: float) -> str:
+    """Say a length of time roughly."""
+    if seconds < 90:
+        return f"{max(10, round(seconds, -1)):.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

@@ -1,0 +1,84 @@
+"""A guess at what a text is written in: its script, and among Latin texts the language of its small words."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+
+#: The words that occur most in each language and little in the others.
+SMALL_WORDS = {
+    "English": "the and is are was were you he she it's they we this that of to have not with for do what my",
+    "French": "le la les est et une des du je tu il elle nous vous ne pas que qui dans pour sur avec c'est j'ai ce cette",
+    "German": "der die das und ist nicht ein eine ich du er sie wir ihr zu den dem mit auf für von im auch sich",
+    "Spanish": "el los las y es una del yo tú ella nosotros que en por con para su al lo como más pero está muy",
+    "Italian": "il gli di è e un una che non per con sono io lui lei noi del della questo questa ho ha",
+    "Dutch": "de het een en is van ik je hij zij wij niet dat met op voor zijn er aan ook heeft",
+    "Portuguese": "o os as é e um uma não que em por com para eu ele ela nós você do da no na se",
+}
+WORDS = {language: frozenset(words.split()) for language, words in SMALL_WORDS.items()}
+SCRIPTS = (
+    "LATIN",
+    "CYRILLIC",
+    "GREEK",
+    "ARABIC",
+    "HEBREW",
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "HANGUL",
+    "DEVANAGARI",
+    "THAI",
+)
+
+
+def script_of(text: str) -> str:
+    """Name the script of most characters: a Unicode script, digits, or nothing."""
+    counts = Counter(
+        "digits" if character.isdigit() else unicodedata.name(character, "").split(" ")[0].split("-")[0]
+        for character in text[:200]
+        if character.isalnum()
+    )
+    known = [(count, name) for name, count in counts.items() if name in SCRIPTS or name == "digits"]
+    return max(known)[1] if known else ""
+
+
+def guess(text: str) -> str:
+    """Guess what a text is written in: a language if its small words tell, else its script, else nothing."""
+    script = script_of(text)
+    if script != "LATIN":
+        return script
+    words = [word.strip('.,;:!?"«»()…') for word in text.lower().replace("’", "'").split()]
+    hits = sorted(
+        ((sum(word in known for word in words), name) for name, known in WORDS.items()), reverse=True
+    )
+    return hits[0][1] if hits[0][0] > hits[1][0] else script
+
+
+def guess_all(texts: Iterable[str]) -> str:
+    """Guess what most of many texts are written in; a language that a few tell apart outvotes the mere script."""
+    counts = Counter(guess(text) for text in texts)
+    total = counts.total()
+    languages = Counter({name: count for name, count in counts.items() if name in WORDS})
+    if languages and languages.total() > 0.2 * total:
+        name, count = languages.most_common(1)[0]
+        if count > 0.6 * languages.total():
+            return name
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def swapped(pair: tuple[str, str], languages: tuple[str, str]) -> bool:
+    """Whether a pair's sides look like each other's, where the corpus has ``languages``."""
+    return languages[0] != languages[1] and (guess(pair[0]), guess(pair[1])) == (languages[1], languages[0])
+
+
+NAMED = {
+    code: language
+    for language, codes in {
+        "English": "en eng english", "French": "fr fra fre french", "German": "de deu ger german",
+        "Spanish": "es spa spanish", "Italian": "it ita italian", "Dutch": "nl nld dutch",
+        "Portuguese": "pt por portuguese",
+        "CYRILLIC": "ru rus russian",
+    }.items()
+    for code in codes.split()
+}  # fmt: skip

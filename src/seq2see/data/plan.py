@@ -1,0 +1,171 @@
+"""What fits some pairs: how to cut them, how large a model, how long to train; every choice can be overruled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.config import preset as find_preset
+from seq2see.data.pairs import Pair
+from seq2see.errors import UserError, suggest
+from seq2see.text.tokenizer import Tokenizer
+
+KINDS = ("characters", "words", "bpe", "unigram")
+SUBWORDS = ("bpe", "unigram")
+SAMPLE = 2000  # pairs by which the kind of text is told
+LONGEST = 512  # tokens of a side; a longer pair is left out, as it alone would fill a batch
+MORE_LENGTH = 2  # inputs may become so many times as long as those of the training
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to learn from some pairs, and why so."""
+
+    tokenizer: str
+    vocabulary: int | None  # at most so many tokens; None for as many as there are
+    preset: str
+    model: dict[str, Any]
+    training: dict[str, Any]
+    why: str
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides have one vocabulary."""
+        return self.tokenizer in SUBWORDS
+
+    def __str__(self) -> str:
+        size = f" of at most {self.vocabulary:,} tokens" if self.vocabulary else ""
+        return f"tokenizer {self.tokenizer}{size}, preset {self.preset}: {self.why}."
+
+
+def are_sentences(pairs: Sequence[Pair]) -> bool:
+    """Whether both sides mostly have three words of letters or more."""
+    step = max(1, len(pairs) // SAMPLE)
+    sides = zip(*pairs[::step], strict=True)
+    return all(median(_words(text) for text in side) >= 3 for side in sides)
+
+
+def _words(text: str) -> int:
+    return sum(word.strip(".,;:!?\"'«»()…").replace("'", "").isalpha() for word in text.split())
+
+
+def choose(
+    pairs: Sequence[Pair],
+    tokenizer: str | None = None,
+    vocabulary: int | None = None,
+    preset: str | None = None,
+) -> Plan:
+    """Choose for these pairs whatever is not given."""
+    if tokenizer is not None and tokenizer not in KINDS:
+        raise UserError(f"There is no tokenizer {tokenizer!r}. {suggest(tokenizer, KINDS)}")
+    count, sentences = len(pairs), are_sentences(pairs)
+    kind = tokenizer or ("bpe" if sentences else "characters")
+    if vocabulary is not None and kind == "characters":
+        raise UserError(
+            f"--vocabulary is {vocabulary:,}, but one token a character takes as many as there are: "
+            "use --tokenizer words, bpe or unigram."
+        )
+    long = median(max(map(len, pair)) for pair in pairs) > 80
+    if count < 10_000 or (kind == "characters" and count < 100_000 and not long):
+        fitting, size = "tiny", 2000
+    elif count < 300_000:
+        fitting, size = "small", 8000
+    else:
+        fitting, size = "base", 32_000
+    what = "sentences" if sentences else "long texts" if long else "short texts"
+    given = [name for name, value in (("tokenizer", tokenizer), ("preset", preset)) if value is not None]
+    why = f"{count:,} pairs of {what}" + (f" ({' and '.join(given)} as given)" if given else "")
+    name = preset or fitting
+    recipe = find_preset(name)
+    return Plan(
+        tokenizer=kind,
+        vocabulary=vocabulary or (size if kind in SUBWORDS else None),
+        preset=name,
+        model={**recipe.model, **_model(name, count)},
+        training={**recipe.training, **_training(name, pairs, kind)},
+        why=why,
+    )
+
+
+def _model(preset: str, count: int) -> dict[str, Any]:
+    """Little data is soon known by heart: drop more."""
+    return {"dropout": 0.3} if preset == "small" and count < 100_000 else {}
+
+
+def _training(preset: str, pairs: Sequence[Pair], kind: str) -> dict[str, Any]:
+    """Steps that suit the data: few for little of it, else some 15 passes."""
+    if preset == "tiny":
+        return {"steps": 1200, "checkpoint_every": 100, "evaluate_every": 100} if len(pairs) < 10_000 else {}
+    if preset == "document":
+        return {}
+    step = max(1, len(pairs) // SAMPLE)
+    characters = sum(max(map(len, pair)) for pair in pairs[::step]) * step
+    tokens = characters if kind == "characters" else characters // 4
+    batch = 4096 if preset == "small" else 16_384
+    steps = min(100_000, max(2000, 15 * tokens // batch))
+    every = max(100, steps // 20)
+    return {
+        "steps": steps, "batch_tokens": batch, "schedule": "cosine", "warmup": max(200, steps // 20),
+        "learning_rate": 0.001 if preset == "small" else 0.0007, "checkpoint_every": every, "evaluate_every": every,
+        "evaluate_on": 200,
+    }  # fmt: skip
+
+
+def tokenizers_of(plan: Plan, pairs: Sequence[Pair], asked: bool = False) -> tuple[Tokenizer, Tokenizer]:
+    """Train the tokenizers of both sides, one and the same for sub-words; ``asked`` if the vocabulary must be met."""
+    sides = [source for source, _ in pairs], [target for _, target in pairs]
+    if plan.tokenizer == "characters":
+        return Tokenizer.characters_of(sides[0]), Tokenizer.characters_of(sides[1])
+    if plan.tokenizer == "words":
+        rare = 2 if len(pairs) >= 1000 else 1
+        both = tuple(Tokenizer.words(side, rare, plan.vocabulary) for side in sides)
+        largest = max(both[0].size, both[1].size)
+    else:
+        assert plan.vocabulary is not None
+        train = Tokenizer.bpe if plan.tokenizer == "bpe" else Tokenizer.unigram
+        one = train([*sides[0], *sides[1]], plan.vocabulary)
+        both, largest = (one, one), one.size
+    if asked and plan.vocabulary is not None and largest < 0.9 * plan.vocabulary:
+        raise UserError(
+            f"--vocabulary is {plan.vocabulary:,}, but {len(pairs):,} pairs hold {largest:,} different tokens only "
+            f"(tokenizer {plan.tokenizer}): leave it out, or give less."
+        )
+    return both[0], both[1]
+
+
+def config_of(
+    plan: Plan,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    longest: int,
+    model: dict[str, Any],
+    training: dict[str, Any],
+) -> Config:
+    """Make the config of a plan; ``model`` and ``training`` overrule it, ``longest`` is in tokens."""
+    source, target = tokenizers
+    return Config(
+        task="pairs",
+        model=ModelConfig.of(**{
+            **plan.model,
+            "max_length": max(64, MORE_LENGTH * longest),
+            "share_embeddings": plan.shared,
+            "source_vocabulary": source.size,
+            "target_vocabulary": target.size,
+            **model,
+        }),
+        training=TrainingConfig.of(**{**plan.training, **training}),
+    )  # fmt: skip
+
+
+def within(
+    tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int = LONGEST
+) -> tuple[list[Pair], list[int], int]:
+    """Leave out pairs with more tokens than the limit: (kept, the places of the others, the longest kept)."""
+    sources = tokenizers[0].encode_batch([source for source, _ in pairs])
+    targets = tokenizers[1].encode_batch([target for _, target in pairs])
+    lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+    dropped = [place for place, length in enumerate(lengths) if length > limit]
+    kept = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= limit]
+    return kept, dropped, max((length for length in lengths if length <= limit), default=0)

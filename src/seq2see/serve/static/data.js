@@ -1,0 +1,147 @@
+/** One trace: its tokens, its steps, and its tensors by name. */
+
+/** @typedef {{token: string, id: number, span: [number, number]}} Token */
+/** @typedef {{id: number, token: string, probability: number}} Choice */
+/** @typedef {{id: number, token: string, log_probability: number, entropy: number, top: Choice[]}} Step */
+/** @typedef {{shape: number[], data: Float32Array, symbol: string, sentence: string}} Tensor */
+/** @typedef {{rows: number, cols: number, at: (row: number, col: number) => number}} Matrix */
+/** @typedef {{name: string, head: number, row: number, col: number}} Cell  head is −1 where there is none */
+/** @typedef {"encoder"|"decoder"|"cross"} Kind */
+
+/** @type {Kind[]} */
+export const KINDS = ["encoder", "decoder", "cross"];
+
+/** @type {Record<Kind, string>} */
+export const TITLES = {
+  encoder: "Encoder self-attention",
+  decoder: "Masked decoder self-attention",
+  cross: "Cross-attention",
+};
+
+/** The module of one attention. */
+export function attention(/** @type {Kind} */ kind, /** @type {number} */ layer) {
+  return kind === "encoder" ? `encoder.layers.${layer}.self_attention`
+    : `decoder.layers.${layer}.${kind === "cross" ? "cross" : "self"}_attention`;
+}
+
+/** Which attention a name belongs to, or null. @returns {{kind: Kind, layer: number, role: string}|null} */
+export function place(/** @type {string} */ name) {
+  const found = /^(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention\.(\w+)$/.exec(name);
+  if (!found) return null;
+  const kind = /** @type {Kind} */ (found[3] === "cross" ? "cross" : found[1]);
+  return { kind, layer: Number(found[2]), role: found[4] };
+}
+
+const BY_POSITION = ["q", "k", "v", "z"]; // (T, H, K); the others are (H, T, S)
+
+export class Trace {
+  /** @param {any} json what /api/trace answers */
+  constructor(json) {
+    this.json = json;
+    /** @type {Token[]} */ this.source = json.source;
+    /** @type {Token[]} */ this.target = json.target;
+    /** @type {Step[]} */ this.steps = json.steps;
+    /** @type {string} */ this.output = json.output;
+    /** @type {Map<string, Tensor>} */ this.tensors = new Map();
+    this.add(json);
+  }
+
+  /** Take more tensors in. @param {any} json */
+  add(json) {
+    const bytes = Uint8Array.from(atob(json.data), (letter) => letter.charCodeAt(0));
+    for (const { name, shape, offset, symbol, sentence } of json.tensors) {
+      const size = shape.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
+      this.tensors.set(name, { shape, data: new Float32Array(bytes.buffer, offset, size), symbol, sentence });
+    }
+  }
+
+  has(/** @type {string} */ name) {
+    return this.tensors.has(name);
+  }
+
+  /** @returns {Tensor} */
+  tensor(/** @type {string} */ name) {
+    const found = this.tensors.get(name);
+    if (!found) throw new Error(`no tensor ${name}`);
+    return found;
+  }
+
+  layers(/** @type {Kind} */ kind) {
+    let count = 0;
+    while (this.has(`${attention(kind, count)}.weights`)) count += 1;
+    return count;
+  }
+
+  get heads() {
+    return this.tensor("decoder.layers.0.cross_attention.weights").shape[0];
+  }
+
+  /** One matrix of a tensor: all of it, or a head's. @returns {Matrix} */
+  matrix(/** @type {string} */ name, head = -1) {
+    const { shape, data } = this.tensor(name);
+    if (shape.length === 1) return { rows: shape[0], cols: 1, at: (row) => data[row] };
+    if (shape.length === 2) return { rows: shape[0], cols: shape[1], at: (row, col) => data[row * shape[1] + col] };
+    if (BY_POSITION.includes(name.split(".").at(-1) ?? "")) {
+      const [rows, heads, cols] = shape;
+      return { rows, cols, at: (row, col) => data[(row * heads + head) * cols + col] };
+    }
+    const [, rows, cols] = shape;
+    return { rows, cols, at: (row, col) => data[(head * rows + row) * cols + col] };
+  }
+
+  /** @returns {string[]} */
+  tokens(/** @type {"source"|"target"} */ side) {
+    return this[side].map((token) => token.token);
+  }
+
+  /** What the rows and the columns of a matrix stand for. @returns {{rows: string[], cols: string[]}} */
+  labels(/** @type {string} */ name) {
+    const at = place(name);
+    const { shape } = this.tensor(name);
+    const dims = Array.from({ length: shape.at(-1) ?? 0 }, (_, index) => String(index));
+    if (!at) {
+      if (name === "probabilities" || name === "logits") return { rows: this.tokens("target"), cols: dims };
+      return { rows: this.tokens(name.startsWith("encoder") ? "source" : "target"), cols: dims };
+    }
+    const queries = this.tokens(at.kind === "encoder" ? "source" : "target");
+    const keys = this.tokens(at.kind === "decoder" ? "target" : "source");
+    if (at.role === "k" || at.role === "v") return { rows: keys, cols: dims };
+    if (at.role === "q" || at.role === "z" || at.role === "out") return { rows: queries, cols: dims };
+    return { rows: queries, cols: keys };
+  }
+
+  /** Log-probability of the whole answer. */
+  get logProbability() {
+    return this.steps.reduce((sum, step) => sum + step.log_probability, 0);
+  }
+}
+
+/** What a head does most, measured: the mean share of its weight that goes there. @returns {{name: string, share: number}} */
+export function headLabel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
+  const A = trace.matrix(`${attention(kind, layer)}.weights`, head);
+  const source = trace.tokens("source");
+  /** @type {Record<string, (row: number, col: number) => boolean>} */
+  const tests = kind === "cross"
+    ? { copies: (t, s) => source[s] === trace.steps[t].token, "first token": (_, s) => s === 0, "last token": (_, s) => s === A.cols - 1 }
+    : {
+      itself: (t, s) => s === t, previous: (t, s) => s === t - 1, next: (t, s) => s === t + 1,
+      "first token": (t, s) => s === 0 && t > 1, "last token": (t, s) => s === A.cols - 1 && t < s - 1,
+    };
+  let best = { name: "mixed", share: 0 };
+  for (const [name, test] of Object.entries(tests)) {
+    let sum = 0;
+    let rows = 0;
+    for (let row = 0; row < A.rows; row += 1) {
+      let any = false;
+      for (let col = 0; col < A.cols; col += 1) {
+        if (test(row, col)) {
+          sum += A.at(row, col);
+          any = true;
+        }
+      }
+      rows += any ? 1 : 0;
+    }
+    if (rows > 1 && sum / rows > Math.max(0.4, best.share)) best = { name, share: sum / rows };
+  }
+  return best;
+}

@@ -1,0 +1,74 @@
+/** Small helpers to build the page. */
+
+/**
+ * Make an element: properties, `on…` listeners, attributes with a hyphen or an unknown name, then children.
+ * @param {string} tag
+ * @param {Record<string, any>} [properties]
+ * @param {...(Node|string|number|null|undefined|false)} children
+ * @returns {any}
+ */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties)) {
+    if (value === undefined || value === null) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key in element && !key.includes("-")) /** @type {any} */ (element)[key] = value;
+    else element.setAttribute(key, String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Make an SVG element.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node|string)} children
+ * @returns {any}
+ */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+/** @param {Element} element @param {any[]} children */
+function append(element, children) {
+  for (const child of children) {
+    if (child !== null && child !== undefined && child !== false) element.append(/** @type {any} */ (child));
+  }
+}
+
+/** @param {string} id @returns {any} */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Write a number for people: a true minus, −∞, and an exponent where digits would be zeros. */
+export function number(/** @type {number} */ x, digits = 4) {
+  if (x === -Infinity) return "−∞";
+  const small = x !== 0 && Math.abs(x) < 0.5 * 10 ** -digits;
+  return (small ? x.toExponential(1) : x.toFixed(digits)).replaceAll("-", "−");
+}
+
+/** Write a probability as a share of 100. */
+export function percent(/** @type {number} */ p) {
+  if (p > 0.9995) return p > 0.999995 ? "100%" : `${(100 * p).toFixed(3)}%`;
+  return p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p.toExponential(0).replace("-", "−");
+}
+
+/** Show a token that would be invisible. */
+export function visible(/** @type {string} */ token) {
+  return { " ": "␣", "\n": "↵", "\t": "⇥" }[token] ?? token;
+}
+
+/** Tell those who listen to the page. */
+export function announce(/** @type {string} */ text) {
+  byId("live").textContent = text;
+}

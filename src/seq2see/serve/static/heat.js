@@ -1,0 +1,207 @@
+/** A matrix as a picture: one pixel a cell on a canvas, enlarged; a keyboard grid beside it; a table on request. */
+
+import { announce, h, number, visible } from "./dom.js";
+import { place } from "./data.js";
+import { current, hover, pin, view } from "./state.js";
+
+/** @typedef {import("./data.js").Cell} Cell */
+
+/** @type {Set<Heat>} */
+export const heats = new Set();
+
+/** @returns {number[][]} colours of the theme, from the style sheet */
+function stops(/** @type {string} */ name) {
+  const style = getComputedStyle(document.documentElement);
+  return style.getPropertyValue(name).trim().split(/\s+/).map((hex) =>
+    [1, 3, 5].map((index) => Number.parseInt(hex.slice(index, index + 2), 16)));
+}
+
+/** @returns {number[]} the colour at x of 0 … 1 */
+function mix(/** @type {number[][]} */ colours, /** @type {number} */ x) {
+  const at = Math.min(1, Math.max(0, x)) * (colours.length - 1);
+  const index = Math.min(colours.length - 2, Math.floor(at));
+  return colours[index].map((low, channel) => low + (colours[index + 1][channel] - low) * (at - index));
+}
+
+/** Say one cell in words. */
+export function spoken(/** @type {import("./data.js").Trace} */ trace, /** @type {Cell} */ cell) {
+  const labels = trace.labels(cell.name);
+  const value = number(trace.matrix(cell.name, cell.head).at(cell.row, cell.col), 2);
+  const row = `'${visible(labels.rows[cell.row])}'`;
+  const at = place(cell.name);
+  if (!at) return `${trace.tensor(cell.name).symbol}: ${row}, dimension ${cell.col}, ${value}`;
+  const where = `layer ${at.layer}, head ${cell.head}:`;
+  if (at.role === "weights") return `${where} ${row} attends to '${visible(labels.cols[cell.col])}', ${value}`;
+  const col = ["q", "k", "v", "z"].includes(at.role) ? `dimension ${cell.col}` : `'${visible(labels.cols[cell.col])}'`;
+  return `${where} ${trace.tensor(cell.name).symbol} of ${row} and ${col}, ${value}`.replace(" and dimension", ", dimension");
+}
+
+export class Heat {
+  /**
+   * @param {import("./data.js").Trace} trace
+   * @param {string} name
+   * @param {{head?: number, box?: number, most?: number, labels?: boolean, title?: string, steps?: boolean}} [options]
+   */
+  constructor(trace, name, options = {}) {
+    const { head = -1, box = 300, most = 18, labels = true, title, steps = false } = options;
+    this.trace = trace;
+    this.name = name;
+    this.head = head;
+    this.steps = steps;
+    this.matrix = trace.matrix(name, head);
+    this.labels = trace.labels(name);
+    const { rows, cols } = this.matrix;
+    const px = Math.max(1, Math.min(most, Math.floor(box / cols)));
+    const py = Math.max(2, Math.min(most, px === 1 ? 12 : labels ? Math.max(px, 12) : px));
+    this.cursor = { row: 0, col: 0 };
+    this.canvas = h("canvas", { width: cols, height: rows, "aria-hidden": "true" });
+    this.pinMark = h("i", { className: "mark pinned", hidden: true });
+    this.hoverMark = h("i", { className: "mark", hidden: true });
+    this.rowMark = h("i", { className: "row-mark", hidden: true });
+    this.veil = h("i", { className: "veil", hidden: true });
+    this.plane = h("div", {
+      className: "plane", tabIndex: 0, role: "application", "aria-roledescription": "matrix",
+      "aria-label": `${title ?? trace.tensor(name).symbol}${head < 0 ? "" : `, head ${head}`}: ${rows} by ${cols}, arrows move, Enter pins`,
+      "data-name": name, "data-head": head,
+      onpointermove: (/** @type {PointerEvent} */ event) => hover(this.cellAt(event)),
+      onpointerleave: () => hover(null),
+      onclick: (/** @type {PointerEvent} */ event) => this.choose(this.cellAt(event)),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
+      onblur: () => hover(null),
+    }, this.canvas, this.veil, this.rowMark, this.pinMark, this.hoverMark);
+    this.plane.style.width = `${cols * px}px`;
+    this.plane.style.height = `${rows * py}px`;
+    const corner = labels ? h("div", { className: "labelled" }, this.colLabels(px), this.rowLabels(py), this.plane) : this.plane;
+    this.table = h("div", { className: "numbers", hidden: true });
+    this.element = h("figure", { className: "heat" },
+      title !== undefined && h("figcaption", {}, h("b", {}, title), h("span", { className: "size" }, `${rows} × ${cols}`),
+        h("button", { className: "link", type: "button", "aria-expanded": "false", "aria-label": `view ${title} as table`, onclick: (/** @type {any} */ e) => this.toggleTable(e.currentTarget) }, "table")),
+      h("div", { className: "scroll" }, corner), this.table);
+    heats.add(this);
+    this.paint();
+    this.update();
+  }
+
+  colLabels(/** @type {number} */ px) {
+    const dims = this.labels.cols[0] === "0";
+    const every = dims ? Math.ceil(16 / px) : px < 7 ? Infinity : 1;
+    return h("div", { className: "cols", "aria-hidden": "true" }, ...this.labels.cols.map((label, index) => {
+      const span = h("span", { className: label.length > 2 ? "long" : "" }, index % every ? "" : visible(label));
+      span.style.width = `${px}px`;
+      return span;
+    }));
+  }
+
+  rowLabels(/** @type {number} */ py) {
+    return h("div", { className: "rows", "aria-hidden": "true" }, ...this.labels.rows.map((label) => {
+      const span = h("span", {}, visible(label));
+      span.style.height = span.style.lineHeight = `${py}px`;
+      return span;
+    }));
+  }
+
+  /** @returns {Cell} */
+  cell(/** @type {number} */ row, /** @type {number} */ col) {
+    return { name: this.name, head: this.head, row, col };
+  }
+
+  cellAt(/** @type {PointerEvent} */ event) {
+    const { rows, cols } = this.matrix;
+    const frame = this.plane.getBoundingClientRect();
+    const within = (/** @type {number} */ x, /** @type {number} */ most) => Math.min(most - 1, Math.max(0, Math.floor(x * most)));
+    return this.cell(within((event.clientY - frame.top) / frame.height, rows), within((event.clientX - frame.left) / frame.width, cols));
+  }
+
+  /** Pin a cell; layer, head and row of the whole page follow. */
+  choose(/** @type {Cell} */ cell) {
+    const at = place(this.name);
+    this.cursor = { row: cell.row, col: cell.col };
+    announce(`pinned: ${spoken(this.trace, cell)}`);
+    if (!at) return pin(cell);
+    const byQuery = !["k", "v"].includes(at.role);
+    const row = !byQuery ? {} : at.kind === "encoder" ? { query: cell.row } : { step: cell.row };
+    return pin(cell, { kind: at.kind, layer: at.layer, head: this.head, ...row });
+  }
+
+  key(/** @type {KeyboardEvent} */ event) {
+    /** @type {Record<string, [number, number]>} */
+    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    const { rows, cols } = this.matrix;
+    if (moves[event.key]) {
+      const [down, right] = moves[event.key];
+      this.cursor.row = Math.min(rows - 1, Math.max(0, this.cursor.row + down));
+      this.cursor.col = Math.min(cols - 1, Math.max(0, this.cursor.col + right));
+      hover(this.cell(this.cursor.row, this.cursor.col));
+      announce(spoken(this.trace, this.cell(this.cursor.row, this.cursor.col)));
+    } else if (event.key === "Enter") this.choose(this.cell(this.cursor.row, this.cursor.col));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Paint the cells; a masked one stays clear, and the hatching behind shows. */
+  paint() {
+    const { rows, cols, at } = this.matrix;
+    const shares = this.name.endsWith(".weights");
+    const colours = stops(shares ? "--shares" : "--signed");
+    const masked = shares && place(this.name)?.kind === "decoder";
+    let largest = 1e-9;
+    for (let row = 0; row < rows; row += 1) {
+      for (let col = 0; col < cols; col += 1) {
+        const x = Math.abs(at(row, col));
+        if (x < Infinity) largest = Math.max(largest, x);
+      }
+    }
+    const context = this.canvas.getContext("2d");
+    const image = context.createImageData(cols, rows);
+    for (let row = 0; row < rows; row += 1) {
+      for (let col = 0; col < cols; col += 1) {
+        const x = at(row, col);
+        if (x === -Infinity || (masked && col > row)) continue;
+        const [r, g, b] = mix(colours, shares ? x : 0.5 + x / largest / 2);
+        image.data.set([r, g, b, 255], 4 * (row * cols + col));
+      }
+    }
+    context.putImageData(image, 0, 0);
+  }
+
+  /** Put the marks where the selection is. */
+  update() {
+    const { rows, cols } = this.matrix;
+    const mark = (/** @type {any} */ element, /** @type {Cell|null} */ cell) => {
+      const here = cell !== null && cell.name === this.name && cell.head === this.head && cell.row < rows && cell.col < cols;
+      element.hidden = !here;
+      if (here && cell) put(element, cell.row / rows, cell.col / cols, 1 / rows, 1 / cols);
+    };
+    const now = current();
+    mark(this.pinMark, view.pin);
+    mark(this.hoverMark, now === view.pin ? null : now);
+    if (!this.steps) return;
+    const at = place(this.name);
+    const row = at?.kind === "encoder" ? view.query : view.step;
+    this.rowMark.hidden = row >= rows;
+    put(this.rowMark, row / rows, 0, 1 / rows, 1);
+    this.veil.hidden = at?.kind === "encoder" || row >= rows - 1;
+    put(this.veil, (row + 1) / rows, 0, 1 - (row + 1) / rows, 1);
+  }
+
+  toggleTable(/** @type {HTMLElement} */ button) {
+    this.table.hidden = !this.table.hidden;
+    button.setAttribute("aria-expanded", String(!this.table.hidden));
+    if (this.table.hidden || this.table.firstChild) return;
+    const { rows, cols, at } = this.matrix;
+    const range = (/** @type {number} */ n) => Array.from({ length: n }, (_, index) => index);
+    this.table.append(h("table", { "data-name": this.name, "data-head": this.head },
+      h("thead", {}, h("tr", {}, h("td"), ...range(cols).map((col) => h("th", { scope: "col" }, visible(this.labels.cols[col]))))),
+      h("tbody", {}, ...range(rows).map((row) => h("tr", {}, h("th", { scope: "row" }, visible(this.labels.rows[row])),
+        ...range(cols).map((col) => h("td", {}, number(at(row, col)))))))));
+  }
+}
+
+/** @param {HTMLElement} element @param {number} top @param {number} left @param {number} height @param {number} width */
+function put(element, top, left, height, width) {
+  element.style.top = `${100 * top}%`;
+  element.style.left = `${100 * left}%`;
+  element.style.height = `${100 * height}%`;
+  element.style.width = `${100 * width}%`;
+}

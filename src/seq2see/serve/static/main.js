@@ -1,0 +1,307 @@
+/** The page: asks the server (or reads the trace that a saved file holds), builds the panels, listens to keys. */
+
+import { beamPanel } from "./beams.js";
+import { Trace, KINDS } from "./data.js";
+import { announce, byId, h, percent, visible } from "./dom.js";
+import { heats } from "./heat.js";
+import { lensPanel } from "./lens.js";
+import * as panels from "./panels.js";
+import { change, fromAddress, hover, onChange, pin, view } from "./state.js";
+
+/** @typedef {{name: string, examples: string[], vocabulary: string[], config: Record<string, any>}} Model */
+
+const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
+const live = saved === null;
+const SMALL = 64; // d_model up to which everything is sent at once
+const AT_ONCE = ["*.weights", "*.embedding.*"];
+
+/** @type {Model[]} */ let models = [];
+/** @type {Trace|null} */ let trace = null;
+/** @type {panels.Panel[]} */ let shown = [];
+/** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
+/** @type {number|undefined} */ let playing;
+let asked = 0;
+
+/** @returns {Promise<any>} */
+async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
+  const answer = await fetch(path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  const json = await answer.json();
+  if (!answer.ok) throw new Error(json.error);
+  return json;
+}
+
+/** @returns {Promise<Trace>} */
+function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted) {
+  const model = models.find(({ name }) => name === view.model);
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: (model?.config.d_model ?? 0) <= SMALL ? ["*"] : AT_ONCE };
+  const key = JSON.stringify(body);
+  if (!cache.has(key)) {
+    if (cache.size > 8) cache.clear();
+    cache.set(key, fetchJson("api/trace", body).then((json) => new Trace(json)));
+    cache.get(key)?.catch(() => cache.delete(key));
+  }
+  return /** @type {Promise<Trace>} */ (cache.get(key));
+}
+
+const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
+  const [attention, layer, head] = key.split(".");
+  return { attention, layer: Number(layer), head: Number(head) };
+});
+
+/** Fetch tensors that were left out at first. */
+async function fetchMore(/** @type {string[]} */ names) {
+  if (!trace || !live) return;
+  const into = trace;
+  const prefix = into.steps.map(({ id }) => id);
+  into.add(await fetchJson("api/trace", { model: view.model, input: into.json.text, prefix, muted: heads(view.muted), names }));
+}
+
+/** Fetch the prefixes that a beam keeps open. @returns {Promise<import("./beams.js").Node[]>} */
+async function fetchBeams(/** @type {number} */ beam) {
+  const body = { model: view.model, input: view.text, muted: heads(view.muted), names: [], beam };
+  return (await fetchJson("api/trace", body)).beams;
+}
+
+/** Ask for the trace of the view, and rebuild the page. */
+async function load() {
+  const mine = (asked += 1);
+  stop();
+  byId("text").value = view.text;
+  if (!view.text) return;
+  try {
+    const found = saved ? (trace ?? new Trace(saved.trace)) : await getTrace(view.text, view.prefix, view.muted);
+    if (mine !== asked) return;
+    trace = found;
+    byId("error").textContent = "";
+    document.body.classList.remove("stale");
+    clamp(trace);
+    build(trace);
+    announce(`Answer: ${trace.output}`);
+    await compare(mine);
+  } catch (error) {
+    if (mine !== asked) return;
+    byId("error").textContent = /** @type {Error} */ (error).message;
+    document.body.classList.add("stale");
+  }
+}
+
+/** Keep the selection within the trace, which may be of another length. */
+function clamp(/** @type {Trace} */ found) {
+  const within = (/** @type {number} */ x, /** @type {number} */ n) => Math.min(x, n - 1);
+  const cell = view.pin;
+  const matrix = cell && found.has(cell.name) && cell.head < found.heads ? found.matrix(cell.name, cell.head) : null;
+  const fits = cell && matrix && cell.row < matrix.rows && cell.col < matrix.cols && cell.row >= 0 && cell.col >= 0;
+  change({
+    layer: within(view.layer, found.layers(view.kind)), head: within(view.head, found.heads), step: within(view.step, found.steps.length),
+    query: within(view.query, found.source.length), pin: fits ? cell : null,
+  });
+}
+
+/** Who works by keyboard keeps the place: focus what takes the place of what had the focus. */
+function refocus(/** @type {Element|null} */ held) {
+  const label = held?.getAttribute("aria-label");
+  const bars = held?.closest("#probabilities");
+  const heir = label ? document.querySelector(`[aria-label="${CSS.escape(label)}"]`) : bars && document.querySelector("#probabilities .chosen button");
+  if (held && !held.isConnected) /** @type {HTMLElement|null} */ (heir)?.focus({ preventScroll: true });
+}
+
+function build(/** @type {Trace} */ found) {
+  const held = document.activeElement;
+  heats.clear();
+  byId("answer").textContent = found.output;
+  document.title = `${found.json.text} → ${found.output} · seq2see`;
+  const model = models.find(({ name }) => name === view.model) ?? models[0];
+  const lens = lensPanel(found, model.vocabulary);
+  shown = [
+    panels.tokensPanel(found), panels.embeddingPanel(found), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
+    panels.headPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
+    beamPanel(found, live, fetchBeams), ...(lens ? [lens] : []),
+  ];
+  byId("flow").replaceChildren(...shown.map(({ element }) => element), ...(live ? [comparePanel()] : []));
+  buildScrubber(found);
+  buildRemark();
+  panels.showArithmetic(byId("arithmetic"), found);
+  refocus(held);
+}
+
+function buildScrubber(/** @type {Trace} */ found) {
+  const slider = h("input", { type: "range", id: "step", min: "0", max: String(found.steps.length - 1), "aria-label": "Step of the answer", oninput: () => change({ step: Number(slider.value) }) });
+  const part = 100 / found.steps.length; // the thumb stands under its token
+  slider.style.width = `calc(${100 - part}% + 16px)`;
+  slider.style.marginLeft = `calc(${part / 2}% - 8px)`;
+  byId("scrub").replaceChildren(
+    h("button", { type: "button", id: "play", className: "play", "aria-label": "Play", onclick: toggle }, "▶"),
+    h("div", { className: "track" },
+      h("ol", { className: "chips" }, ...found.steps.map(({ token, log_probability }, t) => h("li", {},
+        h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${token.length > 2 ? " long" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
+      slider));
+  byId("scrub").hidden = false;
+  showStep();
+}
+
+function showStep() {
+  const slider = byId("step");
+  if (!slider || !trace) return;
+  slider.value = String(view.step);
+  slider.setAttribute("aria-valuetext", `step ${view.step}: ${visible(trace.steps[view.step].token)}`);
+  for (const chip of document.querySelectorAll(".chip")) {
+    const t = Number(/** @type {HTMLElement} */ (chip).dataset.step);
+    chip.classList.toggle("future", t > view.step);
+    if (t === view.step) chip.setAttribute("aria-current", "step");
+    else chip.removeAttribute("aria-current");
+  }
+}
+
+/** Say what was changed by hand, and offer to undo it. */
+function buildRemark() {
+  const remarks = [];
+  const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
+  if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
+  if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));
+  byId("remark").replaceChildren(...remarks);
+}
+
+function comparePanel() {
+  const input = h("input", { id: "against", value: view.against, "aria-label": "Text to compare with", placeholder: "another text", autocomplete: "off", spellcheck: false });
+  const submit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    change({ against: input.value });
+  };
+  return h("section", { id: "compare", className: "panel", "aria-labelledby": "compare-title" }, h("h2", { id: "compare-title" }, "Compare"),
+    h("p", { className: "sentence" }, "Edit the text, force a token or switch a head off: which probabilities and heads moved."),
+    h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" }));
+}
+
+/** Fill the comparison: with another text if there is one, else with the untouched answer. */
+async function compare(mine = asked) {
+  const place = byId("difference");
+  if (!place || !trace || !live) return;
+  const touched = view.prefix.length || view.muted.length;
+  if (!view.against && !touched) {
+    place.replaceChildren();
+    return;
+  }
+  try {
+    const other = await getTrace(view.against || view.text, [], []);
+    if (mine !== asked) return;
+    place.replaceChildren(...(view.against ? panels.comparison(trace, other) : panels.comparison(other, trace)));
+    byId("compare-error").textContent = "";
+  } catch (error) {
+    byId("compare-error").textContent = /** @type {Error} */ (error).message;
+    place.replaceChildren();
+  }
+}
+
+// --- moving about ---
+
+function stop() {
+  clearInterval(playing);
+  playing = undefined;
+  const button = byId("play");
+  if (button) {
+    button.textContent = "▶";
+    button.setAttribute("aria-label", "Play");
+  }
+}
+
+function toggle() {
+  if (playing !== undefined || !trace) return stop();
+  const last = trace.steps.length - 1;
+  if (view.step >= last) change({ step: 0 });
+  playing = window.setInterval(() => (view.step < last ? change({ step: view.step + 1 }) : stop()), 650);
+  byId("play").textContent = "❚❚";
+  byId("play").setAttribute("aria-label", "Pause");
+  return undefined;
+}
+
+function onKey(/** @type {KeyboardEvent} */ event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (!trace || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    pin(null);
+    hover(null);
+    return;
+  }
+  if (target.matches("input:not([type=range]), select, textarea")) return;
+  if (event.key === " " && target.matches("button, summary")) return;
+  const cycle = (/** @type {number} */ x, /** @type {number} */ by, /** @type {number} */ n) => (x + by + n) % n;
+  const move = (/** @type {number} */ by) => change({ step: Math.max(0, Math.min((trace?.steps.length ?? 1) - 1, view.step + by)) });
+  const layers = trace.layers(view.kind);
+  /** @type {Record<string, () => void>} */
+  const keys = {
+    " ": toggle,
+    ArrowLeft: () => move(-1),
+    ArrowRight: () => move(1),
+    "[": () => change({ layer: cycle(view.layer, -1, layers) }),
+    "]": () => change({ layer: cycle(view.layer, 1, layers) }),
+    ",": () => change({ head: cycle(view.head, -1, trace?.heads ?? 1) }),
+    ".": () => change({ head: cycle(view.head, 1, trace?.heads ?? 1) }),
+  };
+  if (!keys[event.key]) return;
+  event.preventDefault();
+  keys[event.key]();
+  if (event.key !== " ") announce(`${view.kind}, layer ${view.layer}, head ${view.head}, step ${view.step}: ${visible(trace.steps[view.step].token)}`);
+}
+
+onChange((changed) => {
+  if (["model", "text", "prefix", "muted"].some((key) => changed.has(key))) {
+    load();
+    return;
+  }
+  if (!trace) return;
+  if (changed.has("kind") && view.layer >= trace.layers(view.kind)) {
+    change({ layer: 0 });
+  }
+  for (const panel of shown) panel.update?.(changed);
+  for (const heat of heats) {
+    if (heat.element.isConnected) heat.update();
+    else heats.delete(heat);
+  }
+  if (changed.has("step")) showStep();
+  if (changed.has("against")) compare();
+  if (changed.has("hover") || changed.has("pin")) panels.showArithmetic(byId("arithmetic"), trace);
+});
+
+/** A new text starts afresh: what was forced or switched off belonged to the old one. */
+function ask(/** @type {string} */ text) {
+  change({ text, prefix: [], pin: null, step: 0 });
+}
+
+async function start() {
+  document.addEventListener("keydown", onKey);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => heats.forEach((heat) => heat.paint()));
+  window.addEventListener("hashchange", () => {
+    const wanted = fromAddress();
+    change({ ...wanted, model: models.some(({ name }) => name === wanted.model) ? wanted.model : view.model, text: (live && wanted.text) || view.text });
+  });
+  models = saved ? [saved.model] : (await fetchJson("api/models", null)).models;
+  byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
+    event.preventDefault();
+    ask(byId("text").value);
+  });
+  const wanted = fromAddress();
+  const model = models.find(({ name }) => name === wanted.model) ?? models[0];
+  byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
+  byId("model").addEventListener("change", () => {
+    const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
+    showExamples(chosen);
+    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], pin: null, against: "", step: 0 });
+  });
+  showExamples(model);
+  if (saved) {
+    byId("text").readOnly = true;
+    byId("go").hidden = true;
+    byId("model-choice").hidden = true;
+    byId("examples").textContent = `A saved answer of the model “${saved.model.name}”: seq2see serve opens one that answers.`;
+  }
+  const text = saved ? saved.trace.text : wanted.text || model.examples[0] || "";
+  change({ ...wanted, model: model.name, text, ...(saved ? { prefix: [], muted: [], against: "" } : {}) });
+}
+
+function showExamples(/** @type {Model} */ model) {
+  byId("examples").replaceChildren(...model.examples.map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example) }, example)));
+}
+
+start().catch((error) => {
+  byId("error").textContent = error.message;
+});

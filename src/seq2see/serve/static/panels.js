@@ -1,0 +1,292 @@
+/** The panels, top to bottom: each builds its element from a trace and follows the selection. */
+
+import { arithmetic, needed } from "./arithmetic.js";
+import { attention, headLabel, KINDS, TITLES } from "./data.js";
+import { h, number, percent, svg, visible } from "./dom.js";
+import { Heat } from "./heat.js";
+import { change, current, pin, view } from "./state.js";
+
+/** @typedef {import("./data.js").Trace} Trace */
+/** @typedef {import("./data.js").Kind} Kind */
+/** @typedef {{element: HTMLElement, update?: (changed: Set<string>) => void}} Panel */
+
+const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
+
+/** @returns {HTMLElement} */
+function section(/** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ sentence, /** @type {any[]} */ ...children) {
+  return h("section", { id, className: "panel", "aria-labelledby": `${id}-title` },
+    h("h2", { id: `${id}-title` }, title), h("p", { className: "sentence" }, sentence), ...children);
+}
+
+/** @returns {Panel} */
+export function tokensPanel(/** @type {Trace} */ trace) {
+  const line = (/** @type {string} */ name, /** @type {import("./data.js").Token[]} */ tokens) => h("div", { className: "tokens" },
+    h("h3", {}, name), h("ol", {}, ...tokens.map(({ token, id, span }) =>
+      h("li", { title: span[1] > span[0] ? `characters ${span[0]} to ${span[1] - 1}` : "stands for no character" },
+        h("span", { className: token.startsWith("<") && token.length > 2 ? "token special" : "token" }, visible(token)), h("small", {}, id)))));
+  return {
+    element: section("tokens", "Tokens", "A text is cut into tokens, and each has a number. The decoder reads its own answer, one place later.",
+      line("The encoder reads", trace.source), line("The decoder reads", trace.target)),
+  };
+}
+
+/** @returns {Panel} */
+export function embeddingPanel(/** @type {Trace} */ trace) {
+  const body = h("div", { className: "equation" });
+  const choice = sideChoice();
+  const build = () => {
+    const half = view.side === "source" ? "encoder" : "decoder";
+    // three matrices, their row labels and two signs fit one line where there is room for it
+    const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
+    const heat = (/** @type {string} */ role, /** @type {string} */ title) => new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title }).element;
+    body.replaceChildren(heat("scaled", "√d · E[x]"), h("b", { className: "sign" }, "+"), heat("positions", "PE"), h("b", { className: "sign" }, "="), heat("sum", "X"));
+    for (const button of choice.children) button.setAttribute("aria-pressed", String(button.value === view.side));
+  };
+  build();
+  return {
+    element: section("embedding", "From numbers to vectors", "Each token’s row of the embedding table, times √d, plus the encoding of its position: what layer 0 reads (sections 3.4, 3.5).", choice, body),
+    update: (changed) => changed.has("side") && build(),
+  };
+}
+
+function sideChoice() {
+  return h("div", { className: "choice", role: "group", "aria-label": "Which side" }, ...["source", "target"].map((side) =>
+    h("button", { type: "button", value: side, onclick: () => change({ side: /** @type {"source"|"target"} */ (side) }) }, side)));
+}
+
+/** @type {Record<Kind, string>} */
+const SENTENCES = {
+  encoder: "Every source position looks at all others. A row is a query, its shares of the columns sum to 1.",
+  decoder: "Every target position looks at itself and at what came before; the rest is masked (hatched).",
+  cross: "Every target position looks at the source: where the next token comes from.",
+};
+
+/** All heads of one kind as small maps. @returns {Panel} */
+export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {boolean} */ live) {
+  /** @type {HTMLElement[]} */ const cards = [];
+  const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => {
+    const row = Array.from({ length: trace.heads }, (_, head) => {
+      const card = headCard(trace, kind, layer, head, live);
+      cards.push(card);
+      return card;
+    });
+    return h("div", { className: "layer" }, h("h3", {}, `layer ${layer}`), h("div", { className: "cards" }, ...row));
+  });
+  const update = () => {
+    for (const card of cards) {
+      card.classList.toggle("chosen", card.dataset.head === `${view.kind}.${view.layer}.${view.head}`);
+    }
+  };
+  update();
+  return { element: section(kind, TITLES[kind], SENTENCES[kind], ...layers), update };
+}
+
+function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live) {
+  const key = `${kind}.${layer}.${head}`;
+  const label = headLabel(trace, kind, layer, head);
+  const off = view.muted.includes(key);
+  const box = document.documentElement.clientWidth < 600 ? 132 : 150;
+  const heat = new Heat(trace, `${attention(kind, layer)}.weights`, { head, box, most: 12, labels: false, steps: true });
+  const toggle = () => change({ muted: off ? view.muted.filter((other) => other !== key) : [...view.muted, key] });
+  return h("div", { className: off ? "card off" : "card", "data-head": key },
+    h("div", { className: "card-head" },
+      h("button", { type: "button", className: "link name", onclick: () => change({ kind, layer, head }) }, `head ${head}`),
+      live && h("button", { type: "button", className: "switch", role: "switch", "aria-checked": String(!off), "aria-label": `${kind} layer ${layer}, head ${head}`, onclick: toggle }, off ? "off" : "on")),
+    heat.element,
+    h("small", { className: "label", title: "mean share of the weight that goes there" }, label.share ? `${label.name} ${label.share.toFixed(2)}` : label.name));
+}
+
+/** One head from queries to output. @returns {Panel} */
+export function headPanel(/** @type {Trace} */ trace, /** @type {(names: string[]) => Promise<void>} */ fetchMore) {
+  const body = h("div", { className: "steps" });
+  const arcs = h("div", { className: "scroll arcs" });
+  const choosers = h("div", { className: "choosers" });
+  const build = async () => {
+    const base = attention(view.kind, view.layer);
+    choosers.replaceChildren(...chooserButtons(trace));
+    arcs.replaceChildren(arcDiagram(trace));
+    if (!trace.has(`${base}.q`)) {
+      body.replaceChildren(h("p", {}, "Fetching the numbers of this head …"));
+      await fetchMore(needed(trace, view.kind, view.layer));
+      if (base !== attention(view.kind, view.layer)) return;
+    }
+    body.replaceChildren(...stages(trace, base));
+  };
+  build();
+  return {
+    element: section("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values (equation 1).",
+      choosers, formula(), arcs, body),
+    update: (changed) => {
+      if (["kind", "layer", "head"].some((key) => changed.has(key))) build();
+      else if (changed.has("step") || changed.has("query")) arcs.replaceChildren(arcDiagram(trace));
+    },
+  };
+}
+
+function chooserButtons(/** @type {Trace} */ trace) {
+  const group = (/** @type {string} */ name, /** @type {(string|number)[]} */ options, /** @type {"kind"|"layer"|"head"} */ key) =>
+    h("div", { className: "choice", role: "group", "aria-label": name }, h("span", {}, name), ...options.map((option) =>
+      h("button", { type: "button", "aria-pressed": String(view[key] === option), onclick: () => change(/** @type {any} */ ({ [key]: option })) }, option)));
+  const numbers = (/** @type {number} */ n) => Array.from({ length: n }, (_, index) => index);
+  return [group("attention", KINDS, "kind"), group("layer", numbers(trace.layers(view.kind)), "layer"), group("head", numbers(trace.heads), "head")];
+}
+
+function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
+  const tokens = flowWidth() >= 700 ? 200 : Math.max(170, Math.min(260, flowWidth() - 70)); // three on a line, or one
+  const heat = (/** @type {string} */ role, /** @type {string} */ title, box = tokens) =>
+    new Heat(trace, `${base}.${role}`, { head: view.head, box, most: 16, title, steps: !["k", "v"].includes(role) }).element;
+  const few = Math.max(64, Math.min(140, flowWidth() - 70));
+  const stage = (/** @type {string} */ name, /** @type {string} */ says, /** @type {any[]} */ ...figures) =>
+    h("div", { className: "stage" }, h("h3", {}, name), h("p", {}, says), h("div", { className: "equation" }, ...figures));
+  return [
+    stage("Queries and keys", "What each position looks for, and what each can be found by.", heat("q", "Q", few), heat("k", "K", few)),
+    stage("Scores", "Every query times every key, divided by √d_k so that softmax does not saturate.", heat("scores", "Q·Kᵀ"), heat("scaled", "Q·Kᵀ/√d_k"),
+      view.kind === "decoder" && heat("masked", "masked")),
+    stage("Weights", "Softmax of each row: the query’s shares of the keys.", heat("weights", "A")),
+    stage("Values and output", "The values’ mean under these shares: what this head hands on.", heat("v", "V", few), heat("z", "Z = A·V", few)),
+  ];
+}
+
+const MATH = "http://www.w3.org/1998/Math/MathML";
+
+/** Equation 1 in MathML. */
+function formula() {
+  const m = (/** @type {string} */ tag, /** @type {(Node|string)[]} */ ...children) => {
+    const element = document.createElementNS(MATH, tag);
+    element.append(...children);
+    return element;
+  };
+  const i = (/** @type {string} */ x) => m("mi", x);
+  const o = (/** @type {string} */ x) => m("mo", x);
+  const math = m("math", i("Attention"), o("("), i("Q"), o(","), i("K"), o(","), i("V"), o(")"), o("="), i("softmax"), o("("),
+    m("mfrac", m("mrow", i("Q"), m("msup", i("K"), i("T"))), m("msqrt", m("msub", i("d"), i("k")))), o(")"), i("V"));
+  math.setAttribute("displaystyle", "true");
+  return h("div", { className: "formula" }, math);
+}
+
+/** The current query and its lines to the keys. */
+function arcDiagram(/** @type {Trace} */ trace) {
+  const name = `${attention(view.kind, view.layer)}.weights`;
+  const A = trace.matrix(name, view.head);
+  const { rows, cols } = trace.labels(name);
+  const row = Math.min(A.rows - 1, view.kind === "encoder" ? view.query : view.step);
+  const gap = 40;
+  const width = (Math.max(rows.length, cols.length) + 0.5) * gap;
+  const x = (/** @type {number} */ index, /** @type {number} */ n) => (index + 0.5) * gap + (width - n * gap) / 2;
+  const picture = svg("svg", { viewBox: `0 0 ${width} 150`, width, height: 150, role: "img", "aria-label": `What ${visible(rows[row])} attends to` });
+  for (let s = 0; s < A.cols; s += 1) {
+    const share = A.at(row, s);
+    if (share < 0.005) continue;
+    const from = x(row, rows.length);
+    const to = x(s, cols.length);
+    picture.append(svg("path", { d: `M${from} 118 C${from} 75 ${to} 75 ${to} 34`, class: "arc", "stroke-width": (0.8 + 7 * share).toFixed(2), opacity: (0.25 + 0.75 * share).toFixed(2) }));
+  }
+  cols.forEach((token, s) => {
+    const share = A.at(row, s);
+    picture.append(svg("text", { x: x(s, cols.length), y: 24, class: share > 0.1 ? "key strong" : "key" }, visible(token)));
+    if (share > 0.1) picture.append(svg("text", { x: x(s, cols.length), y: 8, class: "share" }, share.toFixed(2)));
+  });
+  rows.forEach((token, t) => picture.append(svg("text", {
+    x: x(t, rows.length), y: 134, class: t === row ? "query strong" : "query",
+    onclick: () => change(view.kind === "encoder" ? { query: t } : { step: t }),
+  }, visible(token))));
+  return picture;
+}
+
+/** What might come next. @returns {Panel} */
+export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolean} */ live) {
+  const body = h("div", { className: "bars" });
+  const build = () => {
+    const step = trace.steps[view.step];
+    const before = trace.steps.slice(0, view.step).map(({ id }) => id);
+    const list = (/** @type {import("./data.js").Choice[]} */ choices) => h("ol", {}, ...choices.map((choice) => {
+      const bar = h("i");
+      bar.style.width = `${Math.max(0.5, 100 * (1 + Math.log10(Math.max(choice.probability, 1e-8)) / 8))}%`;
+      const chosen = choice.id === step.id;
+      const row = [h("span", { className: "token" }, visible(choice.token)), h("span", { className: "bar" }, bar), h("span", { className: "p" }, percent(choice.probability))];
+      return h("li", { className: chosen ? "chosen" : "" }, live
+        ? h("button", { type: "button", "aria-pressed": String(chosen), title: chosen ? "chosen" : "choose this token instead", onclick: () => !chosen && change({ prefix: [...before, choice.id] }) }, ...row)
+        : h("div", { className: "row" }, ...row));
+    }));
+    body.replaceChildren(
+      h("p", { className: "so-far" }, h("span", { className: "past" }, trace.target.slice(1, view.step + 1).map(({ token }) => token).join("") || "at the beginning"), " … ",
+        h("b", {}, visible(step.token)), h("small", {}, `log P ${number(step.log_probability)} · entropy ${number(step.entropy)} nats`)),
+      list(step.top.slice(0, 8)), step.top.length > 8 && h("details", {}, h("summary", {}, `${step.top.length - 8} more`), list(step.top.slice(8))));
+  };
+  build();
+  return {
+    element: section("probabilities", "What comes next", `The likeliest tokens at this step, on a logarithmic scale from 10⁻⁸ to 1.${live ? " Choose another, and the model goes on from there." : ""}`, body),
+    update: (changed) => changed.has("step") && build(),
+  };
+}
+
+/** Two answers side by side: which tokens, probabilities and heads moved. */
+export function comparison(/** @type {Trace} */ before, /** @type {Trace} */ after) {
+  const same = (/** @type {number} */ t) => before.steps[t]?.token === after.steps[t]?.token;
+  const line = (/** @type {string} */ name, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row" }, name),
+    h("td", { className: "said" }, ...trace.steps.map(({ token }, t) => h("span", { className: same(t) ? "" : "moved" }, token === "<eos>" ? "" : token))),
+    h("td", { className: "n" }, number(trace.logProbability)));
+  const moved = movedHeads(before, after);
+  return [
+    h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"), h("th", { scope: "col" }, "log P"))),
+      h("tbody", {}, line(before.json.text === after.json.text ? "before" : before.json.text, before), line(before.json.text === after.json.text ? "now" : after.json.text, after))),
+    h("p", { className: "sentence" }, moved.length ? "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it):" : "The two have no positions in common to compare heads by."),
+    h("ol", { className: "moved-heads" }, ...moved.slice(0, 6).map(({ kind, layer, head, change: share }) => {
+      const bar = h("i");
+      bar.style.width = `${100 * share}%`;
+      return h("li", {}, h("button", { type: "button", className: "link", onclick: () => change({ kind, layer, head }) }, `${kind} · layer ${layer} · head ${head}`), h("span", { className: "bar" }, bar), h("span", { className: "p" }, share.toFixed(3)));
+    })),
+  ];
+}
+
+/** Half the absolute difference of a row's weights is the share that went elsewhere. */
+function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
+  const found = [];
+  for (const kind of KINDS) {
+    for (let layer = 0; layer < before.layers(kind); layer += 1) {
+      for (let head = 0; head < before.heads; head += 1) {
+        const name = `${attention(kind, layer)}.weights`;
+        const [a, b] = [before.matrix(name, head), after.matrix(name, head)];
+        const rows = Math.min(a.rows, b.rows);
+        if (kind !== "decoder" && a.cols !== b.cols) continue;
+        let sum = 0;
+        for (let row = 0; row < rows; row += 1) {
+          for (let col = 0; col < Math.min(a.cols, b.cols); col += 1) sum += Math.abs(a.at(row, col) - b.at(row, col)) / 2;
+        }
+        found.push({ kind, layer, head, change: sum / rows });
+      }
+    }
+  }
+  return found.sort((x, y) => y.change - x.change);
+}
+
+/** The arithmetic of the cell under the pointer or pinned. */
+export function showArithmetic(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace) {
+  const cell = current();
+  aside.classList.toggle("empty", cell === null);
+  aside.classList.toggle("pinned", view.pin !== null);
+  if (cell === null || !trace.has(cell.name)) {
+    aside.replaceChildren(h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it."), contents());
+    return;
+  }
+  const { title, symbol, sentence, lines, value } = arithmetic(trace, cell);
+  const what = cell.head < 0 ? cell.name : `${cell.name}, head ${cell.head}`;
+  aside.replaceChildren(
+    h("h2", {}, "The arithmetic"),
+    h("p", { className: "cell-title" }, h("b", {}, symbol), " ", title),
+    h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
+    ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
+      line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), " = ", h("b", {}, number(line.value ?? value, 6))))),
+    view.pin && h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)"));
+}
+
+/** The panels by name. The address holds the view, so these are no links: they scroll. */
+function contents() {
+  return h("nav", { "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll(".panel")].map((panel) =>
+    h("li", {}, h("button", { type: "button", className: "link", onclick: () => panel.scrollIntoView() }, panel.querySelector("h2")?.textContent ?? "")))));
+}
+
+function termsTable(/** @type {import("./arithmetic.js").Line} */ line) {
+  return h("div", { className: "terms" }, h("table", {}, h("thead", {}, h("tr", {}, ...(line.head ?? []).map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, ...(line.rows ?? []).map((row, index) => h("tr", { className: index === line.strong ? "strong" : "" }, ...row.map((text, column) => h(column ? "td" : "th", {}, text)))))));
+}

@@ -1,0 +1,98 @@
+/** The one selection that all panels share; the address bar holds it, so that a view can be linked. */
+
+/** @typedef {import("./data.js").Cell} Cell */
+/** @typedef {import("./data.js").Kind} Kind */
+
+/**
+ * @typedef {object} View
+ * @property {string} model
+ * @property {string} text
+ * @property {string} against another text to compare with
+ * @property {number[]} prefix ids that the answer must begin with
+ * @property {string[]} muted heads that are off, as kind.layer.head
+ * @property {Kind} kind
+ * @property {number} layer
+ * @property {number} head
+ * @property {number} step
+ * @property {number} query row of encoder attention; in the decoder the step is the row
+ * @property {number} beam prefixes kept open in the tree; 1 shows none
+ * @property {"source"|"target"} side whose embedding is shown
+ * @property {Cell|null} pin
+ */
+
+/** @type {View} */
+export const view = {
+  model: "", text: "", against: "", prefix: [], muted: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 1,
+  side: "source", pin: null,
+};
+
+/** @type {Cell|null} */
+let hovered = null;
+/** @type {((changed: Set<string>) => void)[]} */
+const listeners = [];
+
+export function onChange(/** @type {(changed: Set<string>) => void} */ listener) {
+  listeners.push(listener);
+}
+
+/** Change the view, write it to the address, and tell everybody what changed. */
+export function change(/** @type {Partial<View>} */ changes) {
+  const changed = new Set(Object.keys(changes).filter((key) =>
+    JSON.stringify(/** @type {any} */ (view)[key]) !== JSON.stringify(/** @type {any} */ (changes)[key])));
+  if (!changed.size) return;
+  Object.assign(view, changes);
+  write();
+  for (const listener of listeners) listener(changed);
+}
+
+/** The cell to explain: under the pointer, else pinned. */
+export function current() {
+  return hovered ?? view.pin;
+}
+
+/** Preview a cell, or stop. */
+export function hover(/** @type {Cell|null} */ cell) {
+  if (JSON.stringify(cell) === JSON.stringify(hovered)) return;
+  hovered = cell;
+  for (const listener of listeners) listener(new Set(["hover"]));
+}
+
+/** Pin a cell, and let the selection follow it. */
+export function pin(/** @type {Cell|null} */ cell, /** @type {Partial<View>} */ also = {}) {
+  hovered = null;
+  change({ pin: cell, ...also });
+  for (const listener of listeners) listener(new Set(["hover"]));
+}
+
+const LISTS = ["prefix", "muted"];
+const NUMBERS = ["layer", "head", "step", "query", "beam"];
+/** @type {View} */
+const START = structuredClone(view);
+
+function write() {
+  const words = new URLSearchParams();
+  for (const [key, value] of Object.entries(/** @type {Record<string, any>} */ (view))) {
+    if (JSON.stringify(value) === JSON.stringify(/** @type {any} */ (START)[key])) continue;
+    if (key === "pin") words.set(key, value ? [value.name, value.head, value.row, value.col].join("~") : "");
+    else words.set(key, LISTS.includes(key) ? value.join("~") : String(value));
+  }
+  history.replaceState(null, "", `#${words}`);
+}
+
+/** Read the view from the address. @returns {Partial<View>} */
+export function fromAddress() {
+  /** @type {any} */ const found = structuredClone(START);
+  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
+    if (!(key in START)) continue;
+    if (key === "pin") {
+      const [name, head, row, col] = value.split("~");
+      found.pin = name ? { name, head: Number(head), row: Number(row), col: Number(col) } : null;
+    } else if (NUMBERS.includes(key)) found[key] = Math.max(0, Math.trunc(Number(value)) || 0);
+    else if (key === "prefix") found.prefix = value ? value.split("~").map(Number).filter(Number.isInteger) : [];
+    else if (key === "muted") found.muted = value ? value.split("~") : [];
+    else found[key] = value;
+  }
+  if (!["encoder", "decoder", "cross"].includes(found.kind)) found.kind = START.kind;
+  if (found.side !== "target") found.side = "source";
+  return found;
+}

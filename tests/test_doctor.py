@@ -1,0 +1,176 @@
+"""The doctor on a deliberately broken file: it finds each planted fault, and nothing in a sound one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from seq2see.cli import app
+from seq2see.config import ModelConfig
+from seq2see.data import language
+from seq2see.data.doctor import Report, examine, in_words, memory_of
+from seq2see.data.pairs import Corpus, read_pairs
+from seq2see.data.plan import choose, config_of, tokenizers_of
+
+ANIMALS = [("cat", "chat"), ("dog", "chien"), ("bird", "oiseau"), ("horse", "cheval"), ("fish", "poisson")]
+PLACES = [
+    ("house", "maison"),
+    ("garden", "jardin"),
+    ("street", "rue"),
+    ("forest", "forêt"),
+    ("kitchen", "cuisine"),
+]
+VERBS = [
+    ("is", "est"),
+    ("was", "était"),
+    ("sleeps", "dort"),
+    ("plays", "joue"),
+    ("waits", "attend"),
+    ("sings", "chante"),
+]
+WHEN = [("today", "aujourd'hui"), ("now", "maintenant"), ("always", "toujours"), ("at night", "la nuit")]
+
+
+def sentences() -> list[tuple[str, str]]:
+    return [
+        (f"The {a} {v} in the {p} {w}.", f"Le {b} {u} dans la {q} {x}.")
+        for a, b in ANIMALS
+        for v, u in VERBS
+        for p, q in PLACES
+        for w, x in WHEN
+    ]
+
+
+def tsv(path: Path, rows: list[bytes]) -> Path:
+    path.write_bytes(b"".join(row + b"\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    return tsv(tmp_path / "sound.tsv", [f"{s}\t{t}".encode() for s, t in sentences()])
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    rows = [f"{s}\t{t}".encode() for s, t in sentences()]
+    rows[10] = b"no tab here"
+    rows[20] = b"Empty target.\t"
+    rows[30] = b"a\tb\tc"
+    rows[40] = b"caf\xe9 is not the same\tle caf\xe9 est l\xe0"
+    rows[50] = b"y" * 100_000 + b"\tlong"
+    rows[60] = b""
+    rows[70] = rows[71]
+    for n in (80, 81, 82, 83, 84):
+        rows[n] = b"The same %d here is not what was meant.\tThe same %d here is not what was meant." % (n, n)
+    rows[90] = b"Il est dans la maison et je ne dors pas.\tHe is in the house and I am not sleeping."
+    rows[100] = b"Yes, it is.\t" + "Oui, le chat est là dans la rue et il ne dort pas, ".encode() * 8
+    rows[110] = b"The word " + b"again " * 600 + b"\tLe mot " + b"encore " * 600
+    return tsv(tmp_path / "broken.tsv", rows)
+
+
+PLANTED = [
+    "line 11): has one side only",
+    "line 21): has an empty target",
+    "line 31): has 3 columns where most rows have 2",
+    "line 41): is not UTF-8 text",
+    "line 51): has more than 20,000 characters",
+    "line 61): is empty",
+    "equal to an earlier one (line 72)",
+    "two identical sides (lines 81, 82, 83, 84, 85)",
+    "with swapped sides: French → English (line 91; a guess)",
+    "more than 512 tokens (line 111)",
+    "test sources are also trained on (lines 1, 2 of test.tsv)",
+]
+
+
+def test_every_planted_fault_is_found(broken: Path, tmp_path: Path) -> None:
+    test = tsv(
+        tmp_path / "test.tsv",
+        [f"{s}\t{t}".encode() for s, t in sentences()[:2]] + [b"Another one.\tUn autre."],
+    )
+    report = examine(read_pairs([broken]), read_pairs([test]))
+    faults = [finding.text for finding in report.faults]
+    for planted in PLANTED:
+        assert any(planted in text for text in faults), planted
+    assert len(faults) == len(PLANTED) + 1  # the long pair has two long sides
+    assert all(finding.advice for finding in report.faults)
+    assert any("very different length (line 101)" in finding.text for finding in report.findings)
+    assert ("written in", "English → French (a guess)") in report.facts
+
+
+def facts_of(report: Report) -> dict[str, str]:
+    return dict(report.facts)
+
+
+def test_a_sound_file_has_no_fault(sound: Path) -> None:
+    report = examine(read_pairs([sound]))
+    assert report.faults == []
+    facts = facts_of(report)
+    assert facts["pairs"] == "600 in sound.tsv"
+    assert facts["source coverage"] == "100.0% of held-out words occur in training"
+    assert facts["fits"] == "tiny, bpe (600 pairs of sentences)"
+    assert "tokens in the middle" in facts["source length"]
+    assert {"memory", "time", "model"} <= facts.keys()
+
+
+def test_swapped_columns_are_told_by_the_header_by_file_names_and_by_the_test(tmp_path: Path) -> None:
+    rows = [f"{t}\t{s}".encode() for s, t in sentences()]
+    corpus = read_pairs([tsv(tmp_path / "a.tsv", [b"en\tfr", *rows])])
+    assert any(
+        "'en' and 'fr', but they look like French and English" in f.text for f in examine(corpus).faults
+    )
+    french = tsv(tmp_path / "train.en", [t.encode() for _, t in sentences()])
+    english = tsv(tmp_path / "train.fr", [s.encode() for s, _ in sentences()])
+    assert any("seem to be swapped" in f.text for f in examine(read_pairs([french, english])).faults)
+    right = Corpus("right.tsv", sentences(), list(range(1, 601)))
+    other = Corpus("other.tsv", [(f"{t} !", s) for s, t in sentences()[:50]], list(range(50)))
+    assert any("goes the other way" in finding.text for finding in examine(right, other).faults)
+
+
+def test_swapped_rows_of_numbers_and_letters_are_told_by_their_script() -> None:
+    pairs = [(str(n), "I" * (n % 9 + 1)) for n in range(600)]
+    pairs[7] = (pairs[7][1], pairs[7][0])
+    report = examine(Corpus("a", pairs, list(range(1, 601))))
+    assert any("swapped" in finding.text and "line 8" in finding.text for finding in report.faults)
+
+
+@pytest.mark.parametrize(("text", "guess"), [
+    ("The cat is on the mat.", "English"), ("Le chat est sur le tapis.", "French"),
+    ("Die Katze ist auf dem Tisch.", "German"),
+    ("Привет", "CYRILLIC"), ("日本語", "CJK"), ("1234", "digits"), ("?!", ""), ("XIV", "LATIN"),
+])  # fmt: skip
+def test_guesses(text: str, guess: str) -> None:
+    assert language.guess(text) == guess
+
+
+def test_memory_grows_with_the_batch_and_time_is_said_roughly() -> None:
+    pairs = sentences()
+    plan = choose(pairs)
+    config = config_of(plan, tokenizers_of(plan, pairs), 30, {}, {})
+    larger = config_of(plan, tokenizers_of(plan, pairs), 30, {}, {"batch_tokens": 99_999})
+    assert isinstance(config.model, ModelConfig)
+    assert memory_of(config, 30) < memory_of(larger, 30)
+    assert [in_words(s) for s in (3, 600, 36_000, 999_999)] == [
+        "10 seconds",
+        "10 minutes",
+        "10 hours",
+        "12 days",
+    ]
+
+
+def test_the_command_says_it_and_exits_with_1_only_for_faults(sound: Path, broken: Path) -> None:
+    runner = CliRunner()
+    done = runner.invoke(app, ["doctor", str(sound)])
+    assert done.exit_code == 0, done.output
+    assert "No fault was found" in done.output
+    done = runner.invoke(app, ["doctor", str(broken)])
+    assert done.exit_code == 1
+    assert "fault: " in done.output
+    done = runner.invoke(app, ["doctor", str(broken), "--json"])
+    assert done.exit_code == 1
+    said = json.loads(done.stdout)
+    assert any("one side only" in finding["text"] for finding in said["findings"])

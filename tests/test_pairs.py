@@ -1,0 +1,176 @@
+"""Pairs from files: every format, every kind of bad row named by its line, splits that do not leak."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from seq2see.data.pairs import LONGEST_LINE, read_pairs, split
+from seq2see.errors import UserError
+
+GOOD = [("one", "un"), ("two", "deux"), ("three, or 3", 'trois "ou" 3')]
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def as_tsv() -> str:
+    return "".join(f"{source}\t{target}\n" for source, target in GOOD)
+
+
+def as_csv() -> str:
+    return 'one,un\r\ntwo,deux\r\n"three, or 3","trois ""ou"" 3"\r\n'
+
+
+def as_json() -> str:
+    return "".join(json.dumps({"target": target, "source": source}) + "\n" for source, target in GOOD)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("a.tsv", as_tsv()), ("a.csv", as_csv()), ("a.jsonl", as_json()), ("a.txt", as_tsv())]
+)
+def test_every_format_packed_and_not(name: str, data: str, tmp_path: Path) -> None:
+    assert read_pairs([write(tmp_path / name, data)]).pairs == GOOD
+    assert read_pairs([write(tmp_path / f"{name}.gz", gzip.compress(data.encode()))]).pairs == GOOD
+    assert read_pairs([write(tmp_path / f"{name}.xz", lzma.compress(data.encode()))]).pairs == GOOD
+    assert read_pairs([write(tmp_path / name, data.removesuffix("\n"))], strict=True).lines == [1, 2, 3]
+
+
+def test_two_parallel_files(tmp_path: Path) -> None:
+    source = write(tmp_path / "train.en.gz", gzip.compress(b"one\n\ntwo\nthree\n"))
+    target = write(tmp_path / "train.fr", "un\nrien\ndeux\ntrois")
+    corpus = read_pairs([source, target])
+    assert corpus.pairs == [("one", "un"), ("two", "deux"), ("three", "trois")]
+    assert corpus.lines == [1, 3, 4]
+    assert [str(fault) for fault in corpus.faults] == [
+        "line 2: has an empty source ('rien' is the other side)"
+    ]
+    write(tmp_path / "short.fr", "un\n")
+    with pytest.raises(UserError, match=r"short\.fr ends after line 1, but train\.en\.gz goes on"):
+        read_pairs([source, tmp_path / "short.fr"])
+
+
+def test_the_tatoeba_export_and_other_further_columns(tmp_path: Path) -> None:
+    notes = "CC-BY 2.0 (France) Attribution: tatoeba.org #1 (CM) & #2 (sacredceltic)"
+    corpus = read_pairs(
+        [write(tmp_path / "fra.txt", f"Go.\tVa !\t{notes}\nHi.\tSalut.\t{notes}\nRun!\tCours !\n")]
+    )
+    assert corpus.pairs == [("Go.", "Va !"), ("Hi.", "Salut.")]
+    assert corpus.columns == 3
+    assert [str(fault) for fault in corpus.faults] == ["line 3: has 2 columns where most rows have 3"]
+
+
+@pytest.mark.parametrize(
+    ("first", "header"),
+    [("source\ttarget", True), ("English\tfrench", True), ("en\tfr", True), ("source\tsource", False),
+     ("to\tà", False), ("1\tI", False)],
+)  # fmt: skip
+def test_a_header_is_one_only_if_it_clearly_is(first: str, header: bool, tmp_path: Path) -> None:
+    corpus = read_pairs([write(tmp_path / "a.tsv", f"{first}\nx\ty\n")])
+    assert corpus.header == (first.split("\t") if header else [])
+    assert len(corpus.pairs) == (1 if header else 2)  # "x y" could head a file, but not in the second row
+
+
+BAD = [
+    (b"only one side", "has one side only ('only one side')"),
+    (b"a\tb\tc", "has 3 columns where most rows have 2"),
+    (b"a\t", "has an empty target ('a' is the other side)"),
+    ("\u00a0\tb".encode(), "has an empty source ('b' is the other side)"),
+    (b"", "is empty"),
+    (b"caf\xe9\tcoffee", "is not UTF-8 text (byte 4 is 0xE9)"),
+    (b"x" * 100_000 + b"\ty", f"has more than {LONGEST_LINE:,} characters"),
+    (b"x" * 200_000, f"has more than {LONGEST_LINE:,} characters"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), BAD)
+def test_a_bad_row_is_skipped_and_named_or_refused(row: bytes, reason: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", b"one\tun\ntwo\tdeux\n" + row + b"\nthree\ttrois\n")
+    corpus = read_pairs([path])
+    assert corpus.pairs == [("one", "un"), ("two", "deux"), ("three", "trois")]
+    assert [(fault.line, fault.reason) for fault in corpus.faults] == [(3, reason)]
+    with pytest.raises(UserError, match=r"a\.tsv, line 3: "):
+        read_pairs([path], strict=True)
+
+
+def test_bad_csv_and_json_rows(tmp_path: Path) -> None:
+    corpus = read_pairs(
+        [write(tmp_path / "a.csv", b'a,b\n"x" y,z\nc\nd,\xff\n"e\nf",g\nh,"never closed\ni,j\n')]
+    )
+    assert corpus.pairs == [("a", "b"), ("e f", "g")]
+    assert [fault.line for fault in corpus.faults] == [2, 3, 4, 8]
+    assert "never closed" in corpus.faults[-1].reason
+    assert read_pairs([write(tmp_path / "b.csv", "a;b\nc, d;e\n")]).pairs == [("a", "b"), ("c, d", "e")]
+    lines = [
+        '{"en": "a", "fr": "b", "id": 3}',
+        "[1]",
+        "nonsense",
+        '{"en": "c"}',
+        '{"fr": "e", "en": "d"}',
+        "",
+    ]
+    corpus = read_pairs([write(tmp_path / "c.jsonl", "\n".join(lines) + "\n\n")])
+    assert corpus.pairs == [("a", "b"), ("d", "e")]
+    assert [fault.line for fault in corpus.faults] == [2, 3, 4, 6, 7]
+    assert corpus.faults[2].reason == "has no texts under the keys 'en' and 'fr'"
+
+
+def test_texts_are_folded_unless_told_otherwise(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "\ufeff cafe\u0301\u00a0 noir \t x\u202f!\r\n")
+    assert read_pairs([path]).pairs == [("caf\u00e9 noir", "x !")]
+    assert read_pairs([path], prepare=str).pairs == [(" cafe\u0301\u00a0 noir ", " x\u202f!")]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "a.tsv is empty"),
+        (b"\n\n", "no pair that can be used .2 bad rows: line 1: is empty"),
+        (b"one\ntwo\n", "no pair .* has one side only"),
+        (b"source\ttarget\n", "only a header"),
+        ("a\tb\n".encode("utf-16"), "UTF-16"),
+        (b"PK\x03\x04rest", "zip archive"),
+        (gzip.compress(b"a\tb\n" * 9999)[:-20], "cannot be read on"),
+        (b"\xfd7zXZ\x00rest", "cannot be read on"),
+    ],
+)
+def test_a_file_without_pairs_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        read_pairs([write(tmp_path / "a.tsv", data)])
+
+
+def test_a_missing_file_and_too_many_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no file"):
+        read_pairs([tmp_path / "nothing.tsv"])
+    with pytest.raises(UserError, match="is a folder"):
+        read_pairs([tmp_path])
+    with pytest.raises(UserError, match="3 files"):
+        read_pairs([tmp_path] * 3)
+
+
+def test_three_parts_share_no_source() -> None:
+    pairs = [(f"s{n % 300}", f"t{n}") for n in range(900)]
+    parts = split(pairs, seed=2)
+    everything = [parts.train, parts.validation, parts.test]
+    assert sorted(pair for part in everything for pair in part) == sorted(pairs)
+    sources = [{source for source, _ in part} for part in everything]
+    assert [len(part) for part in sources] == [257, 13, 30]
+    assert len(set.union(*sources)) == 300
+    assert parts == split(pairs, seed=2)
+    assert parts != split(pairs, seed=3)
+
+
+def test_given_parts_are_kept_and_not_trained_on() -> None:
+    pairs = [(f"s{n}", f"t{n}") for n in range(100)]
+    parts = split(pairs, validation=pairs[:7], test=[("s7", "another"), ("new", "x")])
+    assert parts.validation == pairs[:7]
+    assert parts.test == [("s7", "another"), ("new", "x")]
+    assert parts.train == pairs[8:]
+    with pytest.raises(UserError, match="leave nothing to learn from"):
+        split(pairs[:2])

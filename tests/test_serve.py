@@ -1,0 +1,365 @@
+"""The HTTP interface: right answers, refusals in one sentence, limits, batching, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import seq2see
+from seq2see.errors import UserError
+from seq2see.inspection.tables import array_of
+from seq2see.inspection.trace import mute_head
+from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.app import create_app
+from seq2see.serve.batching import Batcher, Busy
+from seq2see.serve.limits import Limits
+from seq2see.serve.server import listen
+
+LIMITS = Limits(characters=50, inputs=5, body=4000, beam=4)
+
+
+@pytest.fixture(scope="module")
+def model() -> Seq2Seq:
+    return seq2see.load("dates")
+
+
+@pytest.fixture(scope="module")
+def client(model: Seq2Seq) -> Iterator[TestClient]:
+    with TestClient(create_app({"dates": model}, LIMITS), raise_server_exceptions=False) as client:
+        yield client
+
+
+def tensors(trace: dict[str, Any]) -> dict[str, np.ndarray]:
+    data = base64.b64decode(trace["data"])
+    return {
+        entry["name"]: np.frombuffer(
+            data, "<f4", int(np.prod(entry["shape"])), offset=entry["offset"]
+        ).reshape(entry["shape"])
+        for entry in trace["tensors"]
+    }
+
+
+def error_of(response: httpx.Response) -> str:
+    assert set(response.json()) == {"error"}
+    return str(response.json()["error"])
+
+
+# --- answers -------------------------------------------------------------------------------------------
+
+
+def test_one_text_and_many_are_answered(client: TestClient) -> None:
+    one = client.post("/api/predict", json={"inputs": "1845-01-05"}).json()
+    assert one["model"] == "dates"
+    assert one["answers"][0]["output"] == "January 5, 1845"
+    body = {"model": "dates", "inputs": ["2025-09-03", "2023-02-30", "1426-08-10"], "beam": 3, "n_best": 2}
+    first, second, third = client.post("/api/predict", json=body).json()["answers"]
+    assert (first["output"], third["output"]) == ("September 3, 2025", "August 10, 1426")
+    assert len(first["alternatives"]) == 1
+    assert set(second) == {"input", "error"}
+    assert "February 2023 has 28 days" in second["error"]
+
+
+def test_models_health_and_the_description_of_the_interface(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    answer = client.get("/api/models").json()
+    assert answer["models"][0]["name"] == "dates"
+    assert answer["models"][0]["parameters"] == 18_692
+    assert answer["limits"]["inputs"] == LIMITS.inputs
+    assert "/api/trace" in client.get("/api/openapi.json").json()["paths"]
+
+
+def test_a_trace_holds_the_models_numbers(client: TestClient, model: Seq2Seq) -> None:
+    trace = client.post("/api/trace", json={"input": "1845-01-05"}).json()
+    ours = model.trace("1845-01-05")
+    assert trace["output"] == "January 5, 1845"
+    assert [token["span"] for token in trace["source"]][:3] == [[0, 0], [0, 1], [1, 2]]
+    found = tensors(trace)
+    for name in ours.names:
+        np.testing.assert_allclose(found[name], array_of(ours, name), atol=1e-5, err_msg=name)
+    for step, expected in zip(trace["steps"], ours.steps(20), strict=True):
+        assert step["token"] == expected.token
+        assert step["log_probability"] == pytest.approx(expected.log_probability, abs=1e-5)
+        assert step["entropy"] == pytest.approx(expected.entropy, abs=1e-5)
+        assert len(step["top"]) == 20
+        assert step["top"][0]["id"] == step["id"]
+
+
+def test_only_the_wanted_tensors_are_sent(client: TestClient) -> None:
+    body = {"input": "1845-01-05", "names": ["*.cross_attention.weights"]}
+    assert list(tensors(client.post("/api/trace", json=body).json())) == [
+        "decoder.layers.0.cross_attention.weights",
+        "decoder.layers.1.cross_attention.weights",
+    ]
+
+
+def test_another_token_is_forced_and_the_model_goes_on(client: TestClient, model: Seq2Seq) -> None:
+    m = model.tokenizers.target.encode("M")[1]
+    forced = client.post("/api/trace", json={"input": "1845-01-05", "prefix": [m]}).json()
+    assert forced["forced"] == 1
+    assert forced["output"].startswith("M")
+    assert forced["steps"][0]["log_probability"] < -5
+    whole = model.tokenizers.target.encode("May 5, 1845")[1:]
+    again = client.post("/api/trace", json={"input": "1845-01-05", "prefix": whole}).json()
+    assert again["output"] == "May 5, 1845"
+
+
+def test_a_muted_head_changes_what_the_library_says_it_changes(client: TestClient, model: Seq2Seq) -> None:
+    muted = [{"attention": "cross", "layer": 1, "head": 3}]
+    trace = client.post("/api/trace", json={"input": "1845-01-05", "muted": muted}).json()
+    name = "decoder.layers.1.cross_attention.z"
+    ours = model.trace("1845-01-05", edit={name: mute_head(3)})
+    assert trace["output"] == ours.output
+    np.testing.assert_allclose(tensors(trace)["logits"], array_of(ours, "logits"), atol=1e-4)
+    assert not tensors(trace)[name][:, 3].any()
+
+
+def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq) -> None:
+    nodes = client.post("/api/trace", json={"input": "1845-01-05", "beam": 3}).json()["beams"]
+    best = model.answers(["1845-01-05"], beam=3)[0]
+    (found,) = [node for node in nodes if node["step"] == len(best.ids) - 2 and node["id"] == best.ids[-2]][
+        :1
+    ]
+    path = []
+    while found is not None:
+        path.append(found["id"])
+        found = None if found["parent"] is None else nodes[found["parent"]]
+    assert path[::-1] == best.ids[:-1]
+
+
+# --- refusals and limits -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("predict", {"inputs": []}, 422, "0 inputs: 1 to 5 are taken"),
+        ("predict", {"inputs": ["1845-01-05"] * 6}, 422, "6 inputs: 1 to 5 are taken"),
+        ("predict", {"inputs": "x", "beam": 5}, 422, "at most 4"),
+        ("predict", {"inputs": "x", "n_best": 2}, 422, "needs a beam of at least 2"),
+        ("predict", {"inputs": "x", "model": "../../etc"}, 422, "Known are: dates"),
+        ("predict", {"inputs": 7}, 422, "not of the form"),
+        ("predict", {"inputs": "x", "colour": 1}, 422, "colour"),
+        ("trace", {"input": "1845-13-05"}, 422, "month 13"),
+        ("trace", {"input": "9" * 51}, 422, "at most 50 are taken"),
+        ("trace", {"input": "1845-01-05", "prefix": [999]}, 422, "0 to 67 were expected"),
+        ("trace", {"input": "1845-01-05", "prefix": [66, 1]}, 422, "after its <eos>"),
+        (
+            "trace",
+            {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 9, "head": 0}]},
+            422,
+            "layer 9",
+        ),
+        (
+            "trace",
+            {"input": "1845-01-05", "muted": [{"attention": "cross", "layer": 0, "head": 9}]},
+            422,
+            "head 9",
+        ),
+        ("predict", {"inputs": "x" * 5000}, 413, "longer than 4,000 bytes"),
+        ("nothing", {}, 405, "Not Allowed"),
+    ],
+)
+def test_refusals_say_what_was_expected(
+    client: TestClient, path: str, body: Any, status: int, message: str
+) -> None:
+    response = client.post(f"/api/{path}", json=body)
+    assert response.status_code == status
+    assert message in error_of(response)
+
+
+def test_a_text_that_is_too_long_is_refused_alone(client: TestClient) -> None:
+    answers = client.post("/api/predict", json={"inputs": ["9" * 51, "1845-01-05"]}).json()["answers"]
+    assert "at most 50 are taken" in answers[0]["error"]
+    assert answers[1]["output"] == "January 5, 1845"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"inputs": "\\ud800"}',
+        b'{"inputs": ["a", null]}',
+        b"\xff\xfe",
+        b'{"inputs": "\\u0000\\u001b"}',
+        b'{"input": "\\ud800"}',
+        b"9" * 500,
+        b"[" * 1500,
+        b'{"inputs": "x", "beam": 1e400}',
+        b'{"inputs": "x", "beam": 99999999999999999999999999}',
+        b'{"\\ud800": 1}',
+    ],
+)
+@pytest.mark.parametrize("path", ["predict", "trace"])
+def test_rubbish_is_never_a_fault_of_ours(client: TestClient, path: str, body: bytes) -> None:
+    response = client.post(f"/api/{path}", content=body, headers={"content-type": "application/json"})
+    assert response.status_code in {200, 400, 422}
+    if response.status_code == 200:
+        assert "error" in response.json()["answers"][0]
+
+
+def test_no_answer_names_a_path_and_every_answer_is_guarded(client: TestClient) -> None:
+    from pathlib import Path
+
+    root = str(Path(seq2see.__file__).parent)
+    for path in ("/", "/api/models", "/api/openapi.json", "/metrics", "/main.js", "/no/such", "/../app.py"):
+        response = client.get(path)
+        assert root not in response.text
+        assert "script-src 'self'" in response.headers["content-security-policy"]
+        assert "unsafe-inline" not in response.headers["content-security-policy"]
+        assert "access-control-allow-origin" not in response.headers
+    assert client.get("/../app.py").status_code == 404
+
+
+def test_other_names_do_not_lead_to_a_server_on_loopback(model: Seq2Seq) -> None:
+    with TestClient(create_app({"dates": model}, hosts=["127.0.0.1"])) as strict:
+        assert strict.get("/healthz", headers={"host": "evil.example"}).status_code == 400
+        assert strict.get("/healthz", headers={"host": "127.0.0.1:8000"}).status_code == 200
+
+
+def test_metrics_count(client: TestClient) -> None:
+    client.post("/api/predict", json={"inputs": "1845-01-05"})
+    text = client.get("/metrics").text
+    counts = dict(re.findall(r"^(seq2see_\S+) (\S+)$", text, re.MULTILINE))
+    assert int(counts['seq2see_requests_total{path="/api/predict",status="200"}']) >= 1
+    assert int(counts['seq2see_inputs_total{result="answered"}']) >= 1
+    assert counts["seq2see_queue_length"] == "0"
+
+
+# --- the worker ----------------------------------------------------------------------------------------
+
+
+def test_what_waits_is_done_together_and_each_gets_its_own() -> None:
+    calls: list[list[int]] = []
+    release = threading.Event()
+
+    def work(items: list[int]) -> list[int]:
+        release.wait(10)
+        calls.append(items)
+        return [item * 10 for item in items]
+
+    async def scenario() -> list[list[int]]:
+        batcher = Batcher(Limits(queue=8, batch=4))
+        batcher.start()
+        first = asyncio.create_task(batcher.do("a", [0], work))
+        await asyncio.sleep(0.05)
+        rest = [asyncio.create_task(batcher.do("a", [n], work)) for n in range(1, 6)]
+        other = asyncio.create_task(batcher.do("b", [9], work))
+        await asyncio.sleep(0.05)
+        release.set()
+        results = await asyncio.gather(first, *rest, other)
+        await batcher.stop()
+        return results
+
+    assert asyncio.run(scenario()) == [[0], [10], [20], [30], [40], [50], [90]]
+    assert calls == [[0], [1, 2, 3, 4], [5], [9]]
+
+
+def test_a_full_queue_a_fault_and_a_slow_answer() -> None:
+    release = threading.Event()
+
+    def work(items: list[str]) -> list[str]:
+        release.wait(10)
+        if "bad" in items:
+            raise UserError("bad")
+        return items
+
+    async def scenario() -> None:
+        batcher = Batcher(Limits(queue=2, seconds=5))
+        batcher.start()
+        tasks = [asyncio.create_task(batcher.do("a", ["first"], work))]
+        await asyncio.sleep(0.05)
+        tasks += [asyncio.create_task(batcher.do("a", [item], work)) for item in ("bad", "good")]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy):
+            await batcher.do("a", ["too many"], work)
+        release.set()
+        first, bad, good = await asyncio.gather(*tasks, return_exceptions=True)
+        assert (first, str(bad), good) == (["first"], "bad", ["good"])
+        await batcher.stop()
+
+        release.clear()
+        hurried = Batcher(Limits(seconds=0.05))
+        hurried.start()
+        with pytest.raises(TimeoutError):
+            await hurried.do("a", ["slow"], work)
+        release.set()
+        await hurried.stop()
+
+    asyncio.run(scenario())
+
+
+def test_overload_is_told_as_such(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*arguments: object) -> list[object]:
+        raise Busy
+
+    monkeypatch.setattr(Batcher, "do", full)
+    with TestClient(create_app({"dates": model})) as client:
+        response = client.post("/api/predict", json={"inputs": "1845-01-05"})
+    assert response.status_code == 429
+    assert response.headers["retry-after"] == "1"
+    assert "512 requests wait" in error_of(response)
+
+
+def test_a_taken_port_is_a_users_error() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(UserError, match="choose another with --port"):
+            listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_terminated_under_load_it_finishes_what_it_took() -> None:
+    """Every request that was taken is answered, each with its own date; the process then ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seq2see", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    address = re.search(r"http://127\.0\.0\.1:\d+/", line)
+    assert address, line
+    days = [f"{year}-03-07" for year in range(1900, 1940)]
+    refused = 0
+
+    def ask(day: str) -> str | None:
+        try:
+            response = httpx.post(f"{address[0]}api/predict", json={"inputs": [day]}, timeout=30)
+        except httpx.ConnectError:  # it no longer listens
+            return None
+        assert response.status_code == 200, response.text
+        return str(response.json()["answers"][0]["output"])
+
+    for _ in range(100):
+        try:
+            httpx.get(f"{address[0]}healthz")
+            break
+        except httpx.ConnectError:
+            threading.Event().wait(0.1)
+    with ThreadPoolExecutor(10) as pool:
+        answers = [pool.submit(ask, day) for day in days]
+        answers[4].result()
+        process.send_signal(signal.SIGTERM)
+        for day, answer in zip(days, answers, strict=True):
+            said = answer.result()
+            refused += said is None
+            assert said in (None, f"March 7, {day[:4]}")
+    assert refused < len(days)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode in {0, -signal.SIGTERM}
+    assert "Traceback" not in errors
+    assert json.dumps(errors).count("ERROR") == 0

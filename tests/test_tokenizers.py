@@ -1,0 +1,132 @@
+"""Words, BPE, unigram and WordPiece: nothing lost, nothing unknown, every token's place in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from seq2see.errors import UserError
+from seq2see.text.compare import SAMPLE, compare
+from seq2see.text.tokenizer import BYTES, Tokenizer
+
+CAT = "The cat sat on the mat, and it's 1999 again!"
+TEXTS = [*SAMPLE, CAT, "L'homme était là ; où ?"] * 2
+WEIRD = [
+    "", " ", "  two  spaces ", "a\nb\r\n\tc", "naïve café", "cafe\u0301 e\u0301", "日本語テキスト",
+    "👍🏽👨‍👩‍👧‍👦 flags 🇫🇷",
+    "<eos> <sos><pad> <unk> <0x41><0xFF>", "▁under ▁ score", "Ġ ## Ċ", "\x00\x01\x7f", "\u200b\u202e\ufeff", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢",
+    "עברית العربية हिन्दी", "\U0010ffff\ud7ff\ue000\ufffd", "١٢٣ ½ Ⅷ", "x" * 3000, "…—«»“”", "a<b>c", "\u3000\u00a0\u202f",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def pieces(request: pytest.FixtureRequest) -> Tokenizer:
+    make: Callable[[Iterable[str], int], Tokenizer] = getattr(Tokenizer, request.param)
+    return make(TEXTS, 600)
+
+
+def any_texts(count: int) -> list[str]:
+    """Texts of characters from all over Unicode, short and long, the same each time."""
+    from random import Random
+
+    random = Random(1)
+    alphabets = [
+        range(32, 127),
+        range(0, 0x300),
+        range(0x300, 0x370),
+        range(0x2000, 0x2100),
+        range(0x10000, 0x10FFFF),
+    ]
+
+    def character() -> str:
+        number = random.choice(random.choice(alphabets))
+        return chr(number)
+
+    return ["".join(character() for _ in range(random.randrange(30))) for _ in range(count)]
+
+
+def test_any_text_comes_back(pieces: Tokenizer) -> None:
+    for text in [*WEIRD, *any_texts(1500)]:
+        ids = pieces.encode(text)
+        assert pieces.decode(ids) == text
+        assert (ids[0], ids[-1]) == (pieces.start, pieces.end)
+        assert not {pieces.start, pieces.end, pieces.pad} & set(ids[1:-1])
+        pieces.check(text)
+    assert pieces.unknown is None
+
+
+def test_offsets_cover_the_text(pieces: Tokenizer) -> None:
+    for text in [CAT, *WEIRD]:
+        offsets = pieces.offsets(text)
+        ids = pieces.encode(text)
+        assert len(offsets) == len(ids)
+        covered = {i for first, last in offsets for i in range(first, last)}
+        assert covered == set(range(len(text)))
+        for token, (first, last) in zip(pieces.tokens(ids)[1:-1], offsets[1:-1], strict=True):
+            assert token in BYTES or token == text[first:last]
+    assert (pieces.offsets("ab")[0], pieces.offsets("ab")[-1]) == ((0, 0), (2, 2))
+
+
+def test_saved_and_loaded_cuts_the_same(pieces: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(pieces.to_json(), encoding="utf-8")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.encode_batch(WEIRD) == pieces.encode_batch(WEIRD)
+    assert (loaded.kind, loaded.size, loaded.to_json()) == (pieces.kind, pieces.size, pieces.to_json())
+
+
+def test_pieces_keep_their_space_and_their_size(pieces: Tokenizer) -> None:
+    assert pieces.size <= 600
+    assert " the" in pieces.tokens(pieces.encode("on the mat"))
+    with pytest.raises(UserError, match="at least 512"):
+        getattr(Tokenizer, pieces.kind)(TEXTS, 300)
+
+
+def test_dropout_depends_on_the_seed_alone() -> None:
+    bpe = Tokenizer.bpe(TEXTS, 600)
+    texts = [*SAMPLE, *WEIRD]
+    assert bpe.encode_with_dropout(texts, 0.0, (1, 0)) == bpe.encode_batch(texts)
+    once = bpe.encode_with_dropout(texts, 0.1, (1, 5))
+    assert once == bpe.encode_with_dropout(texts, 0.1, (1, 5))
+    assert once != bpe.encode_with_dropout(texts, 0.1, (1, 6))
+    assert [bpe.decode(ids) for ids in once] == texts
+    assert sum(map(len, once)) > sum(map(len, bpe.encode_batch(texts)))
+    letters = bpe.encode_with_dropout(["the cat"], 1.0, (0,))[0]
+    assert bpe.tokens(letters)[1:-1] == list("the cat")
+    with pytest.raises(UserError, match="'unigram'"):
+        Tokenizer.unigram(TEXTS, 600).encode_with_dropout(["a"], 0.1, (0,))
+
+
+def test_003_words_are_prepared_as_there() -> None:
+    english = Tokenizer.words(["Hi.", "Run!", "Hi there.", "It's well-known, Tom."], min_frequency=1)
+    assert english.tokens(english.encode("Hi .")) == ["<sos>", "hi", ".", "<eos>"]
+    assert english.tokens(english.encode("HI, Anna!"))[1:-1] == ["hi", ",", "<unk>", "!"]
+    assert len(english.encode("hi.")[1:]) == 3  # valid_lens counts hi . <eos>
+    assert english.plain("It's well-known, Tom.") == "it's well-known , tom ."
+    assert english.decode(english.encode("It's well-known, Tom.")) == "it's well-known , tom ."
+    assert english.unknown == 3
+    assert english.tokens(english.encode("<eos>"))[1:-1] == ["<unk>", "<unk>", "<unk>"]
+    english.check("Ünknown 日本")
+
+
+def test_003_two_dictionaries_and_rare_words() -> None:
+    english = Tokenizer.words(["go .", "go on .", "hi ."], min_frequency=2)
+    french = Tokenizer.words(["va !", "continue !", "salut !"], min_frequency=2)
+    assert english.vocabulary() == ["<pad>", "<sos>", "<eos>", "<unk>", ".", "go"]
+    assert french.vocabulary() == ["<pad>", "<sos>", "<eos>", "<unk>", "!"]
+    assert Tokenizer.words(["a b b c c c"], min_frequency=1, vocabulary=6).vocabulary()[4:] == ["c", "b"]
+    assert english.offsets("Go ON.")[1:-1] == [(0, 2), (3, 5), (5, 6)]
+
+
+def test_001_tokenisers_compared_on_the_documents_sentence() -> None:
+    cuts = {cut.kind: cut for cut in compare("the Transformer is an innovative NLP model!")}
+    assert list(cuts) == ["characters", "words", "bpe", "wordpiece", "unigram"]
+    assert {cut.characters for cut in cuts.values()} == {43}
+    assert cuts["characters"].tokens == list("the Transformer is an innovative NLP model!")
+    assert cuts["words"].tokens == ["the", "transformer", "is", "an", "innovative", "nlp", "model", "!"]
+    for kind in ("bpe", "unigram"):
+        assert "".join(cuts[kind].tokens) == "the Transformer is an innovative NLP model!"
+    for kind in ("bpe", "wordpiece", "unigram"):
+        assert 8 <= len(cuts[kind].tokens) < 43
+    assert any(token.startswith("##") for token in cuts["wordpiece"].tokens)

@@ -1,0 +1,268 @@
+"""From a file of pairs to a measured model: train, evaluate, score, compare, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import seq2see
+from seq2see.cli import app
+from seq2see.data.plan import are_sentences, choose
+from seq2see.errors import UserError
+from seq2see.evaluate import Answered
+from seq2see.metrics import compare_bleu, compare_exact
+
+LITTLE = ["--steps", "4", "--set", "training.batch_tokens=300", "--set", "training.evaluate_every=2",
+          "--set", "training.evaluate_on=5", "--set", "model.d_model=16", "--set", "model.d_ff=16"]  # fmt: skip
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def refused(*arguments: str) -> str:
+    result = run(*arguments)
+    assert isinstance(result.exception, UserError), result.output
+    return str(result.exception)
+
+
+def numbers(path: Path, count: int = 300) -> Path:
+    path.write_text("".join(f"{n:03}\t{n * 7 % 1000:03} items\n" for n in range(count)))
+    return path
+
+
+def sentences(count: int) -> list[tuple[str, str]]:
+    what, place = ("cat", "dog", "bird", "horse"), ("house", "garden", "street")
+    return [
+        (
+            f"The {what[n % 4]} was in the {place[n % 3]} on day {n}.",
+            f"Le {what[n % 4]} était dans {place[n % 3]} {n}.",
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return numbers(tmp_path / "mine.tsv")
+
+
+def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
+    done = run("train", str(corpus), *LITTLE)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "mine.tsv: 257 to learn from, 13 to watch, 30 to test, no source in two parts." in done.output
+    assert "Chosen: tokenizer characters, preset tiny: 257 pairs of short texts." in done.output
+    assert "(right: " in done.output  # samples under each line
+    assert "exact match" in done.output
+    assert "BLEU" not in done.output
+    out = corpus.parent / "runs" / "mine"
+    card = (out / "card.md").read_text()
+    assert "30 to test, split by source with seed 1" in card
+    assert "exact match, free-running" in card
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log] == [2, 4]
+    assert len(log[0]["samples"]) == 3
+    model = seq2see.load(out)
+    assert model.config.model.source_vocabulary == 13
+    assert isinstance(model("012"), str)
+    assert "already holds a finished model" in refused("train", str(corpus), *LITTLE)
+
+
+def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = sentences(120)
+    for name, side in (("train.en", 0), ("train.fr", 1)):
+        Path(name).write_text("".join(pair[side] + "\n" for pair in pairs))
+    Path("test.jsonl").write_text(json.dumps({"source": pairs[0][0], "target": pairs[0][1]}) + "\n")
+    done = run("train", "train.en,train.fr", "--test", "test.jsonl", "--out", "model", *LITTLE)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "114 to learn from, 5 to watch, 1 to test" in done.output  # the test's source is not trained on
+    assert "tokenizer bpe" in done.output
+    assert "BLEU|nrefs:1" in done.output
+    assert "BLEU nrefs:1" in Path("model/card.md").read_text()
+    assert Path("model/tokenizer.json").is_file()
+    done = run("evaluate", "train.en", "train.fr", "--model", "model", "--sample", "9")
+    assert "nrefs:1|case:mixed|eff:no|tok:13a" in done.output
+    assert (
+        "BLEU" in run("evaluate", "train.en,train.fr", "--compare", "model", "model", "--sample", "9").output
+    )
+    model = seq2see.load("model")
+    assert isinstance(model("What about 日本?"), str)
+
+
+def test_words_have_two_dictionaries_and_are_asked_for_words(tmp_path: Path) -> None:
+    path = tmp_path / "s.tsv"
+    path.write_text("".join(f"{s}\t{t}\n" for s, t in sentences(90)))
+    out = tmp_path / "model"
+    done = run("train", str(path), "--tokenizer", "words", "--out", str(out), *LITTLE)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert (out / "source-tokenizer.json").is_file()
+    assert "(right: le " in done.output
+    result = run("evaluate", str(path), "--model", str(out), "--json")
+    assert json.loads(result.stdout)["worst"][0]["expected"].startswith("le ")
+
+
+def test_evaluate_score_and_compare_a_file(corpus: Path) -> None:
+    run("train", str(corpus), "--out", "a", *LITTLE)
+    run("train", str(corpus), "--out", "b", "--seed", "2", *LITTLE)
+    done = run("evaluate", str(corpus), "--model", "a", "--sample", "40", "--worst", "2")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "of 40 (" in done.output
+    assert "nrefs:1|case:mixed|eff:yes|nc:6" in done.output
+    assert "BLEU" not in done.output  # of single words it says nothing
+    assert done.output.count("(right: ") == 2
+    said = json.loads(
+        run("evaluate", str(corpus), "--model", "a", "--json", "--beam", "2", "--sample", "20").stdout
+    )
+    assert (said["pairs"], len(said["worst"])) == (20, 5)
+    assert said["bleu"] is None
+    assert {"chrf", "loss", "character_error_rate", "by_length"} <= said.keys()
+    assert run("evaluate", str(corpus), "--model", "a", "--at-least", "0.99").exit_code == 1
+    compared = run("evaluate", str(corpus), "--compare", "a", "b", "--sample", "40")
+    assert compared.exit_code == 0, (compared.output, compared.exception)
+    assert "may be chance" in compared.output
+    lines = run("score", str(corpus), "--model", "a").stdout.splitlines()
+    assert len(lines) == 300
+    total, mean, source, target = lines[3].split("\t")
+    assert (source, target) == ("003", "021 items")
+    assert float(total) == pytest.approx(10 * float(mean), abs=0.01)
+
+
+def test_score_is_the_loss_of_the_pairs(corpus: Path) -> None:
+    run("train", str(corpus), "--out", "a", *LITTLE)
+    model = seq2see.load("a")
+    pairs = [("003", "021 items"), ("100", "700"), ("7", "1 item 2 items")]
+    rows = model.score(pairs)
+    assert [len(row) for row in rows] == [10, 4, 15]
+    evaluation = model.evaluate(pairs)
+    assert -sum(map(sum, rows)) == pytest.approx(evaluation.loss_total, rel=1e-4)
+    (answer,) = model.answers(["003"])
+    if answer.ids[-1] == model.tokenizers.target.end:
+        assert sum(model.score([("003", str(answer.output))])[0]) == pytest.approx(
+            answer.log_probability, abs=1e-3
+        )
+    Path("x.tsv").write_text("003\t021 items\n00?\t021 items\n")
+    done = run("score", "x.tsv", "--model", "a", "--json")
+    assert done.exit_code == 1
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert [token["token"] for token in first["tokens"]][-2:] == ["s", "<eos>"]
+    assert second["error"] == "refused"
+
+
+def test_an_interrupted_training_on_a_file_goes_on_to_the_bit(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [*LITTLE, "--set", "training.checkpoint_every=2"]
+    assert run("train", str(corpus), "--out", "whole", *settings).exit_code == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("seq2see.cli.train._row", lambda line: 1 / 0)  # dies at the first line of the table
+        assert isinstance(run("train", str(corpus), "--out", "half", *settings).exception, ZeroDivisionError)
+    assert "unfinished training" in refused("train", str(corpus), "--out", "half", *settings)
+    assert run("train", str(corpus), "--out", "half", "--resume", *settings).exit_code == 0
+    assert Path("half/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (b"", [], "is empty"),
+        (b"one\ntwo\n", [], "one side only"),
+        (b"a\tb\n", [], "at least 3 different sources"),
+        (b"x" * 100_000, [], "has more than 20,000 characters"),
+        (b"caf\xe9\tx\nb\tc\n", ["--strict"], "line 1: is not UTF-8"),
+        (b"a\nb\tc\n", ["--strict"], "line 1: has one side only"),
+        (
+            b"a\tb\nc\td\ne\tf\ng\th\n",
+            ["--tokenizer", "bpe", "--vocabulary", "9999"],
+            "hold .* different tokens only",
+        ),
+        (
+            b"a\tb\nc\td\ne\tf\ng\th\n",
+            ["--tokenizer", "words", "--vocabulary", "99"],
+            "hold .* different tokens only",
+        ),
+        (
+            b"a\tb\nc\td\ne\tf\ng\th\n",
+            ["--tokenizer", "bpe", "--vocabulary", "99"],
+            "too small for sub-words",
+        ),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--vocabulary", "99"], "one token a character"),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--tokenizer", "bp"], "Did you mean 'bpe'"),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--set", "model.hedas=3"], "Did you mean 'heads'"),
+        (b"a\tb\nc\td\ne\tf\ng\th\n", ["--years", "2000"], "are for dates"),
+        (
+            b"en\tfr\n" + b"Il est dans la maison.\tHe is in the house.\n" * 9,
+            [],
+            "seem to be swapped",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(
+    data: bytes, options: list[str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes(data)
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=message):
+        raise UserError(refused("train", str(path), "--out", str(out), *options))
+    assert not out.exists()
+
+
+def test_bad_rows_and_long_pairs_are_named_and_left_out(tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.tsv")
+    path.write_bytes(
+        path.read_bytes() + b"one side\n" + b"1" * 600 + b"\tlong\n" + b"2" * 100_000 + b"\tlonger\n"
+    )
+    done = run("train", str(path), "--out", str(tmp_path / "out"), *LITTLE)
+    assert done.exit_code == 0, (done.output, done.exception)
+    said = " ".join(done.output.split())
+    assert "a.tsv, line 301: has one side only" in said
+    assert "1 pairs are too long and left out (lines 302)" in said
+    assert "a.tsv, line 303: has more than 20,000 characters: skipped." in said
+
+
+def test_the_kind_and_size_of_the_data_choose() -> None:
+    short = [(str(n), f"{n} pieces") for n in range(2000)]
+    assert not are_sentences(short)
+    assert (choose(short).tokenizer, choose(short).preset) == ("characters", "tiny")
+    many = [
+        (f"the small cat sees {n} dogs today", f"le petit chat voit {n} chiens ce jour")
+        for n in range(20_000)
+    ]
+    assert (choose(many).tokenizer, choose(many).preset, choose(many).vocabulary) == ("bpe", "small", 8000)
+    assert choose(many).model["dropout"] == 0.3
+    assert choose(many * 20).preset == "base"
+    assert (
+        choose(short, "unigram", 700, "small").why
+        == "2,000 pairs of short texts (tokenizer and preset as given)"
+    )
+
+
+def test_answers_are_scored_by_length_and_by_their_worst() -> None:
+    found = Answered(
+        [("a", "x y", "x y"), ("a b c d e f", "one two three four", "one two four four"), ("b", "no", "yes")]
+    )
+    assert (found.exact, [name for name, _ in found.by_length()]) == (1, ["1-5", "6-10"])
+    assert [source for _, source, _, _ in found.worst(5)] == ["b", "a b c d e f"]
+    assert found.character_error_rate == pytest.approx(8 / 23)
+
+
+def test_paired_bootstrap_tells_a_difference_from_chance() -> None:
+    references = [f"this is sentence number {n} of the test" for n in range(100)]
+    bad = [text.replace("sentence", "thing") for text in references]
+    result = compare_bleu(bad, references, references)
+    assert (result.b, result.clear) == (pytest.approx(100), True)
+    assert result.interval[0] > 0
+    assert not compare_bleu(references, references, references).clear
+    nearly = [*references[:-1], "no"]
+    assert not compare_exact(nearly, references, references).clear
+
+
+def test_fit_takes_the_same_choices() -> None:
+    fitted = seq2see.fit(sentences(60), tokenizer="unigram", training={"steps": 2}, model={"d_model": 16})
+    assert fitted.tokenizers.shared
+    assert fitted.tokenizers.source.kind == "unigram"
