@@ -22,7 +22,7 @@ from seq2see.text.tokenizer import Tokenizer
 FEW = 500  # pairs below which nothing useful can be learned
 FEW_SENTENCES = 10_000
 SHOWN = 5  # lines named with a finding
-EFFICIENCY = 0.3  # of a matrix product's speed that training may reach on a CPU: a guess, so the time is one too
+EFFICIENCY = 0.3  # of a matrix product's speed that training reaches on a CPU: a guess
 
 
 @dataclass(frozen=True)
