@@ -13,6 +13,7 @@ import typer
 from seq2see.cli.data import are_dates, paths_of, read
 from seq2see.cli.evaluate import parse_years
 from seq2see.cli.output import aside, complain, console, progress_bar
+from seq2see.config import PAPER_VOCABULARY
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
@@ -338,7 +339,7 @@ def _finish(trainer: Trainer, test: list[tuple[str, str]], count: int, example: 
 def presets(
     vocabulary: Annotated[
         int, typer.Option("--vocabulary", min=4, help="Tokens, shared by both sides.")
-    ] = 41_000,
+    ] = PAPER_VOCABULARY,
 ) -> None:
     """List the presets, with the parameters of every row of the paper's Table 3 beside the paper's figure."""
     from rich.table import Table

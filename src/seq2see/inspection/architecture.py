@@ -37,7 +37,7 @@ ATTENTION, NORM, FEED_FORWARD, EMBEDDING, LINEAR, SOFTMAX, FRAME = (
     tint("#009E73", 0.30),
     MIST,
 )
-BOX, LOW, GAP = 0.56, 0.32, 0.3  # heights of a box and of a low one, and the space between two
+BOX, LOW = 0.56, 0.32  # heights of a box and of a low one
 WIDE = 2.2
 
 

@@ -52,7 +52,6 @@ class Tokenizer:
         self.engine.no_truncation()
         self.start, self.end, self.pad = (self._special(token) for token in (START, END, PAD))
         self.unknown: int | None = engine.token_to_id(UNKNOWN)
-        self.special = {START, END, PAD, UNKNOWN}
         self.has_bytes = engine.token_to_id(BYTES[0]) is not None
         self.letters: dict[str, int] | None = None
         if _one_token_a_character(engine) and engine.encode("").ids == [self.start, self.end]:
