@@ -2,14 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chromium verify bench clean
+.PHONY: demo test chromium types verify bench clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/installed
 	$(BIN)/seq2see predict --dates=1845-01-05,1845-01-06,1426-08-10,2025-09-03
 	$(BIN)/seq2see demo
 
-test: .venv/tested chromium
+test: .venv/tested chromium types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -20,6 +20,14 @@ chromium:
 	@command -v chromium > /dev/null \
 	  || { apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
 	  || { echo "The page's tests need chromium: install it (apt-get install chromium), then run make test again."; exit 1; }
+
+# The page's JSDoc types, where npm can bring the TypeScript compiler.
+TSC := .venv/node/node_modules/.bin/tsc
+types: .venv/tested
+	@if test -x $(TSC) || { command -v npm > /dev/null \
+	    && npm install --silent --no-fund --no-audit --prefix .venv/node typescript@5.9 > /dev/null 2>&1; }; \
+	  then echo "$(TSC) -p jsconfig.json"; $(TSC) -p jsconfig.json; \
+	  else echo "No npm, or no TypeScript from it: the types of the page's scripts are not checked."; fi
 
 # Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999.
 verify: .venv/installed

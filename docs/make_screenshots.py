@@ -26,15 +26,18 @@ CELL = "kind=cross&layer=1&head=1&step=7&pin=decoder.layers.1.cross_attention.we
 #: Name of the picture, the view in the address, the panel at its top, the browser's settings.
 SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("top", CELL, "", WIDE),
+    ("figure", "box=decoder.cross_attention&step=7", "figure", {"viewport": {"width": 1280, "height": 900}}),
     ("embedding", "pin=encoder.embedding.sum~-1~3~4", "embedding", WIDE),
     ("heads", CELL, "cross", WIDE),
     ("head", CELL, "head", {"viewport": {"width": 1280, "height": 1250}}),
+    ("layer", "part=decoder.feed_forward&pin=decoder.layers.0.feed_forward.hidden~-1~5~40", "layer", WIDE),
     ("probabilities", "step=3", "probabilities", WIDE),
     ("beams", "beam=4", "beams", WIDE),
-    ("lens", "step=3", "lens", WIDE),
+    ("lens", "step=3", "lens", {"viewport": {"width": 1280, "height": 960}}),
     ("compare", "muted=cross.1.3", "compare", WIDE),
     ("dark", CELL, "", {**WIDE, "color_scheme": "dark"}),
     ("narrow", "step=3", "", NARROW),
+    ("narrow-figure", "box=softmax", "figure", NARROW),
 ]
 
 
@@ -54,6 +57,8 @@ def take(page: Page, address: str, view: str, panel: str) -> bytes:
     page.wait_for_load_state("networkidle")
     if panel:
         page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
+    page.wait_for_timeout(300)
+    page.wait_for_load_state("networkidle")  # what comes into sight may be fetched first
     page.wait_for_timeout(300)
     return page.screenshot()
 

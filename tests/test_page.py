@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import threading
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import seq2see
+from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.folder import Tokenizers
+from seq2see.inspection.lens import logit_lens
+from seq2see.inspection.saliency import saliency
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace
+from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
 from seq2see.serve.export import single_file
 from seq2see.serve.server import listen
+from seq2see.text.tokenizer import Tokenizer
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
@@ -39,10 +50,34 @@ def trace(model: Seq2Seq) -> Trace:
     return model.trace("1845-01-05")
 
 
+SENTENCE = "the cat sees the small cat"
+
+
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that the model of the dates is not: norms before, sub-words, too large to be sent whole; untrained."""
+    tokenizer = Tokenizer.bpe([SENTENCE, "a small cat sees the dog", "the dog sees a cat"] * 4, 512)
+    config = ModelConfig.of(
+        source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=64, heads=2, d_ff=96,
+        encoder_layers=3, decoder_layers=2, norm="pre", activation="gelu", positions="learned", max_length=14,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    network = Transformer(config).eval()
+    path = tmp_path_factory.mktemp("models") / "pre"
+    Seq2Seq(Config("words", config, TrainingConfig()), Tokenizers(tokenizer, tokenizer), network).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def other(folder: Path) -> Trace:
+    return seq2see.load(folder).trace(SENTENCE)
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
     listener = listen("127.0.0.1", 0)
-    app = create_app({"dates": seq2see.load("dates")})  # its own: a model is traced by one thread at a time
+    # models of its own: a model is traced by one thread at a time
+    app = create_app({"dates": seq2see.load("dates"), "pre": seq2see.load(folder)})
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -223,6 +258,12 @@ CELLS = [
     ("encoder.embedding.scaled", -1, 3, 7),
     ("encoder.embedding.positions", -1, 3, 7),
     ("decoder.embedding.sum", -1, 2, 4),
+    ("encoder.layers.1.self_attention.out", -1, 2, 4),
+    ("encoder.layers.0.self_attention_norm.sum", -1, 3, 4),
+    ("decoder.layers.1.cross_attention_norm.out", -1, 3, 4),
+    ("decoder.layers.0.feed_forward.hidden", -1, 5, 40),
+    ("encoder.layers.1.feed_forward.out", -1, 5, 3),
+    ("decoder.layers.1.feed_forward_norm.out", -1, 5, 3),
 ]
 
 
@@ -376,8 +417,14 @@ def test_a_view_can_be_linked(open_page: Open) -> None:
 def test_the_beam_is_a_tree_whose_branches_can_be_followed(open_page: Open, model: Seq2Seq) -> None:
     page = open_page()
     page.locator("#beams").get_by_role("button", name="3", exact=True).click()
-    expect(page.locator("#beams .node.answer")).to_have_count(15)  # the answer without its <eos>
-    other = page.locator("#beams .node:not(.answer)").nth(5)
+    expect(page.locator("#beams .node.answer")).to_have_count(16)
+    best = model.answers(["1845-01-05"], beam=3, n_best=3)[0]
+    ends = page.locator("#beams .node.end")
+    assert page.locator("#beams .node.answer.end").count() == 1
+    said = ends.evaluate_all("ends => ends.map(end => end.getAttribute('aria-label'))")
+    for output in (best.output, *(alternative.output for alternative in best.alternatives)):
+        assert any(label.startswith(f"follow {output}<eos>: ") and label.endswith("an end") for label in said)
+    other = page.locator("#beams .node:not(.answer):not(.end)").nth(5)
     label = str(other.get_attribute("aria-label"))
     other.focus()
     page.keyboard.press("Enter")
@@ -388,8 +435,9 @@ def test_the_beam_is_a_tree_whose_branches_can_be_followed(open_page: Open, mode
 
 def test_the_last_layer_of_the_lens_says_the_answer(open_page: Open, trace: Trace) -> None:
     page = open_page()
+    page.locator("#lens").scroll_into_view_if_needed()
     rows = page.locator("#lens tbody tr")
-    assert rows.count() == 3
+    expect(rows).to_have_count(3)
     last = [text.replace("␣", " ") for text in rows.nth(2).locator("td").all_inner_texts()]
     assert last == trace.output_tokens
     shares = rows.nth(2).locator("td").evaluate_all("cells => cells.map(cell => cell.title)")
@@ -421,6 +469,26 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
     assert (moves in {"0s", ""}) == ("reduced_motion" in settings)
 
 
+@pytest.mark.parametrize(
+    ("view", "settings"),
+    [
+        ("beam=3&muted=cross.1.3&pin=decoder.layers.1.cross_attention.weights~1~7~9", {}),
+        ("box=decoder.self_attention", {"color_scheme": "dark"}),
+        ("box=decoder.self_attention", {"viewport": {"width": 390, "height": 844}}),
+    ],
+    ids=["light", "dark", "narrow"],
+)
+def test_axe_finds_no_fault(open_page: Open, view: str, settings: dict[str, Any]) -> None:
+    page = open_page(view, **settings)
+    page.locator("#saliency").scroll_into_view_if_needed()
+    page.wait_for_selector("#saliency svg")
+    page.wait_for_selector("#lens td")
+    page.locator("#head").get_by_role("button", name="view Q as table").click()
+    found = Axe().run(page).response
+    assert len(found["passes"]) > 20  # it has looked
+    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in found["violations"]] == []
+
+
 def test_what_can_be_pressed_has_a_name(open_page: Open) -> None:
     page = open_page()
     nameless = page.evaluate(
@@ -431,6 +499,226 @@ def test_what_can_be_pressed_has_a_name(open_page: Open) -> None:
     assert page.evaluate("document.querySelectorAll('[id]').length") == page.evaluate(
         "new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size"
     )
+
+
+# --- Figure 1 ------------------------------------------------------------------------------------------
+
+STACKS = {
+    "post": (
+        "encoder.self_attention encoder.self_attention_norm encoder.feed_forward encoder.feed_forward_norm "
+        "decoder.self_attention decoder.self_attention_norm decoder.cross_attention decoder.cross_attention_norm "
+        "decoder.feed_forward decoder.feed_forward_norm linear softmax"
+    ),
+    "pre": (
+        "encoder.self_attention_norm encoder.self_attention encoder.feed_forward_norm encoder.feed_forward encoder.norm "
+        "decoder.self_attention_norm decoder.self_attention decoder.cross_attention_norm decoder.cross_attention "
+        "decoder.feed_forward_norm decoder.feed_forward decoder.norm linear softmax"
+    ),
+}
+
+
+@pytest.mark.parametrize(("model_", "norm", "layers"), [("dates", "post", "2×2×"), ("pre", "pre", "3×2×")])
+def test_figure_1_is_the_models(open_page: Open, model_: str, norm: str, layers: str) -> None:
+    page = open_page(f"model={model_}&text={'1845-01-05' if model_ == 'dates' else SENTENCE}")
+    boxes = page.locator("#figure [data-box]").evaluate_all(
+        "boxes => boxes.map(box => [box.dataset.box, box.getBBox().y, box.getBBox().x])"
+    )
+    upwards = sorted(boxes, key=lambda box: (box[2] > 200, -box[1]))  # by stack, from below
+    inner = [name for name, _, _ in upwards if not name.endswith(("tokens", "embedding", "positions"))]
+    assert inner == STACKS[norm].split()
+    assert "".join(page.locator("#figure .times").all_text_contents()) == layers
+
+
+def test_a_box_leads_to_its_numbers_its_equation_and_its_code(open_page: Open) -> None:
+    page = open_page()
+    root = Path(seq2see.__file__).parents[2]
+    panels = {"tokens": "tokens", "embedding": "embedding", "positions": "embedding", "feed_forward": "layer"}
+    panels |= {"linear": "probabilities", "softmax": "probabilities"}
+    for name in page.locator("#figure [data-box]").evaluate_all("boxes => boxes.map(box => box.dataset.box)"):
+        page.locator(f'[data-box="{name}"]').click()
+        half, _, part = name.partition(".")
+        panel = panels.get(part or name) or (
+            "layer" if part.endswith("_norm") else "cross" if "cross" in part else half
+        )
+        assert page.evaluate("document.activeElement.id") == f"{panel}-title"
+        expect(page.locator(f"#{panel} h2")).to_be_in_viewport()
+        assert page.locator("#arithmetic math").count() >= (part != "tokens")
+        assert f"box={name}" in page.url
+        for listing in page.locator("#arithmetic .listing").all():
+            place = listing.locator(".place").inner_text()
+            path, line = place.split(":")
+            assert re.fullmatch(r"src/seq2see/[a-z_/]+\.py", path)
+            there = (root / path).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+            assert listing.locator(".here").inner_text().strip() == there.strip()
+        page.keyboard.press("Escape")
+        assert "box=" not in page.url
+        expect(page.locator("#arithmetic h2")).to_have_text("The arithmetic")
+
+
+def test_figure_1_by_keyboard(open_page: Open) -> None:
+    page = open_page()
+    page.locator('[data-box="decoder.cross_attention_norm"]').focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#layer figcaption b").nth(3)).to_have_text("LN(x + y)")
+    names = page.locator("#layer .plane").evaluate_all("planes => planes.map(plane => plane.dataset.name)")
+    assert names[1:3] == ["decoder.layers.0.cross_attention.out", "decoder.layers.0.cross_attention_norm.sum"]
+    page.get_by_role("button", name="Back to the drawing").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.box") == "decoder.cross_attention_norm"
+
+
+# --- saliency ------------------------------------------------------------------------------------------
+
+
+def test_saliency_is_shown_beside_attention(open_page: Open, trace: Trace) -> None:
+    page = open_page("step=7")
+    page.locator("#saliency").scroll_into_view_if_needed()
+    page.locator("#saliency summary").click()
+    shares = saliency(trace)
+    weights = array_of(trace, "decoder.layers.1.cross_attention.weights").mean(0)
+
+    def shown(step: int) -> None:
+        expect(page.locator("#saliency .so-far b")).to_have_text(trace.output_tokens[step].replace(" ", "␣"))
+        rows = page.locator("#saliency tbody").first.evaluate(
+            "body => [...body.rows].map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
+        )
+        found = np.array(
+            [[number(cell.rstrip("%")) / (100 if "%" in cell else 1) for cell in row] for row in rows]
+        )
+        np.testing.assert_allclose(found[:, 0], shares.source[step], atol=6e-4)
+        np.testing.assert_allclose(found[:, 1], weights[step], atol=6e-4)
+        assert page.locator("#saliency tbody").nth(1).locator("tr").count() == step + 1
+
+    shown(7)
+    page.locator(".chip").nth(11).click()
+    shown(11)
+    assert "Neither is an explanation" in page.locator("#saliency").inner_text()
+
+
+# --- pictures to keep ----------------------------------------------------------------------------------
+
+
+def saved(page: Page, panel: str, kind: str, text: str = "1845-01-05") -> bytes:
+    with page.expect_download() as waiting:
+        page.locator(f"#{panel} .save button").filter(has_text=kind).click()
+    assert waiting.value.suggested_filename == f"{text}-{panel}.{kind.lower()}"
+    return Path(waiting.value.path()).read_bytes()
+
+
+def test_panels_can_be_kept_as_png(open_page: Open) -> None:
+    page = open_page("beam=3&muted=cross.1.3")
+    page.locator("#saliency").scroll_into_view_if_needed()
+    page.wait_for_selector("#saliency svg")
+    assert page.locator(".panel .save").count() == page.locator(".panel").count() == 13
+    for panel in ("figure", "tokens", "lens", "saliency", "compare"):
+        image = Image.open(io.BytesIO(saved(page, panel, "PNG"))).convert("RGB")
+        assert image.width >= 2 * page.locator(f"#{panel}").bounding_box()["width"]
+        assert len(image.reduce(4).getcolors(1_000_000)) > 100, panel  # something is painted
+
+
+def test_a_kept_matrix_has_the_colours_of_the_page(open_page: Open) -> None:
+    page = open_page("kind=cross&layer=1&head=1&step=15", color_scheme="dark")
+    image = Image.open(io.BytesIO(saved(page, "embedding", "PNG"))).convert("RGB")
+    painted = page.locator("#embedding canvas").first.evaluate(
+        "c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    )
+    colours = {tuple(painted[i : i + 3]) for i in range(0, len(painted), 4)}
+    assert colours <= {colour for _, colour in image.getcolors(image.width * image.height)}
+    assert image.getpixel((2, 2)) == (0x13, 0x14, 0x17)  # the paper of the dark theme
+
+
+@pytest.mark.parametrize("panel", ["figure", "head", "beams", "saliency"])
+def test_drawings_can_be_kept_as_svg(open_page: Open, panel: str) -> None:
+    page = open_page("beam=3")
+    page.locator(f"#{panel}").scroll_into_view_if_needed()
+    page.wait_for_selector(f"#{panel} svg")
+    picture = ET.fromstring(saved(page, panel, "SVG"))
+    words = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert words == page.locator(f"#{panel} svg text").all_text_contents()
+    for element in picture.iter():
+        assert "class" not in element.attrib  # it needs no style sheet
+        assert re.fullmatch(r"#[0-9a-f]{6}|none", element.get("fill", "none"))
+
+
+# --- norms before, sub-words, too large to be sent whole -----------------------------------------------
+
+
+def test_a_large_model_sends_little_at_first_and_the_rest_when_it_is_looked_at(
+    open_page: Open, other: Trace
+) -> None:
+    page = open_page(f"model=pre&text={SENTENCE}&kind=cross&layer=1&head=1")
+    answer(page).to_have_text(other.output)
+    base = "decoder.layers.1.cross_attention"
+    page.wait_for_selector(f'#head .plane[data-name="{base}.q"]')
+    for title, role in {"Q": "q", "K": "k", "Q·Kᵀ": "scores", "A": "weights", "V": "v"}.items():
+        value = array_of(other, f"{base}.{role}")
+        expected = value[:, 1] if role in {"q", "k", "v"} else value[1]
+        np.testing.assert_allclose(table(page, title), expected, atol=2e-3, rtol=2e-3, err_msg=role)
+    for role in ("weights", "q", "k", "v", "z", "scaled"):
+        page.evaluate(
+            "pin => { location.hash = pin; }", pinned(f"{base}.{role}~1~2~1", "kind=cross&layer=1&head=1")
+        )
+        value = array_of(other, f"{base}.{role}")
+        expected = value[2, 1, 1] if role in {"q", "k", "v", "z"} else value[1, 2, 1]
+        expect(page.locator("#arithmetic code")).to_contain_text(f"{base}.{role}")
+        ends, text = arithmetic(page)
+        assert ends == pytest.approx(float(expected), abs=3e-3), role
+        assert "shades" not in text
+        assert "head is off" not in text
+    plane(page, "encoder.layers.2.self_attention.weights", 0, "#encoder").hover(position={"x": 5, "y": 5})
+    assert "256 shades" in page.locator("#arithmetic").inner_text()
+    plane(page, "encoder.layers.2.self_attention.weights", 0, "#encoder").click(position={"x": 5, "y": 5})
+    expect(page.locator("#arithmetic")).to_contain_text("Softmax over the row")
+    expected = array_of(other, "encoder.layers.2.self_attention.weights")[0, 0, 0]
+    assert arithmetic(page)[0] == pytest.approx(float(expected), abs=1e-3)
+
+
+def pinned(pin: str, rest: str = "") -> str:
+    return f"model=pre&text={SENTENCE.replace(' ', '+')}&pin={pin}&{rest}"
+
+
+def test_norms_before_are_told_as_such(open_page: Open, other: Trace) -> None:
+    page = open_page(f"model=pre&text={SENTENCE}&part=decoder.feed_forward_norm&layer=1")
+    page.locator("#layer").scroll_into_view_if_needed()
+    expect(page.locator("#layer figcaption b")).to_have_text(["x", "LN(x)", "y", "x + y"])
+    for part, name, row, col in [
+        ("decoder.feed_forward_norm", "decoder.layers.1.feed_forward_norm.out", 3, 5),
+        ("decoder.norm", "decoder.out", 2, 7),
+    ]:
+        page.evaluate(
+            "view => { location.hash = view; }", pinned(f"{name}~-1~{row}~{col}", f"part={part}&layer=1")
+        )
+        page.wait_for_selector(f'#layer .plane[data-name="{name}"]')
+        page.locator(f'#layer .plane[data-name="{name}"]').focus()
+        for key in ["ArrowDown"] * row + ["ArrowRight"] * col + ["Enter"]:
+            page.keyboard.press(key)
+        expect(page.locator("#arithmetic code")).to_contain_text(name)
+        results = page.locator("#arithmetic .result b").all_inner_texts()
+        value = float(other[name][row, col])
+        if (
+            name == "decoder.out"
+        ):  # γ and β are left out of what a large model sends; untrained, they are 1 and 0
+            assert number(results[-1]) == pytest.approx(value, abs=1e-2)
+        else:
+            assert number(results[-1]) == pytest.approx(value, abs=2e-3)
+
+
+def test_the_lens_and_the_saliency_of_a_large_pre_norm_model(open_page: Open, other: Trace) -> None:
+    page = open_page(f"model=pre&text={SENTENCE}&step=2")
+    page.locator("#lens").scroll_into_view_if_needed()
+    rows = page.locator("#lens tbody tr")
+    expect(rows).to_have_count(3)
+    for shown, layer in zip(rows.all(), logit_lens(other), strict=True):
+        said = [text.replace("␣", " ") for text in shown.locator("td").all_inner_texts()]
+        assert said == other.tokenizers.target.tokens(layer.ids.tolist())
+    page.locator("#saliency").scroll_into_view_if_needed()
+    bodies = page.locator("#saliency tbody")
+    expect(bodies.nth(1).locator("tr")).to_have_count(3)
+    page.locator(".chip").nth(4).click()
+    expect(bodies.nth(1).locator("tr")).to_have_count(5)  # another step is fetched
+    first = page.locator("#saliency .saliency title").first.text_content()
+    share = float(saliency(other, 4).source[0, 0])
+    assert number(str(first).rpartition(" ")[2].rstrip("%")) == pytest.approx(100 * share, abs=0.06)
 
 
 # --- the single file -----------------------------------------------------------------------------------
@@ -467,3 +755,38 @@ def test_the_last_of_many_quick_changes_stays(open_page: Open) -> None:
         for text in ("1999-12-31", "2000-02-29", "1426-08-10"):
             page.evaluate("text => { location.hash = `text=${text}`; }", text)
     answer(page).to_have_text("August 10, 1426")
+
+
+def test_a_large_models_file_holds_every_head(
+    open_page: Open, folder: Path, other: Trace, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.html"
+    path.write_text(single_file("pre", seq2see.load(folder), SENTENCE), encoding="utf-8")
+    page = open_page("kind=encoder&layer=2&head=1&step=3", url=path.as_uri())
+    answer(page).to_have_text(other.output)
+    weights = array_of(other, "encoder.layers.2.self_attention.weights")[1]
+    np.testing.assert_allclose(table(page, "A"), weights, atol=2e-4, rtol=2e-3)
+    expect(page.locator("#lens tbody tr")).to_have_count(3)
+    expect(page.locator("#saliency tbody").nth(1).locator("tr")).to_have_count(4)
+    page.locator('[data-box="decoder.feed_forward"]').click()
+    expect(page.locator("#layer .plane")).to_have_count(3)
+    expect(page.locator("#arithmetic .place")).to_have_count(1)
+    assert len(saved(page, "figure", "SVG", SENTENCE.replace(" ", "-"))) > 1000
+
+
+def test_a_notebook_shows_the_page_in_a_frame(open_page: Open, model: Seq2Seq, tmp_path: Path) -> None:
+    from seq2see.inspection.trace import mute_head
+
+    edit = {"decoder.layers.1.cross_attention.z": mute_head(3)}
+    trace = model.trace("1845-01-05", edit=edit)
+    path = tmp_path / "notebook.html"
+    path.write_text(
+        f"<!doctype html><p id='probabilities'><b class='bar'>.</b></p>{trace._repr_html_()}",
+        encoding="utf-8",
+    )
+    frame = open_page(url=path.as_uri()).frame_locator("iframe")
+    expect(frame.locator("#answer")).to_have_text(trace.output)
+    expect(frame.locator("#lens tbody tr")).to_have_count(3)
+    frame.locator('[data-box="softmax"]').click()
+    expect(frame.locator("#arithmetic .place")).to_have_count(1)
+    assert str(Path(seq2see.__file__).parent) not in path.read_text(encoding="utf-8")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import re
 import signal
-import subprocess
-import sys
+import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
 import seq2see
+from seq2see.benchmarks.clients import besiege, dates, ours
+from seq2see.benchmarks.load import running, wait_for
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
@@ -149,7 +149,7 @@ def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq)
         ("predict", {"inputs": []}, 422, "0 inputs: 1 to 5 are taken"),
         ("predict", {"inputs": ["1845-01-05"] * 6}, 422, "6 inputs: 1 to 5 are taken"),
         ("predict", {"inputs": "x", "beam": 5}, 422, "at most 4"),
-        ("predict", {"inputs": "x", "n_best": 2}, 422, "needs a beam of at least 2"),
+        ("predict", {"inputs": "x", "n_best": 5}, 422, "at most 4"),
         ("predict", {"inputs": "x", "model": "../../etc"}, 422, "Known are: dates"),
         ("predict", {"inputs": 7}, 422, "not of the form"),
         ("predict", {"inputs": "x", "colour": 1}, 422, "colour"),
@@ -170,7 +170,8 @@ def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq)
             "head 9",
         ),
         ("predict", {"inputs": "x" * 5000}, 413, "longer than 4,000 bytes"),
-        ("nothing", {}, 405, "Not Allowed"),
+        ("nothing", {}, 404, "Not Found"),
+        ("models", {}, 405, "Not Allowed"),
     ],
 )
 def test_refusals_say_what_was_expected(
@@ -325,41 +326,80 @@ def test_a_taken_port_is_a_users_error() -> None:
 
 
 def test_terminated_under_load_it_finishes_what_it_took() -> None:
-    """Every request that was taken is answered, each with its own date; the process then ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "seq2see", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True
+    """Every request that was taken is answered, each with its own date; then nobody listens and the process ends."""
+    with running("seq2see", "serve", "--port", "0") as server:
+
+        def terminate() -> None:
+            server.process.send_signal(signal.SIGTERM)
+
+        tally = besiege(ours(server.port), dates(500), clients=40, seconds=2, event=terminate)
+        said, _ = server.process.communicate(timeout=60)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", server.port))
+    assert server.process.returncode in {0, -signal.SIGTERM}
+    assert set(tally.statuses) == {200}
+    assert (tally.wrong, tally.cut) == (0, 0)
+    assert f"ended; {tally.answered:,} requests taken, {tally.answered:,} answered" in said
+    assert "Traceback" not in said
+    assert "ERROR" not in said
+
+
+def test_more_than_the_queue_takes_is_told_to_come_back(model: Seq2Seq) -> None:
+    """A crowd before a short queue: refusals say when to come back, what is answered is right, nothing fails."""
+    app = create_app({"dates": model}, Limits(queue=4))
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        wait_for(listener.getsockname()[1])
+        tally = besiege(ours(listener.getsockname()[1], inputs=20), dates(500), clients=40, seconds=1)
+    finally:
+        server.should_exit = True
+        thread.join()
+    assert set(tally.statuses) == {200, 429}
+    assert (tally.wrong, tally.unpromising, tally.cut, tally.untaken) == (0, 0, 0, 0)
+
+
+def test_what_is_in_the_way_of_the_short_way_goes_the_long_way(client: TestClient) -> None:
+    """Both ways to an answer give the same one: the framework's takes what is not declared as plain JSON."""
+    body = b'{"inputs": ["1845-01-05", "2023-02-30"], "beam": 2, "n_best": 2}'
+    short = client.post("/api/predict", content=body, headers={"content-type": "application/json"})
+    long = client.post(
+        "/api/predict", content=body, headers={"content-type": "application/json; charset=utf-8"}
     )
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    address = re.search(r"http://127\.0\.0\.1:\d+/", line)
-    assert address, line
-    days = [f"{year}-03-07" for year in range(1900, 1940)]
-    refused = 0
+    assert short.status_code == long.status_code == 200
+    assert short.json() == long.json()
+    assert dict(short.headers) == dict(long.headers)
 
-    def ask(day: str) -> str | None:
-        try:
-            response = httpx.post(f"{address[0]}api/predict", json={"inputs": [day]}, timeout=30)
-        except httpx.ConnectError:  # it no longer listens
-            return None
-        assert response.status_code == 200, response.text
-        return str(response.json()["answers"][0]["output"])
 
-    for _ in range(100):
-        try:
-            httpx.get(f"{address[0]}healthz")
-            break
-        except httpx.ConnectError:
-            threading.Event().wait(0.1)
-    with ThreadPoolExecutor(10) as pool:
-        answers = [pool.submit(ask, day) for day in days]
-        answers[4].result()
-        process.send_signal(signal.SIGTERM)
-        for day, answer in zip(days, answers, strict=True):
-            said = answer.result()
-            refused += said is None
-            assert said in (None, f"March 7, {day[:4]}")
-    assert refused < len(days)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode in {0, -signal.SIGTERM}
-    assert "Traceback" not in errors
-    assert json.dumps(errors).count("ERROR") == 0
+def test_words_are_aligned_with_their_places(client: TestClient, model: Seq2Seq) -> None:
+    body = {"inputs": ["1845-01-05", "2023-02-30", "2025-09-03"], "align": True, "probabilities": False}
+    answers = client.post("/api/predict", json=body).json()["answers"]
+    assert set(answers[0]) == {"input", "output", "alignment"}
+    assert set(answers[1]) == {"input", "error"}
+    for answer in (answers[0], answers[2]):
+        (expected,) = model.align([(answer["input"], answer["output"])])
+        assert len(answer["alignment"]) == len(expected.links) >= 4
+        for link, ours_ in zip(answer["alignment"], expected.links, strict=True):
+            assert (link["source"], link["target"]) == (ours_.source, ours_.target)
+            assert link["weight"] == pytest.approx(ours_.weight, abs=1e-5)
+            assert answer["output"][slice(*link["target_span"])] in {
+                "January",
+                "September",
+                "5",
+                "3",
+                ",",
+                "1845",
+                "2025",
+            }
+            assert answer["input"][slice(*link["source_span"])] in {*answer["input"].split("-"), "-"}
+
+
+def test_without_probabilities_only_the_texts_are_told(client: TestClient) -> None:
+    body = {"inputs": "1845-01-05", "probabilities": False}
+    (answer,) = client.post("/api/predict", json=body).json()["answers"]
+    assert answer == {"input": "1845-01-05", "output": "January 5, 1845"}
+    body["n_best"] = 2
+    (answer,) = client.post("/api/predict", json=body).json()["answers"]
+    assert set(answer) == {"input", "output", "alternatives"}

@@ -29,6 +29,7 @@ class Line:
     agree: str = ""
     limit: float | None = None  # the fewest seconds that the arithmetic allows here
     notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)  # figures beside the seconds, for machines
 
     def median(self, who: str) -> float:
         """Return the median of a contestant's rounds, in seconds."""
@@ -36,6 +37,8 @@ class Line:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row a contestant: its speed, its spread, and how many times faster ours is."""
+        if not self.seconds:  # what it needs is not installed
+            return []
         ours = self.median(next(iter(self.seconds)))
         return [
             {

@@ -23,7 +23,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="cold-start, dates-10000, base-batch32, base-batch1, or all of them."
+            metavar="NAME",
+            help="cold-start, dates-10000, base-batch32, base-batch1, serve-load, page, or all of them.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
@@ -35,13 +36,14 @@ def bench(
 
     [dim]seq2see bench dates-10000[/dim]
     """
-    from seq2see.benchmarks.cpu import LINES
+    from seq2see.benchmarks import cpu, load, page
 
-    if name != "all" and name not in LINES:
-        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*LINES, 'all'])}")
-    for chosen in LINES if name == "all" else [name]:
+    lines = {**cpu.LINES, **load.LINES, **page.LINES}
+    if name != "all" and name not in lines:
+        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, 'all'])}")
+    for chosen in lines if name == "all" else [name]:
         complain(f"measuring {chosen} …")
-        line = LINES[chosen](rounds)
+        line = lines[chosen](rounds)
         if as_json:
             print(json.dumps(line.record()), flush=True)
         else:

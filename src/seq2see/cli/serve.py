@@ -1,4 +1,4 @@
-"""``seq2see serve`` and ``seq2see see``."""
+"""``seq2see serve``, ``seq2see see`` and ``seq2see watch``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(serve)
     app.command()(see)
+    app.command()(watch)
 
 
 def serve(
@@ -60,7 +61,10 @@ def serve(
         if open_:
             typer.launch(address)
 
-    run(models, host, port, ready, Limits())
+    def ended(taken: int, answered: int) -> None:
+        complain(f"ended; {taken:,} requests taken, {answered:,} answered")
+
+    run(models, host, port, ready, Limits(), ended)
 
 
 def see(
@@ -84,3 +88,31 @@ def see(
     console.print(f"{html}: open it in a browser.", markup=False, soft_wrap=True)
     if open_:
         typer.launch(html.resolve().as_uri())
+
+
+def watch(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="The folder of a training, running or finished, or a model that ships."
+        ),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 is any free one.")] = 8001,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Show how a training went, or goes: its losses, scores, answers, and how its attention sharpens.
+
+    It reads the log in the folder and nothing else. `seq2see train --watch` shows the same page from the start.
+
+    [dim]seq2see watch runs/mine --open[/dim]
+    """
+    from seq2see.serve.live import find_run
+    from seq2see.serve.live import watch as show
+
+    def ready(address: str) -> None:
+        complain(f"{run} at {address} (Ctrl-C ends it)")
+        if open_:
+            typer.launch(address)
+
+    show(find_run(run), host, port, ready)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib import import_module
 from math import exp
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seq2see.decoding.search import Special, greedy
-from seq2see.errors import InputError, UserError, suggest
+from seq2see.errors import InputError, UserError
 from seq2see.folder import Tokenizers
-from seq2see.model.sublayers import Observable
+from seq2see.model.sublayers import Observable, Recorder
 from seq2see.model.transformer import Transformer
 
 #: What a value is replaced by: a tensor, or a function of the value, which may change it in place.
@@ -47,7 +49,7 @@ class Recording:
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.values:
-            raise UserError(f"There is no value {name!r}. {suggest(name, self.names)}")
+            raise UserError(f"There is no value {name!r}. {_near(name, self.names)}")
         return self.values[name]
 
 
@@ -66,13 +68,14 @@ def trace(transformer: Transformer, edit: Mapping[str, Edit] | None = None) -> I
     """
     _check(transformer, edit)
     recording = Recording(edit)
-    with _attached(transformer, recording):
+    with attached(transformer, recording):
         yield recording
 
 
 @contextmanager
-def _attached(transformer: Transformer, recording: Recording) -> Iterator[None]:
-    observed = [module for module in transformer.modules() if isinstance(module, Observable)]
+def attached(model: nn.Module, recording: Recorder) -> Iterator[None]:
+    """Show the values of a model, or of a part of it, to a recorder."""
+    observed = [module for module in model.modules() if isinstance(module, Observable)]
     before = [module.recorder for module in observed]
     try:
         for module in observed:
@@ -84,7 +87,7 @@ def _attached(transformer: Transformer, recording: Recording) -> Iterator[None]:
 
 
 @contextmanager
-def _at_rest(transformer: Transformer) -> Iterator[None]:
+def at_rest(transformer: Transformer) -> Iterator[None]:
     """Switch dropout and gradients off."""
     training = transformer.training
     transformer.eval()
@@ -99,7 +102,7 @@ def names_of(transformer: Transformer) -> list[str]:
     """Return the names of all values of a model, found by running it on one token."""
     recording = Recording()
     one = torch.zeros(1, dtype=torch.long, device=next(transformer.parameters()).device)
-    with _at_rest(transformer), _attached(transformer, recording):
+    with at_rest(transformer), attached(transformer, recording):
         transformer(one, one)
     return recording.names
 
@@ -128,8 +131,21 @@ def _check(transformer: Transformer, edit: Mapping[str, Edit] | None) -> None:
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:
     found = [name for name in names if fnmatchcase(name, pattern)]
     if not found:
-        raise UserError(f"No value is named {pattern!r}. {suggest(pattern, names)}")
+        raise UserError(f"No value is named {pattern!r}. {_near(pattern, names)}")
     return found
+
+
+def _near(given: str, names: Sequence[str]) -> str:
+    """Name what is nearest to a name that is none, and the layers that there are."""
+    near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
+    also = f" Also near: {', '.join(near[1:])}." if near[1:] else ""
+    beginnings = dict.fromkeys(name.split(".")[0] for name in names)
+    nearest = f"Did you mean {near[0]!r}?{also}" if near else f"Names begin with {', '.join(beginnings)}."
+    layers = []
+    for side in ("encoder", "decoder"):
+        count = len({name.split(".")[2] for name in names if name.startswith(f"{side}.layers.")})
+        layers += [f"{side}.layers.0 to {count - 1}"] if count else []
+    return f"{nearest} Layers are {' and '.join(layers)}; `seq2see trace TEXT` lists all names."
 
 
 def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
@@ -173,6 +189,7 @@ class Trace(Recording):
 
     def __init__(
         self,
+        transformer: Transformer,
         tokenizers: Tokenizers,
         text: str,
         source_ids: list[int],
@@ -180,6 +197,7 @@ class Trace(Recording):
         edit: Mapping[str, Edit] | None,
     ) -> None:
         super().__init__(edit)
+        self.transformer = transformer
         self.tokenizers = tokenizers
         self.text = text
         self.source_ids = source_ids
@@ -211,6 +229,12 @@ class Trace(Recording):
             for t, (number, token) in enumerate(zip(self.output_ids, self.output_tokens, strict=True))
         ]
 
+    def _repr_html_(self) -> str:
+        """Show the page with this trace in a notebook."""
+        # The page stands above, and nothing here depends on it: it is found by name when a notebook asks for it.
+        html: str = import_module("seq2see.serve.export").in_notebook(self)
+        return html
+
 
 def trace_text(
     transformer: Transformer,
@@ -233,10 +257,10 @@ def trace_text(
         tokenizers.target.check(target)
         answer_ids = tokenizers.target.encode(target)
         _fitting(transformer, "target", answer_ids[:-1])
-    result = Trace(tokenizers, text, source_ids, answer_ids, edit)
+    result = Trace(transformer, tokenizers, text, source_ids, answer_ids, edit)
     device = next(transformer.parameters()).device
     source, read = (torch.tensor(ids, device=device) for ids in (result.source_ids, result.target_ids))
-    with _at_rest(transformer), _attached(transformer, result):
+    with at_rest(transformer), attached(transformer, result):
         logits = transformer(source, read)  # (T, V)
     result.values["probabilities"] = logits.float().softmax(-1)
     return result
@@ -254,5 +278,5 @@ def _answer(
 ) -> list[int]:
     """Answer freely; without an edit nothing is attached, so that the answer is the one that anybody gets."""
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
-    with _at_rest(transformer), _attached(transformer, Recording(edit)) if edit else nullcontext():
+    with at_rest(transformer), attached(transformer, Recording(edit)) if edit else nullcontext():
         return greedy(transformer, [source_ids], special)[0].ids

@@ -12,53 +12,42 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Match, Mount
+from starlette.types import Scope
 
 from seq2see import __version__
 from seq2see.errors import UserError
-from seq2see.seq2seq import Answer, Seq2Seq
+from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.batching import Batcher, Busy
 from seq2see.serve.guard import Guard, refusal
 from seq2see.serve.limits import Limits
 from seq2see.serve.metrics import Metrics
+from seq2see.serve.predicting import (
+    PATH,
+    REFUSALS,
+    Predictor,
+    PredictRequest,
+    Request_,
+    Shortcut,
+    Text,
+    check_beam,
+    told,
+    too_long,
+)
 from seq2see.serve.tracing import describe_model, describe_trace, known
 
 STATIC = Path(__file__).parent / "static"
 
 
-def _whole(text: str) -> str:
-    """Refuse half a character: JSON can write one, but no answer could repeat it."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("the text has half a character (a lone surrogate)")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_whole)]
-
-
-class Request_(BaseModel):  # noqa: N801 - Request is the framework's
-    """What all requests share: a key that is not known is a mistake."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str | None = Field(None, description="Name of a model; the first if not given.")
-
-
-class PredictRequest(Request_):
-    """Texts to answer."""
-
-    inputs: Text | list[Text] = Field(description="One text or many.")
-    beam: int = Field(1, ge=1, description="Prefixes kept open; 1 is greedy.")
-    n_best: int = Field(1, ge=1, description="Answers to each input, best first.")
-
-
 class Head(BaseModel):
     """One head of one attention."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     attention: Literal["encoder", "decoder", "cross"]
     layer: int = Field(ge=0)
@@ -73,6 +62,22 @@ class TraceRequest(Request_):
     muted: list[Head] = Field([], description="Heads to switch off.")
     names: list[str] = Field(["*"], description="Globs of the values that are wanted.", max_length=64)
     beam: int = Field(1, ge=1, description="Beam whose prefixes are told; 1 tells none.")
+    compact: bool = Field(
+        False, description="Attention as uint8 (255 is 1), all else as float16, the bytes deflated."
+    )
+    head: int | None = Field(None, ge=0, description="Of what is by head, this head only.")
+    also: list[Literal["lens", "saliency"]] = Field(
+        [], description="What each layer would say; what the answer owes to each token.", max_length=2
+    )
+    step: int | None = Field(None, ge=0, description="Saliency of this step only.")
+
+
+class Page(Mount):
+    """The files of the page, at every path but the interface's, which knows best what it does not have."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Say whether a path is the page's."""
+        return (Match.NONE, {}) if scope["path"].startswith("/api/") else super().matches(scope)
 
 
 def create_app(
@@ -82,6 +87,7 @@ def create_app(
     assert models
     limits = limits or Limits()
     metrics, batcher = Metrics(), Batcher(limits)
+    predictor = Predictor(models, limits, batcher, metrics)
     # A model answers by its network once somebody holds that; so copies are traced, and the faster engine answers.
     traced = {name: copy(model) for name, model in models.items()}
     described = [describe_model(name, model) for name, model in models.items()]
@@ -97,9 +103,7 @@ def create_app(
         title="seq2see", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
         openapi_url="/api/openapi.json",
     )  # fmt: skip
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    app.add_middleware(Guard, limits=limits, metrics=metrics)
-    app.state.batcher = batcher
+    app.state.batcher, app.state.metrics = batcher, metrics
     _add_errors(app, limits)
 
     @app.get("/healthz")
@@ -117,26 +121,12 @@ def create_app(
         """List the models and the limits."""
         return {"models": described, "limits": vars(limits)}
 
-    @app.post("/api/predict")
+    @app.post(PATH, responses=REFUSALS)
     async def predict(request: PredictRequest) -> dict[str, Any]:
         """Answer texts; one that is refused has its error, the others are answered."""
-        texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
-        name = known(models, request.model)
-        _check_predict(request, len(texts), limits)
-        good = [text for text in texts if len(text) <= limits.characters]
-        work = partial(_answers, models[name], request.beam, request.n_best)
-        found = iter(
-            await batcher.do((name, request.beam, request.n_best), good, work) if good else list[Answer]()
-        )
-        answers = [
-            _shown(next(found)) if len(text) <= limits.characters else _too_long(text, limits)
-            for text in texts
-        ]
-        metrics.inputs["refused"] += sum("error" in answer for answer in answers)
-        metrics.inputs["answered"] += sum("error" not in answer for answer in answers)
-        return {"model": name, "answers": answers}
+        return await predictor(request)
 
-    @app.post("/api/trace")
+    @app.post("/api/trace", responses=REFUSALS)
     async def trace(request: TraceRequest) -> dict[str, Any]:
         """Answer one text and tell every number on the way.
 
@@ -144,76 +134,33 @@ def create_app(
         """
         name = known(models, request.model)
         if len(request.input) > limits.characters:
-            raise UserError(_too_long(request.input, limits)["error"])
-        _check_beam(request.beam, limits)
+            raise UserError(too_long(request.input, limits))
+        check_beam(request.beam, limits)
         muted = [(head.attention, head.layer, head.head) for head in request.muted]
         wanted = partial(
             describe_trace, traced[name], prefix=request.prefix, muted=muted, names=request.names,
-            beam=request.beam,
+            beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
         )  # fmt: skip
         (described,) = await batcher.do(object(), [request.input], lambda texts: [wanted(texts[0])])
         return {"model": name, **described}
 
-    app.mount("/", StaticFiles(directory=STATIC, html=True), name="page")
+    app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
+    (route,) = (route for route in app.routes if isinstance(route, APIRoute) and route.path == PATH)
+    # The last is the first to see a request.
+    app.add_middleware(Shortcut, predict=predictor, route=route)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    app.add_middleware(Guard, limits=limits, metrics=metrics)
     return app
-
-
-def _answers(model: Seq2Seq, beam: int, n_best: int, texts: list[str]) -> list[Answer]:
-    return model.answers(texts, beam=beam, n_best=n_best)
-
-
-def _check_beam(beam: int, limits: Limits) -> None:
-    if beam > limits.beam:
-        raise UserError(f"beam is {beam:,}: at most {limits.beam} is taken.")
-
-
-def _check_predict(request: PredictRequest, count: int, limits: Limits) -> None:
-    _check_beam(request.beam, limits)
-    if request.n_best > request.beam:
-        raise UserError(
-            f"n_best {request.n_best} needs a beam of at least {request.n_best}, but beam is {request.beam}."
-        )
-    if not 1 <= count <= limits.inputs:
-        raise UserError(
-            f"The request has {count:,} inputs: 1 to {limits.inputs:,} are taken at once. Send them in parts."
-        )
-
-
-def _too_long(text: str, limits: Limits) -> dict[str, str]:
-    return {
-        "input": text,
-        "error": f"The text has {len(text):,} characters: at most {limits.characters:,} are taken. Cut it up.",
-    }
-
-
-def _shown(answer: Answer) -> dict[str, Any]:
-    if answer.error is not None:
-        return {"input": answer.input, "error": answer.error}
-    return {
-        "input": answer.input,
-        "output": answer.output,
-        "log_probability": answer.log_probability,
-        "tokens": [vars(token) for token in answer.tokens],
-        "alternatives": [vars(alternative) for alternative in answer.alternatives],
-    }
 
 
 def _add_errors(app: FastAPI, limits: Limits) -> None:
     """Give every refusal one form: {"error": "…"}."""
 
-    @app.exception_handler(UserError)
-    async def of_user(request: Request, error: UserError) -> JSONResponse:
-        return refusal(422, str(error))
+    async def of_ours(request: Request, error: Exception) -> JSONResponse:
+        return told(error, limits)
 
-    @app.exception_handler(Busy)
-    async def of_queue(request: Request, error: Busy) -> JSONResponse:
-        message = f"{limits.queue:,} requests wait already: ask again in a second."
-        return refusal(429, message, {"retry-after": "1"})
-
-    @app.exception_handler(TimeoutError)
-    async def of_time(request: Request, error: TimeoutError) -> JSONResponse:
-        message = f"The answer took longer than {limits.seconds:g} s: ask for less at once."
-        return refusal(503, message, {"retry-after": "1"})
+    for kind in (UserError, Busy, TimeoutError):
+        app.add_exception_handler(kind, of_ours)
 
     @app.exception_handler(RequestValidationError)
     async def of_form(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -226,4 +173,5 @@ def _add_errors(app: FastAPI, limits: Limits) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:
-        return refusal(error.status_code, str(error.detail), error.headers)
+        message = "The body is not JSON in UTF-8." if error.status_code == 400 else str(error.detail)
+        return refusal(error.status_code, message, error.headers)

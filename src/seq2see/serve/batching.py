@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ class Busy(Exception):  # noqa: N818 - a state, not a fault
     """More requests wait than the server takes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """Some items, the work to be done on them, and the future that gets its results.
 
@@ -34,9 +35,11 @@ class Batcher:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.queue: asyncio.Queue[Job] = asyncio.Queue(limits.queue)
+        self.waiting: deque[Job] = deque()
         self.batches = 0
         self.items = 0
+        self._arrived = asyncio.Event()
+        self._ending = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seq2see-model")
         self._task: asyncio.Task[None] | None = None
 
@@ -46,46 +49,44 @@ class Batcher:
 
     async def stop(self) -> None:
         """Finish what was taken, then end."""
-        await self.queue.join()
+        self._ending = True
+        self._arrived.set()
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await self._task
         self._thread.shutdown()
 
     async def do(self, key: Hashable, items: list[Any], work: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Have some items worked on, within the time that a request may take."""
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        if len(self.waiting) >= self.limits.queue:
+            raise Busy
+        job = Job(key, items, work, asyncio.get_running_loop().create_future())
+        self.waiting.append(job)
+        self._arrived.set()
         try:
-            self.queue.put_nowait(Job(key, items, work, future))
-        except asyncio.QueueFull:
-            raise Busy from None
-        return await asyncio.wait_for(future, self.limits.seconds)
+            async with asyncio.timeout(self.limits.seconds):
+                return await job.future
+        finally:
+            with suppress(ValueError):  # it gave up before its turn came
+                self.waiting.remove(job)
 
     async def _run(self) -> None:
-        waiting: list[Job] = []
-        while True:
-            waiting.append(await self.queue.get())
-            while not self.queue.empty():
-                waiting.append(self.queue.get_nowait())
-            taken = len(waiting)
-            for jobs in self._grouped([job for job in waiting if not job.future.done()]):
-                await self._work(jobs)
-            waiting.clear()
-            for _ in range(taken):
-                self.queue.task_done()
+        while self.waiting or not self._ending:
+            if self.waiting:
+                await self._work(self._next())
+            else:
+                self._arrived.clear()
+                await self._arrived.wait()
 
-    def _grouped(self, jobs: list[Job]) -> list[list[Job]]:
-        """Put jobs of one key together, as many as a batch takes."""
-        groups: list[list[Job]] = []
-        open_groups: dict[Hashable, list[Job]] = {}
-        for job in jobs:
-            group = open_groups.get(job.key)
-            if group is None or sum(len(x.items) for x in group) + len(job.items) > self.limits.batch:
-                open_groups[job.key] = group = []
-                groups.append(group)
-            group.append(job)
-        return groups
+    def _next(self) -> list[Job]:
+        """Take the first job and those that can be done with it, as many as a batch takes."""
+        first = self.waiting.popleft()
+        jobs, left, size = [first], deque[Job](), len(first.items)
+        for job in self.waiting:
+            fits = job.key == first.key and size + len(job.items) <= self.limits.batch
+            (jobs if fits else left).append(job)
+            size += len(job.items) if fits else 0
+        self.waiting = left
+        return jobs
 
     async def _work(self, jobs: list[Job]) -> None:
         items = [item for job in jobs for item in job.items]

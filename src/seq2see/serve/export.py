@@ -6,22 +6,51 @@ import json
 import re
 from base64 import b64encode
 from hashlib import sha256
+from html import escape
 from pathlib import Path
+from typing import Any
 
+from seq2see.inspection.trace import Trace
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.tracing import describe_model, describe_trace
+from seq2see.serve.tracing import describe, describe_model, describe_network
+from seq2see.serve.wire import packed
 
 STATIC = Path(__file__).parent / "static"
 BEAM = 4  # prefixes in the saved tree
+HEIGHT = 720  # pixels in a notebook
 ENTRY = 'import "seq2see/main.js";'
+ALSO = ("lens", "saliency")
+
+#: What a large model's file holds: whole attentions as shades, vectors, and of each head its own numbers. Parameters are
+#: left out.
+AT_ONCE = [
+    "*.weights", "*.embedding.embedded", "*.embedding.scaled", "*.embedding.positions", "*.embedding.sum",
+    "*_attention.out", "*.feed_forward.hidden", "*.feed_forward.out", "*_norm.sum", "*_norm.normed", "*_norm.out",
+    "encoder.memory", "decoder.out",
+]  # fmt: skip
+OF_A_HEAD = [f"*_attention.{role}" for role in ("q", "k", "v", "scores", "scaled", "masked", "weights", "z")]
 
 
 def single_file(name: str, model: Seq2Seq, text: str) -> str:
-    """Write everything into one page: styles, modules, and the trace of a text.
+    """Write everything into one page: styles, modules, and the trace of a text."""
+    return _page(describe_model(name, model), model.trace(text))
 
-    Modules are data: URLs behind an import map, since a file may not import another file.
-    """
-    saved = {"model": describe_model(name, model), "trace": describe_trace(model, text, beam=BEAM)}
+
+def in_notebook(trace: Trace) -> str:
+    """Frame the page with a trace, for a notebook."""
+    network = {**describe_network(trace.transformer.config), "name": "", "examples": []}
+    return f'<iframe srcdoc="{escape(_page(network, trace))}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
+
+
+def _page(network: dict[str, Any], trace: Trace) -> str:
+    """Put a trace into the page; modules are data: URLs behind an import map, since a file may not import another."""
+    if network["small"]:
+        told, more = describe(trace, beam=BEAM, also=ALSO), []
+    else:
+        told = describe(trace, AT_ONCE, BEAM, compact=True, also=ALSO)
+        heads = range(trace.transformer.config.heads)
+        more = [packed(trace, OF_A_HEAD, compact=True, head=head) for head in heads]
+    saved = {"model": network, "trace": told, "more": more}
     imports = json.dumps({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     scripts = " ".join(_digest(script) for script in (imports, ENTRY))

@@ -24,6 +24,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",
 }
+ALWAYS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -45,31 +46,42 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started, status = time.perf_counter(), 500
+        self.metrics.taken += 1
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                names = {name for name, _ in message["headers"]}
-                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in names)]
+                message["headers"] = [*message["headers"], *self._extra(message["headers"])]
             await send(message)
 
         try:
-            body = await asyncio.wait_for(self._body(receive), self.limits.seconds)
+            await self._guarded(scope, receive, answer)
+        finally:
+            path = getattr(scope.get("route"), "path", "other") or "other"
+            self.metrics.request(path, status, time.perf_counter() - started)
+
+    def _extra(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Return the headers that an answer lacks; a server that is about to end asks its clients to leave."""
+        names = {name for name, _ in headers}
+        extra = [pair for pair in ALWAYS if pair[0] not in names]
+        return [*extra, (b"connection", b"close")] if self.metrics.ending else extra
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                body = await self._body(receive)
         except TimeoutError:
-            await refusal(408, f"The request did not arrive within {self.limits.seconds:g} s.")(
-                scope, receive, answer
+            message = f"The request did not arrive within {self.limits.seconds:g} s."
+            await refusal(408, message)(scope, receive, send)
+            return
+        if body is None:
+            message = (
+                f"The request is longer than {self.limits.body:,} bytes, the most that is taken: cut it up."
             )
-        else:
-            if body is None:
-                message = f"The request is longer than {self.limits.body:,} bytes, the most that is taken: cut it up."
-                await refusal(413, message, {"connection": "close"})(scope, receive, answer)
-            else:
-                await self.app(scope, _replayed(body, receive), answer)
-        route = scope.get("route")
-        path = getattr(route, "path", "other") or "other"
-        self.metrics.request(path, status, time.perf_counter() - started)
+            await refusal(413, message, {"connection": "close"})(scope, receive, send)
+            return
+        await self.app(scope, replayed(body, receive), send)
 
     async def _body(self, receive: Receive) -> bytes | None:
         """Read the whole body; None if it is too long."""
@@ -85,7 +97,7 @@ class Guard:
                 return body
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """Hand out a body that has been read."""
     given = False
 

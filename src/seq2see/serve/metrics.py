@@ -11,6 +11,8 @@ class Metrics:
     """What the server has done since it started."""
 
     def __init__(self) -> None:
+        self.taken = 0
+        self.ending = False  # no more requests are wanted
         self.requests: Counter[tuple[str, int]] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.inputs: Counter[str] = Counter()
@@ -37,6 +39,6 @@ class Metrics:
             "# TYPE seq2see_batched_inputs_total counter",
             f"seq2see_batched_inputs_total {batcher.items}",
             "# TYPE seq2see_queue_length gauge",
-            f"seq2see_queue_length {batcher.queue.qsize()}",
+            f"seq2see_queue_length {len(batcher.waiting)}",
         ]
         return "\n".join(lines) + "\n"

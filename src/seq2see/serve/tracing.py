@@ -1,29 +1,29 @@
-"""A trace as one JSON document: tokens, steps, beams, and every number as bytes behind a manifest."""
+"""A trace as one JSON document: tokens, steps, beams, what layers would say, and every number as bytes."""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from fnmatch import fnmatchcase
 from itertools import pairwise
-from math import inf
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from seq2see.decoding.hypothesis import LENGTH_PENALTY
-from seq2see.decoding.search import Beams, Special, limits_of
+from seq2see.config import ModelConfig
+from seq2see.decoding.search import Special, limits_of
 from seq2see.errors import InputError, UserError
-from seq2see.inspection.glossary import entry_of
-from seq2see.inspection.tables import array_of, attention_name
+from seq2see.folder import Tokenizers
+from seq2see.inspection.lens import logit_lens
+from seq2see.inspection.saliency import saliency
+from seq2see.inspection.tables import attention_name
 from seq2see.inspection.trace import Edit, Trace, mute_head, names_of
 from seq2see.inspection.trace import trace as recording_of
 from seq2see.model.attention import EVERYTHING
 from seq2see.model.transformer import Transformer, count_parameters
 from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.figure import code
+from seq2see.serve.tree import beam_nodes
+from seq2see.serve.wire import SMALL, packed
 
 TOP = 20  # alternatives told at each step
 EXAMPLES = {"dates": ["1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29"]}
@@ -32,14 +32,18 @@ EXAMPLES = {"dates": ["1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2
 def describe_model(name: str, model: Seq2Seq) -> dict[str, Any]:
     """Say what a model is, without where it lies."""
     return {
+        **describe_network(model.config.model),
         "name": name,
         "task": model.config.task,
-        "config": vars(model.config.model),
-        "parameters": count_parameters(model.config.model),
         "card": model.card,
-        "vocabulary": model.tokenizers.target.vocabulary(),
         "examples": EXAMPLES.get(model.config.task, []),
     }
+
+
+def describe_network(config: ModelConfig) -> dict[str, Any]:
+    """Say what a network is, whether it is small enough to send whole, and where each part of it is computed."""
+    parameters = count_parameters(config)
+    return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL, "code": code()}
 
 
 def describe_trace(
@@ -49,41 +53,80 @@ def describe_trace(
     muted: Sequence[tuple[str, int, int]] = (),
     names: Sequence[str] = ("*",),
     beam: int = 1,
+    compact: bool = False,
+    head: int | None = None,
+    also: Collection[str] = (),
+    step: int | None = None,
 ) -> dict[str, Any]:
     """Answer a text and tell all about it.
 
-    ``prefix`` holds ids that the answer must begin with; ``muted`` names heads as (attention, layer, head);
-    ``names`` are globs of the values and parameters that are wanted.
+    ``prefix`` holds ids that the answer must begin with; ``muted`` names heads as (attention, layer, head); the rest is
+    for ``describe``.
     """
     model.check(text)
-    transformer, special = model.transformer, _special(model)
+    transformer, tokenizers = model.transformer, model.tokenizers
+    _check_head(transformer, head)
     edit = _muting(transformer, muted)
-    source_ids = model.tokenizers.source.encode(text)
+    source_ids = tokenizers.source.encode(text)
     _check_prefix(model, prefix)
-    ids = _continued(transformer, source_ids, prefix, special, edit)
-    traced = _trace(model, text, source_ids, [special.start, *ids], edit)
-    manifest, data = _packed(traced, transformer, names)
+    ids = _continued(transformer, source_ids, prefix, _special(tokenizers), edit)
+    traced = _trace(model, text, source_ids, [tokenizers.target.start, *ids], edit)
     return {
-        "text": text,
-        "output": traced.output,
-        "finished": ids[-1] == special.end,
+        **describe(traced, names, beam, compact, head, also, step),
         "forced": len(prefix),
-        "muted": [list(head) for head in muted],
-        "d_model": transformer.config.d_model,
-        "positions": transformer.config.positions,
-        "norm": transformer.config.norm,
-        "source": _tokens(traced.source_tokens, source_ids, _source_spans(model, text, source_ids)),
-        "target": _tokens(traced.target_tokens, traced.target_ids, _target_spans(model, traced.target_ids)),
-        "steps": _steps(traced),
-        "beams": _beam_nodes(model, source_ids, beam, edit) if beam > 1 else [],
-        "tensors": manifest,
-        "data": b64encode(data).decode(),
+        "muted": [list(key) for key in muted],
     }
 
 
-def _special(model: Seq2Seq) -> Special:
-    target, source = model.tokenizers.target, model.tokenizers.source
-    return Special(target.start, target.end, source.pad)
+def describe(
+    traced: Trace,
+    names: Sequence[str] = ("*",),
+    beam: int = 1,
+    compact: bool = False,
+    head: int | None = None,
+    also: Collection[str] = (),
+    step: int | None = None,
+) -> dict[str, Any]:
+    """Tell all about a trace.
+
+    ``names`` are globs of the values and parameters that are wanted, ``compact`` and ``head`` say how they are packed;
+    ``also`` may hold ``lens`` and ``saliency``, which ``step`` limits to one step; ``beam`` adds the tree of a search.
+    """
+    transformer, tokenizers = traced.transformer, traced.tokenizers
+    wanted: dict[str, Any] = {}
+    if "lens" in also:
+        wanted["lens"] = _lens(traced)
+    if "saliency" in also:
+        wanted["saliency"] = _saliency(traced, step)
+    return {
+        "text": traced.text,
+        "output": traced.output,
+        "finished": traced.output_ids[-1] == tokenizers.target.end,
+        "forced": 0,
+        "muted": [],
+        "d_model": transformer.config.d_model,
+        "positions": transformer.config.positions,
+        "norm": transformer.config.norm,
+        "activation": transformer.config.activation,
+        "source": _tokens(traced.source_tokens, traced.source_ids, _source_spans(traced)),
+        "target": _tokens(traced.target_tokens, traced.target_ids, _target_spans(traced)),
+        "steps": _steps(traced, compact),
+        "beams": beam_nodes(transformer, tokenizers, traced.source_ids, beam, traced.edit)
+        if beam > 1
+        else [],
+        **wanted,
+        **packed(traced, names, compact, head),
+    }
+
+
+def _special(tokenizers: Tokenizers) -> Special:
+    return Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+
+
+def _check_head(transformer: Transformer, head: int | None) -> None:
+    heads = transformer.config.heads
+    if head is not None and head >= heads:
+        raise UserError(f"There is no head {head}: heads are 0 to {heads - 1}.")
 
 
 def _muting(transformer: Transformer, muted: Sequence[tuple[str, int, int]]) -> dict[str, Edit]:
@@ -135,7 +178,7 @@ def _trace(
     model: Seq2Seq, text: str, source_ids: list[int], answer_ids: list[int], edit: Mapping[str, Edit]
 ) -> Trace:
     """Read a text and its answer, all positions at once, keeping every value."""
-    traced = Trace(model.tokenizers, text, source_ids, answer_ids, edit)
+    traced = Trace(model.transformer, model.tokenizers, text, source_ids, answer_ids, edit)
     with recording_of(model.transformer, edit) as recording:
         logits = model.transformer(torch.tensor(source_ids), torch.tensor(traced.target_ids))  # (T, V)
     traced.values = {**recording.values, "probabilities": logits.float().softmax(-1)}
@@ -149,114 +192,57 @@ def _tokens(tokens: list[str], ids: list[int], spans: list[tuple[int, int]]) -> 
     ]
 
 
-def _source_spans(model: Seq2Seq, text: str, ids: list[int]) -> list[tuple[int, int]]:
+def _source_spans(traced: Trace) -> list[tuple[int, int]]:
     """Return which characters each token stands for."""
-    encoding = model.tokenizers.source.engine.encode(text)
-    assert encoding.ids == ids
+    encoding = traced.tokenizers.source.engine.encode(traced.text)
+    assert encoding.ids == traced.source_ids
     return [(int(first), int(last)) for first, last in encoding.offsets]
 
 
-def _target_spans(model: Seq2Seq, ids: list[int]) -> list[tuple[int, int]]:
-    ends = [len(model.tokenizers.target.decode(ids[:n])) for n in range(len(ids) + 1)]
+def _target_spans(traced: Trace) -> list[tuple[int, int]]:
+    ids = traced.target_ids
+    ends = [len(traced.tokenizers.target.decode(ids[:n])) for n in range(len(ids) + 1)]
     return list(pairwise(ends))
 
 
-def _steps(traced: Trace) -> list[dict[str, Any]]:
-    best = traced.probabilities.topk(min(TOP, traced.probabilities.shape[-1])).indices.tolist()
+def _steps(traced: Trace, compact: bool) -> list[dict[str, Any]]:
+    def told(x: float) -> float:
+        return float(f"{x:.6g}") if compact else x
+
+    best = traced.probabilities.topk(min(TOP, traced.probabilities.shape[-1])).indices
+    logits = traced["logits"].float().gather(1, best)
     return [
         {
             "id": step.id,
             "token": step.token,
-            "log_probability": step.log_probability,
-            "entropy": step.entropy,
+            "log_probability": told(step.log_probability),
+            "entropy": told(step.entropy),
             "top": [
-                {"id": number, "token": token, "probability": share}
-                for number, (token, share) in zip(numbers, step.top, strict=True)
+                {"id": number, "token": token, "probability": told(share), "logit": told(logit)}
+                for number, (token, share), logit in zip(numbers, step.top, values, strict=True)
             ],
         }
-        for numbers, step in zip(best, traced.steps(TOP), strict=True)
+        for numbers, values, step in zip(best.tolist(), logits.tolist(), traced.steps(TOP), strict=True)
     ]
 
 
-def _packed(
-    traced: Trace, transformer: Transformer, names: Sequence[str]
-) -> tuple[list[dict[str, Any]], bytes]:
-    """Lay the wanted numbers end to end as little-endian float32, and say where each begins."""
-    manifest: list[dict[str, Any]] = []
-    chunks: list[bytes] = []
-    offset = 0
-    for name, array, symbol, sentence in _wanted(traced, transformer, names):
-        data = np.ascontiguousarray(array, dtype="<f4").tobytes()
-        manifest.append({
-            "name": name, "shape": list(array.shape), "dtype": "float32", "offset": offset,
-            "symbol": symbol, "sentence": sentence,
-        })  # fmt: skip
-        chunks.append(data)
-        offset += len(data)
-    return manifest, b"".join(chunks)
+def _lens(traced: Trace) -> list[dict[str, Any]]:
+    """Tell what each layer would say at each step."""
+    return [
+        {
+            "after": layer.after,
+            "ids": layer.ids.tolist(),
+            "tokens": traced.tokenizers.target.tokens(layer.ids.tolist()),
+            "probabilities": layer.probabilities.tolist(),
+        }
+        for layer in logit_lens(traced)
+    ]
 
 
-def _wanted(
-    traced: Trace, transformer: Transformer, names: Sequence[str]
-) -> Iterator[tuple[str, np.ndarray, str, str]]:
-    def asked(name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in names)
-
-    for name in filter(asked, traced.names):
-        entry = entry_of(name)
-        yield name, array_of(traced, name), entry.symbol, entry.sentence
-    for name, parameter in transformer.named_parameters():
-        if asked(name):
-            array: np.ndarray = parameter.detach().cpu().float().numpy()
-            yield name, array, name.rpartition(".")[2], "A parameter, learned in training."
-
-
-@torch.no_grad()
-def _beam_nodes(
-    model: Seq2Seq, source_ids: list[int], beam: int, edit: Mapping[str, Edit]
-) -> list[dict[str, Any]]:
-    """Search with a beam and tell every prefix that was kept open: its parent, its token, its log-probability."""
-    transformer, special = model.transformer, _special(model)
-    limits = limits_of(transformer, [source_ids])
-    beams = Beams.start(limits, int(limits), beam, special.pad)
-    nodes: list[dict[str, Any]] = []
-    above: list[int | None] = [None] * beam
-    with recording_of(transformer, edit) if edit else nullcontext():
-        memory = transformer.encode(torch.tensor([source_ids])).expand(beam, -1, -1)
-        cache = transformer.new_cache()
-        last = torch.full((beam, 1), special.start)
-        for t in torch.arange(int(limits))[:, None]:
-            logits = transformer.decode(last, memory, EVERYTHING, cache)[:, -1]  # (k, V)
-            beams, parent, token = beams.advance(logits, t, special.end, LENGTH_PENALTY)
-            above = _added(model, nodes, above, int(t), parent[0], token[0], beams.total[0])
-            if bool(beams.finished(t)):
-                break
-            cache.select(parent[0])
-            last = token[0][:, None]
-    return nodes
-
-
-def _added(
-    model: Seq2Seq,
-    nodes: list[dict[str, Any]],
-    above: list[int | None],
-    step: int,
-    parents: Tensor,
-    tokens: Tensor,
-    totals: Tensor,
-) -> list[int | None]:
-    """Add one step's open prefixes, and return their places among the nodes."""
-    places: list[int | None] = []
-    for parent, number, total in zip(parents.tolist(), tokens.tolist(), totals.tolist(), strict=True):
-        if total == -inf:
-            places.append(None)
-            continue
-        nodes.append({
-            "step": step, "parent": above[parent], "id": number,
-            "token": model.tokenizers.target.tokens([number])[0], "log_probability": total,
-        })  # fmt: skip
-        places.append(len(nodes) - 1)
-    return places
+def _saliency(traced: Trace, step: int | None) -> dict[str, Any]:
+    shares = saliency(traced, step)
+    first = 0 if step is None else step
+    return {"first": first, "source": shares.source.tolist(), "target": shares.target.tolist()}
 
 
 def known(models: Mapping[str, Seq2Seq], name: str | None) -> str:

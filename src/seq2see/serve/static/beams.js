@@ -1,14 +1,15 @@
 /** The beam as a tree: every prefix that was kept open, step by step; a branch can be followed. */
 
 import { h, number, svg, visible } from "./dom.js";
+import { drawn } from "./section.js";
 import { change, view } from "./state.js";
 
-/** @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number}} Node */
+/** @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node  with a score it is an end */
 /** @typedef {import("./data.js").Trace} Trace */
 
 export const WIDTHS = [2, 3, 4, 8];
-const GAP = 46;
-const ROW = 42;
+const ROW = 46;
+const short = (/** @type {number} */ x) => (x > -0.05 ? "0.0" : number(x, 1));
 
 /** The nodes from the root to one. @returns {Node[]} */
 function path(/** @type {Node[]} */ nodes, /** @type {Node} */ node) {
@@ -16,42 +17,53 @@ function path(/** @type {Node[]} */ nodes, /** @type {Node} */ node) {
   return [...above, node];
 }
 
+/** A line that leaves and arrives level. */
+function bend(/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ right, /** @type {number} */ low) {
+  const half = (x + right) / 2;
+  return `M${x} ${y} C${half} ${y} ${half} ${low} ${right} ${low}`;
+}
+
 /** Draw the tree; `live` lets a branch be chosen. @returns {SVGElement} */
 function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type {boolean} */ live) {
   /** @type {Map<number, number>} */ const filled = new Map();
+  const steps = Math.max(...nodes.map(({ step }) => step)) + 1;
+  const longest = nodes.reduce((most, node) => Math.max(most, node.score === undefined ? visible(node.token).length : 1), 1);
+  const GAP = Math.max(46, 9 * longest + 28); // words need more room than letters
+  const arm = (/** @type {Node} */ node) => (node.score === undefined ? 4.5 * visible(node.token).length + 5 : 9);
   const places = nodes.map((node) => {
     const rank = filled.get(node.step) ?? 0;
     filled.set(node.step, rank + 1);
     return { x: (node.step + 0.5) * GAP, y: (rank + 0.5) * ROW + 8 };
   });
-  const steps = Math.max(...nodes.map(({ step }) => step)) + 1;
   const rows = Math.max(...filled.values());
   const onAnswer = (/** @type {Node} */ node) => path(nodes, node).every(({ id, step }) => trace.steps[step]?.id === id);
   const picture = svg("svg", { width: steps * GAP, height: rows * ROW + 16, viewBox: `0 0 ${steps * GAP} ${rows * ROW + 16}`, role: "group", "aria-label": "Prefixes kept open, step by step" });
   nodes.forEach((node, index) => {
     if (node.parent === null) return;
     const [from, to] = [places[node.parent], places[index]];
-    picture.append(svg("path", { class: onAnswer(node) ? "branch answer" : "branch", d: `M${from.x + 9} ${from.y} C${from.x + 26} ${from.y} ${to.x - 26} ${to.y} ${to.x - 9} ${to.y}` }));
+    picture.append(svg("path", { class: onAnswer(node) ? "branch answer" : "branch", d: bend(from.x + arm(nodes[node.parent]), from.y, to.x - arm(node), to.y) }));
   });
   nodes.forEach((node, index) => {
     const { x, y } = places[index];
     const choose = () => change({ prefix: onAnswer(node) ? [] : path(nodes, node).map(({ id }) => id) });
     const written = path(nodes, node).map(({ token }) => token).join("");
-    const label = `${written}: log P ${number(node.log_probability, 3)}`;
+    const ends = node.score !== undefined;
+    const label = `${written}: log P ${number(node.log_probability, 3)}${ends ? `, score ${number(node.score ?? 0, 3)}, an end` : ""}`;
     picture.append(svg("g", {
-      class: `${onAnswer(node) ? "node answer" : "node"}${live ? " live" : ""}`, ...(live ? {
+      class: `node${onAnswer(node) ? " answer" : ""}${ends ? " end" : ""}${live ? " live" : ""}`, ...(live ? {
         tabindex: 0, role: "button", "aria-label": `follow ${label}`, onclick: choose,
         onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && choose(),
       } : {}),
-    }, svg("title", {}, label), svg("text", { x, y: y + 5 }, visible(node.token)),
-    svg("text", { x, y: y + 16, class: "score" }, node.log_probability > -0.05 ? "0.0" : number(node.log_probability, 1))));
+    }, svg("title", {}, label), ...(ends ? [svg("rect", { x: x - 8, y: y - 9, width: 16, height: 16, rx: 3, class: "stop" })] : []),
+    svg("text", { x, y: y + 5 }, ends ? "∎" : visible(node.token)),
+    svg("text", { x, y: y + 19, class: "score" }, short(node.score ?? node.log_probability))));
   });
   return picture;
 }
 
-/** @returns {import("./panels.js").Panel} */
+/** @returns {import("./section.js").Panel} */
 export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ live, /** @type {(beam: number) => Promise<Node[]>} */ fetchBeams) {
-  const place = h("div", { className: "scroll beams" });
+  const place = h("div", { className: "scroll beams", tabIndex: 0, role: "group", "aria-label": "The tree" });
   const buttons = h("div", { className: "choice", role: "group", "aria-label": "beam" }, h("span", {}, "beam"),
     ...WIDTHS.map((width) => h("button", { type: "button", value: width, onclick: () => change({ beam: view.beam === width ? 1 : width }) }, width)));
   const build = async () => {
@@ -61,8 +73,7 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
   };
   build();
   return {
-    element: h("section", { id: "beams", className: "panel", "aria-labelledby": "beams-title" }, h("h2", { id: "beams-title" }, "Beam search"),
-      h("p", { className: "sentence" }, `Instead of the likeliest token, the likeliest beginnings are kept open (section 6.1). Each shows its last token and its log-probability.${live ? " Follow one, and all panels show it." : ""}`),
+    element: drawn("beams", "Beam search", `Instead of the likeliest token, the likeliest beginnings are kept open (section 6.1). Each shows its last token and its log-probability; ∎ is an end, with the score that answers are ranked by: log-probability over length penalty.${live ? " Follow one, and all panels show it." : ""}`,
       live && buttons, place),
     update: (changed) => {
       if (changed.has("beam")) build();

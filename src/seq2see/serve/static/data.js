@@ -1,9 +1,9 @@
 /** One trace: its tokens, its steps, and its tensors by name. */
 
 /** @typedef {{token: string, id: number, span: [number, number]}} Token */
-/** @typedef {{id: number, token: string, probability: number}} Choice */
+/** @typedef {{id: number, token: string, probability: number, logit: number}} Choice */
 /** @typedef {{id: number, token: string, log_probability: number, entropy: number, top: Choice[]}} Step */
-/** @typedef {{shape: number[], data: Float32Array, symbol: string, sentence: string}} Tensor */
+/** @typedef {{shape: number[], data: Float32Array, symbol: string, sentence: string, exact: boolean}} Tensor */
 /** @typedef {{rows: number, cols: number, at: (row: number, col: number) => number}} Matrix */
 /** @typedef {{name: string, head: number, row: number, col: number}} Cell  head is −1 where there is none */
 /** @typedef {"encoder"|"decoder"|"cross"} Kind */
@@ -34,6 +34,27 @@ export function place(/** @type {string} */ name) {
 
 const BY_POSITION = ["q", "k", "v", "z"]; // (T, H, K); the others are (H, T, S)
 
+/** @returns {Promise<ArrayBuffer>} */
+async function inflate(/** @type {Uint8Array<ArrayBuffer>} */ bytes) {
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+}
+
+/** A number of 16 bits: sign, 5 of exponent, 10 of fraction. */
+function half(/** @type {number} */ bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return exponent ? sign * 2 ** (exponent - 25) * (1024 + fraction) : sign * fraction * 2 ** -24;
+}
+
+/** @returns {Float32Array} */
+function numbers(/** @type {ArrayBuffer} */ buffer, /** @type {string} */ dtype, /** @type {number} */ offset, /** @type {number} */ size) {
+  if (dtype === "uint8") return Float32Array.from(new Uint8Array(buffer, offset, size), (shade) => shade / 255);
+  if (dtype === "float16") return Float32Array.from(new Uint16Array(buffer, offset, size), half);
+  return new Float32Array(buffer, offset, size);
+}
+
 export class Trace {
   /** @param {any} json what /api/trace answers */
   constructor(json) {
@@ -42,26 +63,48 @@ export class Trace {
     /** @type {Token[]} */ this.target = json.target;
     /** @type {Step[]} */ this.steps = json.steps;
     /** @type {string} */ this.output = json.output;
-    /** @type {Map<string, Tensor>} */ this.tensors = new Map();
-    this.add(json);
+    /** By name, or by name#head where only that head was sent. @type {Map<string, Tensor>} */ this.tensors = new Map();
+    /** By step. @type {Map<number, {source: number[], target: number[]}>} */ this.saliency = new Map();
   }
 
-  /** Take more tensors in. @param {any} json */
-  add(json) {
+  /** @returns {Promise<Trace>} */
+  static async of(/** @type {any} */ json) {
+    const trace = new Trace(json);
+    await trace.add(json);
+    return trace;
+  }
+
+  /** Take more tensors in, and whatever else was asked for. @param {any} json */
+  async add(json) {
     const bytes = Uint8Array.from(atob(json.data), (letter) => letter.charCodeAt(0));
-    for (const { name, shape, offset, symbol, sentence } of json.tensors) {
+    const buffer = json.encoding === "deflate" ? await inflate(bytes) : bytes.buffer;
+    for (const { name, shape, dtype, offset, symbol, sentence, head } of json.tensors) {
       const size = shape.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
-      this.tensors.set(name, { shape, data: new Float32Array(bytes.buffer, offset, size), symbol, sentence });
+      const tensor = { shape, data: numbers(buffer, dtype, offset, size), symbol, sentence, exact: dtype === "float32" };
+      this.tensors.set(head === undefined ? name : `${name}#${head}`, tensor);
     }
+    if (json.lens) this.json.lens = json.lens;
+    if (json.saliency) this.keepSaliency(json.saliency);
   }
 
-  has(/** @type {string} */ name) {
-    return this.tensors.has(name);
+  /** Rows may come one by one. */
+  keepSaliency(/** @type {{first: number, source: number[][], target: number[][]}} */ { first, source, target }) {
+    source.forEach((row, index) => this.saliency.set(first + index, { source: row, target: target[index] }));
+  }
+
+  /** Whether a tensor is here: all of it, or the part of a head. */
+  has(/** @type {string} */ name, head = -1) {
+    return this.tensors.has(name) || this.tensors.has(`${name}#${head}`);
+  }
+
+  /** Whether a head’s part came by itself. */
+  owns(/** @type {string} */ name, /** @type {number} */ head) {
+    return this.tensors.has(`${name}#${head}`);
   }
 
   /** @returns {Tensor} */
-  tensor(/** @type {string} */ name) {
-    const found = this.tensors.get(name);
+  tensor(/** @type {string} */ name, head = -1) {
+    const found = this.tensors.get(`${name}#${head}`) ?? this.tensors.get(name);
     if (!found) throw new Error(`no tensor ${name}`);
     return found;
   }
@@ -78,7 +121,7 @@ export class Trace {
 
   /** One matrix of a tensor: all of it, or a head's. @returns {Matrix} */
   matrix(/** @type {string} */ name, head = -1) {
-    const { shape, data } = this.tensor(name);
+    const { shape, data } = this.tensor(name, head);
     if (shape.length === 1) return { rows: shape[0], cols: 1, at: (row) => data[row] };
     if (shape.length === 2) return { rows: shape[0], cols: shape[1], at: (row, col) => data[row * shape[1] + col] };
     if (BY_POSITION.includes(name.split(".").at(-1) ?? "")) {
@@ -95,9 +138,9 @@ export class Trace {
   }
 
   /** What the rows and the columns of a matrix stand for. @returns {{rows: string[], cols: string[]}} */
-  labels(/** @type {string} */ name) {
+  labels(/** @type {string} */ name, head = -1) {
     const at = place(name);
-    const { shape } = this.tensor(name);
+    const { shape } = this.tensor(name, head);
     const dims = Array.from({ length: shape.at(-1) ?? 0 }, (_, index) => String(index));
     if (!at) {
       if (name === "probabilities" || name === "logits") return { rows: this.tokens("target"), cols: dims };

@@ -25,31 +25,31 @@ function mix(/** @type {number[][]} */ colours, /** @type {number} */ x) {
 
 /** Say one cell in words. */
 export function spoken(/** @type {import("./data.js").Trace} */ trace, /** @type {Cell} */ cell) {
-  const labels = trace.labels(cell.name);
+  const labels = trace.labels(cell.name, cell.head);
   const value = number(trace.matrix(cell.name, cell.head).at(cell.row, cell.col), 2);
   const row = `'${visible(labels.rows[cell.row])}'`;
   const at = place(cell.name);
-  if (!at) return `${trace.tensor(cell.name).symbol}: ${row}, dimension ${cell.col}, ${value}`;
-  const where = `layer ${at.layer}, head ${cell.head}:`;
+  if (!at) return `${trace.tensor(cell.name, cell.head).symbol}: ${row}, dimension ${cell.col}, ${value}`;
+  const where = cell.head < 0 ? `layer ${at.layer}:` : `layer ${at.layer}, head ${cell.head}:`;
   if (at.role === "weights") return `${where} ${row} attends to '${visible(labels.cols[cell.col])}', ${value}`;
-  const col = ["q", "k", "v", "z"].includes(at.role) ? `dimension ${cell.col}` : `'${visible(labels.cols[cell.col])}'`;
-  return `${where} ${trace.tensor(cell.name).symbol} of ${row} and ${col}, ${value}`.replace(" and dimension", ", dimension");
+  const col = ["q", "k", "v", "z", "out"].includes(at.role) ? `dimension ${cell.col}` : `'${visible(labels.cols[cell.col])}'`;
+  return `${where} ${trace.tensor(cell.name, cell.head).symbol} of ${row} and ${col}, ${value}`.replace(" and dimension", ", dimension");
 }
 
 export class Heat {
   /**
    * @param {import("./data.js").Trace} trace
    * @param {string} name
-   * @param {{head?: number, box?: number, most?: number, labels?: boolean, title?: string, steps?: boolean}} [options]
+   * @param {{head?: number, box?: number, most?: number, labels?: boolean, title?: string, about?: string, steps?: boolean}} [options]
    */
   constructor(trace, name, options = {}) {
-    const { head = -1, box = 300, most = 18, labels = true, title, steps = false } = options;
+    const { head = -1, box = 300, most = 18, labels = true, title, about, steps = false } = options;
     this.trace = trace;
     this.name = name;
     this.head = head;
     this.steps = steps;
     this.matrix = trace.matrix(name, head);
-    this.labels = trace.labels(name);
+    this.labels = trace.labels(name, head);
     const { rows, cols } = this.matrix;
     const px = Math.max(1, Math.min(most, Math.floor(box / cols)));
     const py = Math.max(2, Math.min(most, px === 1 ? 12 : labels ? Math.max(px, 12) : px));
@@ -61,7 +61,7 @@ export class Heat {
     this.veil = h("i", { className: "veil", hidden: true });
     this.plane = h("div", {
       className: "plane", tabIndex: 0, role: "application", "aria-roledescription": "matrix",
-      "aria-label": `${title ?? trace.tensor(name).symbol}${head < 0 ? "" : `, head ${head}`}: ${rows} by ${cols}, arrows move, Enter pins`,
+      "aria-label": `${about ?? title ?? trace.tensor(name, head).symbol}${head < 0 ? "" : `, head ${head}`}: ${rows} by ${cols}, arrows move, Enter pins`,
       "data-name": name, "data-head": head,
       onpointermove: (/** @type {PointerEvent} */ event) => hover(this.cellAt(event)),
       onpointerleave: () => hover(null),
@@ -72,10 +72,10 @@ export class Heat {
     this.plane.style.width = `${cols * px}px`;
     this.plane.style.height = `${rows * py}px`;
     const corner = labels ? h("div", { className: "labelled" }, this.colLabels(px), this.rowLabels(py), this.plane) : this.plane;
-    this.table = h("div", { className: "numbers", hidden: true });
+    this.table = h("div", { className: "numbers", hidden: true, tabIndex: 0, role: "group", "aria-label": `${about ?? title} as numbers` });
     this.element = h("figure", { className: "heat" },
       title !== undefined && h("figcaption", {}, h("b", {}, title), h("span", { className: "size" }, `${rows} × ${cols}`),
-        h("button", { className: "link", type: "button", "aria-expanded": "false", "aria-label": `view ${title} as table`, onclick: (/** @type {any} */ e) => this.toggleTable(e.currentTarget) }, "table")),
+        h("button", { className: "link", type: "button", "aria-expanded": "false", "aria-label": `view ${about ?? title} as table`, onclick: (/** @type {any} */ e) => this.toggleTable(e.currentTarget) }, "table")),
       h("div", { className: "scroll" }, corner), this.table);
     heats.add(this);
     this.paint();
@@ -120,7 +120,7 @@ export class Heat {
     if (!at) return pin(cell);
     const byQuery = !["k", "v"].includes(at.role);
     const row = !byQuery ? {} : at.kind === "encoder" ? { query: cell.row } : { step: cell.row };
-    return pin(cell, { kind: at.kind, layer: at.layer, head: this.head, ...row });
+    return pin(cell, { kind: at.kind, layer: at.layer, ...(this.head < 0 ? {} : { head: this.head }), ...row });
   }
 
   key(/** @type {KeyboardEvent} */ event) {

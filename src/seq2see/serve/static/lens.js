@@ -1,48 +1,40 @@
 /** The logit lens: what each layer of the decoder would say, were it the last. */
 
 import { h, percent, visible } from "./dom.js";
+import { section, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
+/** @typedef {{after: number|null, ids: number[], tokens: string[], probabilities: number[]}} Layer */
 
-const TABLES = ["output.weight", "decoder.embedding.table.weight", "encoder.embedding.table.weight"]; // shared ones are sent once
-
-/** The likeliest next token by one vector. @returns {{id: number, probability: number}} */
-function read(/** @type {Trace} */ trace, /** @type {number[]} */ x) {
-  const W = trace.matrix(TABLES.find((name) => trace.has(name)) ?? "");
-  const bias = trace.has("output.bias") ? trace.tensor("output.bias").data : null;
-  const logits = Array.from({ length: W.rows }, (_, id) => x.reduce((sum, value, i) => sum + value * W.at(id, i), bias ? bias[id] : 0));
-  const largest = Math.max(...logits);
-  const total = logits.reduce((sum, y) => sum + Math.exp(y - largest), 0);
-  return { id: logits.indexOf(largest), probability: 1 / total };
-}
-
-/** @returns {import("./panels.js").Panel|null} null where the numbers for it are not at hand */
-export function lensPanel(/** @type {Trace} */ trace, /** @type {string[]} */ vocabulary) {
-  if (trace.json.norm !== "post" || !TABLES.some((name) => trace.has(name)) || !trace.has("decoder.layers.0.feed_forward_norm.out")) return null;
-  const names = ["decoder.embedding.sum"];
-  for (let layer = 0; layer < trace.layers("cross"); layer += 1) names.push(`decoder.layers.${layer}.feed_forward_norm.out`);
-  const steps = trace.steps.map((_, t) => t);
-  const body = names.map((name, index) => {
-    const matrix = trace.matrix(name);
-    return h("tr", {}, h("th", { scope: "row" }, index ? `after layer ${index - 1}` : "before"), ...steps.map((t) => {
-      const { id, probability } = read(trace, Array.from({ length: matrix.cols }, (_, i) => matrix.at(t, i)));
-      const cell = h("td", { "data-step": t, title: percent(probability), className: id === trace.steps[t].id ? "right" : "" }, h("span", {}, visible(vocabulary[id] ?? String(id))));
-      cell.style.setProperty("--p", `${Math.round(100 * probability)}%`);
+/** @returns {HTMLElement} */
+function lensTable(/** @type {Trace} */ trace) {
+  const body = trace.json.lens.map((/** @type {Layer} */ { after, ids, tokens, probabilities }) =>
+    h("tr", {}, h("th", { scope: "row" }, after === null ? "before" : `after layer ${after}`), ...ids.map((id, t) => {
+      const cell = h("td", { "data-step": t, title: percent(probabilities[t]), className: id === trace.steps[t].id ? "right" : "" }, h("span", {}, visible(tokens[t])));
+      cell.style.setProperty("--p", `${Math.round(100 * probabilities[t])}%`);
       cell.addEventListener("click", () => change({ step: t }));
       return cell;
-    }));
-  });
-  const table = h("table", { className: "lens" },
+    })));
+  return h("table", { className: "lens" },
     h("thead", {}, h("tr", {}, h("td"), ...trace.target.map(({ token }) => h("th", { scope: "col" }, visible(token))))), h("tbody", {}, ...body));
+}
+
+/** @returns {import("./section.js").Panel} */
+export function lensPanel(/** @type {Trace} */ trace, /** @type {import("./panels.js").FetchMore} */ fetchMore) {
+  const place = h("div", { className: "scroll", tabIndex: 0, role: "group", "aria-label": "The logit lens" });
+  place.style.minHeight = `${34 * (trace.layers("cross") + 2) + 16}px`; // what is fetched later must not push the page about
   const update = () => {
-    for (const cell of table.querySelectorAll("td[data-step]")) cell.classList.toggle("now", Number(cell.dataset.step) === view.step);
+    for (const cell of place.querySelectorAll("td[data-step]")) cell.classList.toggle("now", Number(cell.dataset.step) === view.step);
   };
-  update();
-  return {
-    element: h("section", { id: "lens", className: "panel", "aria-labelledby": "lens-title" }, h("h2", { id: "lens-title" }, "What each layer would say"),
-      h("p", { className: "sentence" }, "The “logit lens”: the output projection applied after every layer, as if it were the last. Bold is what was answered, the shade is how sure. Where a head looks and what a layer would say are two things; neither explains the answer by itself."),
-      h("div", { className: "scroll" }, table)),
-    update: (changed) => changed.has("step") && update(),
+  const build = async () => {
+    if (!trace.json.lens) await fetchMore([], { also: ["lens"] });
+    if (!trace.json.lens) return;
+    place.replaceChildren(lensTable(trace));
+    update();
   };
+  const element = section("lens", "What each layer would say", "The “logit lens”: the output projection applied after every layer, as if it were the last. Bold is what was answered, the shade is how sure.", place);
+  if (trace.json.lens) build();
+  else whenSeen(element, build);
+  return { element, update: (changed) => changed.has("step") && update() };
 }

@@ -3,17 +3,20 @@
 import { beamPanel } from "./beams.js";
 import { Trace, KINDS } from "./data.js";
 import { announce, byId, h, percent, visible } from "./dom.js";
+import { figurePanel } from "./figure.js";
 import { heats } from "./heat.js";
+import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
-import { change, fromAddress, hover, onChange, pin, view } from "./state.js";
+import { saliencyPanel } from "./saliency.js";
+import { section } from "./section.js";
+import { change, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
-/** @typedef {{name: string, examples: string[], vocabulary: string[], config: Record<string, any>}} Model */
+/** @typedef {import("./figure.js").Network & {name: string, examples: string[], small: boolean}} Model */
 
 const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
 const live = saved === null;
-const SMALL = 64; // d_model up to which everything is sent at once
-const AT_ONCE = ["*.weights", "*.embedding.*"];
+const AT_ONCE = ["*.weights"]; // of a large model; the rest when it is looked at
 
 /** @type {Model[]} */ let models = [];
 /** @type {Trace|null} */ let trace = null;
@@ -21,6 +24,8 @@ const AT_ONCE = ["*.weights", "*.embedding.*"];
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
 /** @type {number|undefined} */ let playing;
 let asked = 0;
+
+const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
 /** @returns {Promise<any>} */
 async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
@@ -32,12 +37,12 @@ async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
 
 /** @returns {Promise<Trace>} */
 function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted) {
-  const model = models.find(({ name }) => name === view.model);
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: (model?.config.d_model ?? 0) <= SMALL ? ["*"] : AT_ONCE };
+  const { small } = chosenModel();
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    cache.set(key, fetchJson("api/trace", body).then((json) => new Trace(json)));
+    cache.set(key, fetchJson("api/trace", body).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
@@ -48,18 +53,28 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
-/** Fetch tensors that were left out at first. */
-async function fetchMore(/** @type {string[]} */ names) {
+/** Fetch what was left out at first. @type {panels.FetchMore} */
+async function fetchMore(names, more = {}) {
   if (!trace || !live) return;
   const into = trace;
   const prefix = into.steps.map(({ id }) => id);
-  into.add(await fetchJson("api/trace", { model: view.model, input: into.json.text, prefix, muted: heads(view.muted), names }));
+  const body = { model: view.model, input: into.json.text, prefix, muted: heads(view.muted), names, compact: !chosenModel().small, ...more };
+  await into.add(await fetchJson("api/trace", body));
+  if (into === trace) showAside();
 }
+
+const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, chosenModel());
 
 /** Fetch the prefixes that a beam keeps open. @returns {Promise<import("./beams.js").Node[]>} */
 async function fetchBeams(/** @type {number} */ beam) {
   const body = { model: view.model, input: view.text, muted: heads(view.muted), names: [], beam };
   return (await fetchJson("api/trace", body)).beams;
+}
+
+async function fromFile() {
+  const found = await Trace.of(saved.trace);
+  for (const more of saved.more) await found.add(more);
+  return found;
 }
 
 /** Ask for the trace of the view, and rebuild the page. */
@@ -69,7 +84,7 @@ async function load() {
   byId("text").value = view.text;
   if (!view.text) return;
   try {
-    const found = saved ? (trace ?? new Trace(saved.trace)) : await getTrace(view.text, view.prefix, view.muted);
+    const found = saved ? (trace ?? (await fromFile())) : await getTrace(view.text, view.prefix, view.muted);
     if (mine !== asked) return;
     trace = found;
     byId("error").textContent = "";
@@ -89,7 +104,7 @@ async function load() {
 function clamp(/** @type {Trace} */ found) {
   const within = (/** @type {number} */ x, /** @type {number} */ n) => Math.min(x, n - 1);
   const cell = view.pin;
-  const matrix = cell && found.has(cell.name) && cell.head < found.heads ? found.matrix(cell.name, cell.head) : null;
+  const matrix = cell && found.has(cell.name, cell.head) && cell.head < found.heads ? found.matrix(cell.name, cell.head) : null;
   const fits = cell && matrix && cell.row < matrix.rows && cell.col < matrix.cols && cell.row >= 0 && cell.col >= 0;
   change({
     layer: within(view.layer, found.layers(view.kind)), head: within(view.head, found.heads), step: within(view.step, found.steps.length),
@@ -110,17 +125,16 @@ function build(/** @type {Trace} */ found) {
   heats.clear();
   byId("answer").textContent = found.output;
   document.title = `${found.json.text} → ${found.output} · seq2see`;
-  const model = models.find(({ name }) => name === view.model) ?? models[0];
-  const lens = lensPanel(found, model.vocabulary);
+  const model = chosenModel();
   shown = [
-    panels.tokensPanel(found), panels.embeddingPanel(found), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
-    panels.headPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
-    beamPanel(found, live, fetchBeams), ...(lens ? [lens] : []),
+    figurePanel(model), panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
+    panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
+    beamPanel(found, live, fetchBeams), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
   ];
   byId("flow").replaceChildren(...shown.map(({ element }) => element), ...(live ? [comparePanel()] : []));
   buildScrubber(found);
   buildRemark();
-  panels.showArithmetic(byId("arithmetic"), found);
+  showAside();
   refocus(held);
 }
 
@@ -167,8 +181,7 @@ function comparePanel() {
     event.preventDefault();
     change({ against: input.value });
   };
-  return h("section", { id: "compare", className: "panel", "aria-labelledby": "compare-title" }, h("h2", { id: "compare-title" }, "Compare"),
-    h("p", { className: "sentence" }, "Edit the text, force a token or switch a head off: which probabilities and heads moved."),
+  return section("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
     h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" }));
 }
 
@@ -218,7 +231,7 @@ function onKey(/** @type {KeyboardEvent} */ event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (!trace || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
-    pin(null);
+    pin(null, view.pin ? {} : { box: "" });
     hover(null);
     return;
   }
@@ -259,7 +272,7 @@ onChange((changed) => {
   }
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
-  if (changed.has("hover") || changed.has("pin")) panels.showArithmetic(byId("arithmetic"), trace);
+  if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
 });
 
 /** A new text starts afresh: what was forced or switched off belonged to the old one. */
@@ -279,6 +292,11 @@ async function start() {
     event.preventDefault();
     ask(byId("text").value);
   });
+  // the address holds the view, so the link that skips to the numbers is no link
+  document.querySelector(".skip")?.addEventListener("click", (event) => {
+    event.preventDefault();
+    byId("flow").focus();
+  });
   const wanted = fromAddress();
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
@@ -292,7 +310,8 @@ async function start() {
     byId("text").readOnly = true;
     byId("go").hidden = true;
     byId("model-choice").hidden = true;
-    byId("examples").textContent = `A saved answer of the model “${saved.model.name}”: seq2see serve opens one that answers.`;
+    byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
+    byId("linked").hidden = framed;
   }
   const text = saved ? saved.trace.text : wanted.text || model.examples[0] || "";
   change({ ...wanted, model: model.name, text, ...(saved ? { prefix: [], muted: [], against: "" } : {}) });

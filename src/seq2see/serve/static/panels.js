@@ -3,20 +3,16 @@
 import { arithmetic, needed } from "./arithmetic.js";
 import { attention, headLabel, KINDS, TITLES } from "./data.js";
 import { h, number, percent, svg, visible } from "./dom.js";
+import { aboutBox } from "./figure.js";
+import { attentionFormula } from "./formulas.js";
 import { Heat } from "./heat.js";
+import { drawn, flowWidth, goTo, section, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** @typedef {{element: HTMLElement, update?: (changed: Set<string>) => void}} Panel */
-
-const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
-
-/** @returns {HTMLElement} */
-function section(/** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ sentence, /** @type {any[]} */ ...children) {
-  return h("section", { id, className: "panel", "aria-labelledby": `${id}-title` },
-    h("h2", { id: `${id}-title` }, title), h("p", { className: "sentence" }, sentence), ...children);
-}
+/** @typedef {import("./section.js").Panel} Panel */
+/** Fetches what was left out at first. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number}) => Promise<void>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {
@@ -31,22 +27,25 @@ export function tokensPanel(/** @type {Trace} */ trace) {
 }
 
 /** @returns {Panel} */
-export function embeddingPanel(/** @type {Trace} */ trace) {
+export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ fetchMore) {
   const body = h("div", { className: "equation" });
+  body.style.minHeight = `${12 * trace.source.length + 60}px`; // what is fetched later must not push the page about
   const choice = sideChoice();
-  const build = () => {
-    const half = view.side === "source" ? "encoder" : "decoder";
+  const build = async () => {
+    const { side } = view;
+    const half = side === "source" ? "encoder" : "decoder";
+    for (const button of choice.children) button.setAttribute("aria-pressed", String(button.value === side));
+    if (!trace.has(`${half}.embedding.sum`)) await fetchMore(["embedded", "scaled", "positions", "sum"].map((role) => `${half}.embedding.${role}`));
+    if (side !== view.side) return;
     // three matrices, their row labels and two signs fit one line where there is room for it
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
     const heat = (/** @type {string} */ role, /** @type {string} */ title) => new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title }).element;
     body.replaceChildren(heat("scaled", "√d · E[x]"), h("b", { className: "sign" }, "+"), heat("positions", "PE"), h("b", { className: "sign" }, "="), heat("sum", "X"));
-    for (const button of choice.children) button.setAttribute("aria-pressed", String(button.value === view.side));
   };
-  build();
-  return {
-    element: section("embedding", "From numbers to vectors", "Each token’s row of the embedding table, times √d, plus the encoding of its position: what layer 0 reads (sections 3.4, 3.5).", choice, body),
-    update: (changed) => changed.has("side") && build(),
-  };
+  const element = section("embedding", "From numbers to vectors", "Each token’s row of the embedding table, times √d, plus the encoding of its position: what layer 0 reads (sections 3.4, 3.5).", choice, body);
+  if (trace.has("encoder.embedding.sum")) build();
+  else whenSeen(element, build);
+  return { element, update: (changed) => changed.has("side") && build() };
 }
 
 function sideChoice() {
@@ -97,25 +96,28 @@ function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @typ
 }
 
 /** One head from queries to output. @returns {Panel} */
-export function headPanel(/** @type {Trace} */ trace, /** @type {(names: string[]) => Promise<void>} */ fetchMore) {
+export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ fetchMore) {
   const body = h("div", { className: "steps" });
-  const arcs = h("div", { className: "scroll arcs" });
+  const arcs = h("div", { className: "scroll arcs", tabIndex: 0, role: "group", "aria-label": "Lines to the keys" });
   const choosers = h("div", { className: "choosers" });
   const build = async () => {
     const base = attention(view.kind, view.layer);
+    const { head } = view;
+    const held = choosers.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
     choosers.replaceChildren(...chooserButtons(trace));
+    if (held) choosers.querySelector(`[aria-label="${CSS.escape(held)}"]`)?.focus();
     arcs.replaceChildren(arcDiagram(trace));
-    if (!trace.has(`${base}.q`)) {
+    if (!trace.has(`${base}.q`, head)) {
       body.replaceChildren(h("p", {}, "Fetching the numbers of this head …"));
-      await fetchMore(needed(trace, view.kind, view.layer));
-      if (base !== attention(view.kind, view.layer)) return;
+      await fetchMore(needed(trace, view.kind, view.layer), { head });
+      if (base !== attention(view.kind, view.layer) || head !== view.head) return;
     }
     body.replaceChildren(...stages(trace, base));
   };
   build();
   return {
-    element: section("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values (equation 1).",
-      choosers, formula(), arcs, body),
+    element: drawn("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values (equation 1).",
+      choosers, attentionFormula(), arcs, body),
     update: (changed) => {
       if (["kind", "layer", "head"].some((key) => changed.has(key))) build();
       else if (changed.has("step") || changed.has("query")) arcs.replaceChildren(arcDiagram(trace));
@@ -126,7 +128,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {(names: string[
 function chooserButtons(/** @type {Trace} */ trace) {
   const group = (/** @type {string} */ name, /** @type {(string|number)[]} */ options, /** @type {"kind"|"layer"|"head"} */ key) =>
     h("div", { className: "choice", role: "group", "aria-label": name }, h("span", {}, name), ...options.map((option) =>
-      h("button", { type: "button", "aria-pressed": String(view[key] === option), onclick: () => change(/** @type {any} */ ({ [key]: option })) }, option)));
+      h("button", { type: "button", "aria-label": `${name} ${option}`, "aria-pressed": String(view[key] === option), onclick: () => change(/** @type {any} */ ({ [key]: option })) }, option)));
   const numbers = (/** @type {number} */ n) => Array.from({ length: n }, (_, index) => index);
   return [group("attention", KINDS, "kind"), group("layer", numbers(trace.layers(view.kind)), "layer"), group("head", numbers(trace.heads), "head")];
 }
@@ -147,28 +149,11 @@ function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
   ];
 }
 
-const MATH = "http://www.w3.org/1998/Math/MathML";
-
-/** Equation 1 in MathML. */
-function formula() {
-  const m = (/** @type {string} */ tag, /** @type {(Node|string)[]} */ ...children) => {
-    const element = document.createElementNS(MATH, tag);
-    element.append(...children);
-    return element;
-  };
-  const i = (/** @type {string} */ x) => m("mi", x);
-  const o = (/** @type {string} */ x) => m("mo", x);
-  const math = m("math", i("Attention"), o("("), i("Q"), o(","), i("K"), o(","), i("V"), o(")"), o("="), i("softmax"), o("("),
-    m("mfrac", m("mrow", i("Q"), m("msup", i("K"), i("T"))), m("msqrt", m("msub", i("d"), i("k")))), o(")"), i("V"));
-  math.setAttribute("displaystyle", "true");
-  return h("div", { className: "formula" }, math);
-}
-
 /** The current query and its lines to the keys. */
 function arcDiagram(/** @type {Trace} */ trace) {
   const name = `${attention(view.kind, view.layer)}.weights`;
   const A = trace.matrix(name, view.head);
-  const { rows, cols } = trace.labels(name);
+  const { rows, cols } = trace.labels(name, view.head);
   const row = Math.min(A.rows - 1, view.kind === "encoder" ? view.query : view.step);
   const gap = 40;
   const width = (Math.max(rows.length, cols.length) + 0.5) * gap;
@@ -203,7 +188,7 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
       const bar = h("i");
       bar.style.width = `${Math.max(0.5, 100 * (1 + Math.log10(Math.max(choice.probability, 1e-8)) / 8))}%`;
       const chosen = choice.id === step.id;
-      const row = [h("span", { className: "token" }, visible(choice.token)), h("span", { className: "bar" }, bar), h("span", { className: "p" }, percent(choice.probability))];
+      const row = [h("span", { className: "token" }, visible(choice.token)), h("span", { className: "bar" }, bar), h("span", { className: "p", title: "softmax of the logit" }, percent(choice.probability)), h("span", { className: "p logit", title: "logit, out of the linear layer" }, number(choice.logit, 2))];
       return h("li", { className: chosen ? "chosen" : "" }, live
         ? h("button", { type: "button", "aria-pressed": String(chosen), title: chosen ? "chosen" : "choose this token instead", onclick: () => !chosen && change({ prefix: [...before, choice.id] }) }, ...row)
         : h("div", { className: "row" }, ...row));
@@ -215,7 +200,7 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
   };
   build();
   return {
-    element: section("probabilities", "What comes next", `The likeliest tokens at this step, on a logarithmic scale from 10⁻⁸ to 1.${live ? " Choose another, and the model goes on from there." : ""}`, body),
+    element: section("probabilities", "What comes next", `The likeliest tokens at this step, on a logarithmic scale from 10⁻⁸ to 1, and the logit of each, which softmax makes a probability of.${live ? " Choose another, and the model goes on from there." : ""}`, body),
     update: (changed) => changed.has("step") && build(),
   };
 }
@@ -260,13 +245,14 @@ function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
   return found.sort((x, y) => y.change - x.change);
 }
 
-/** The arithmetic of the cell under the pointer or pinned. */
-export function showArithmetic(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace) {
+/** The side of the page: the arithmetic of the cell under the pointer or pinned, else the box of Figure 1 that is open. */
+export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace, /** @type {import("./figure.js").Network} */ network) {
   const cell = current();
+  const box = aboutBox(network);
   aside.classList.toggle("empty", cell === null);
-  aside.classList.toggle("pinned", view.pin !== null);
-  if (cell === null || !trace.has(cell.name)) {
-    aside.replaceChildren(h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it."), contents());
+  aside.classList.toggle("pinned", view.pin !== null || box.length > 0);
+  if (cell === null || !trace.has(cell.name, cell.head)) {
+    aside.replaceChildren(.../** @type {Node[]} */ (box.length ? box : [h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it."), contents()]));
     return;
   }
   const { title, symbol, sentence, lines, value } = arithmetic(trace, cell);
@@ -283,10 +269,10 @@ export function showArithmetic(/** @type {HTMLElement} */ aside, /** @type {Trac
 /** The panels by name. The address holds the view, so these are no links: they scroll. */
 function contents() {
   return h("nav", { "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll(".panel")].map((panel) =>
-    h("li", {}, h("button", { type: "button", className: "link", onclick: () => panel.scrollIntoView() }, panel.querySelector("h2")?.textContent ?? "")))));
+    h("li", {}, h("button", { type: "button", className: "link", onclick: () => goTo(panel.id) }, panel.querySelector("h2")?.textContent ?? "")))));
 }
 
 function termsTable(/** @type {import("./arithmetic.js").Line} */ line) {
-  return h("div", { className: "terms" }, h("table", {}, h("thead", {}, h("tr", {}, ...(line.head ?? []).map((name) => h("th", { scope: "col" }, name)))),
+  return h("div", { className: "terms", tabIndex: 0, role: "group", "aria-label": line.say }, h("table", {}, h("thead", {}, h("tr", {}, ...(line.head ?? []).map((name) => (name ? h("th", { scope: "col" }, name) : h("td"))))),
     h("tbody", {}, ...(line.rows ?? []).map((row, index) => h("tr", { className: index === line.strong ? "strong" : "" }, ...row.map((text, column) => h(column ? "td" : "th", {}, text)))))));
 }

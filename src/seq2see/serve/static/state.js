@@ -17,13 +17,15 @@
  * @property {number} query row of encoder attention; in the decoder the step is the row
  * @property {number} beam prefixes kept open in the tree; 1 shows none
  * @property {"source"|"target"} side whose embedding is shown
+ * @property {string} part what is shown between the attentions, as stack.part
+ * @property {string} box the box of Figure 1 that is open; none if empty
  * @property {Cell|null} pin
  */
 
 /** @type {View} */
 export const view = {
   model: "", text: "", against: "", prefix: [], muted: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 1,
-  side: "source", pin: null,
+  side: "source", part: "encoder.feed_forward", box: "", pin: null,
 };
 
 /** @type {Cell|null} */
@@ -64,6 +66,9 @@ export function pin(/** @type {Cell|null} */ cell, /** @type {Partial<View>} */ 
   for (const listener of listeners) listener(new Set(["hover"]));
 }
 
+/** A frame in a notebook has no address of its own. */
+export const framed = location.protocol === "about:";
+
 const LISTS = ["prefix", "muted"];
 const NUMBERS = ["layer", "head", "step", "query", "beam"];
 /** @type {View} */
@@ -76,7 +81,7 @@ function write() {
     if (key === "pin") words.set(key, value ? [value.name, value.head, value.row, value.col].join("~") : "");
     else words.set(key, LISTS.includes(key) ? value.join("~") : String(value));
   }
-  history.replaceState(null, "", `#${words}`);
+  if (!framed) history.replaceState(null, "", `#${words}`);
 }
 
 /** Read the view from the address. @returns {Partial<View>} */

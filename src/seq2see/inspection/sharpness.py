@@ -1,0 +1,55 @@
+"""How sharply a model looks at one pair of texts: little enough to stand in every line of a training log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seq2see.errors import InputError
+from seq2see.folder import Tokenizers
+from seq2see.inspection.trace import trace_text
+from seq2see.model.transformer import Transformer
+
+ATTENTIONS = {
+    "encoder": "encoder.layers.*.self_attention.weights",
+    "decoder": "decoder.layers.*.self_attention.weights",
+    "cross": "decoder.layers.*.cross_attention.weights",
+}
+SHOWN = 64  # tokens of either side that are kept: a log is read by eye
+
+
+@dataclass(frozen=True)
+class Sharpness:
+    """What the heads look at while the model is led through one target."""
+
+    source: list[str]  # tokens that are looked at
+    target: list[str]  # tokens that are written, one a row
+    tokens: dict[str, list[list[float]]]  # by attention, layer and head: how many tokens it spreads over
+    cross: list[list[float]]  # target × source: the mean of all heads of all decoder layers
+
+
+def sharpness(transformer: Transformer, tokenizers: Tokenizers, source: str, target: str) -> Sharpness | None:
+    """Measure one pair, led by its target; None if the model cannot take it.
+
+    A head that spreads evenly over n tokens counts n; one that looks at a single token counts 1.
+    """
+    try:
+        seen = trace_text(transformer, tokenizers, source, target)
+    except InputError:
+        return None
+    found = {kind: [seen[name].float() for name in seen.match(glob)] for kind, glob in ATTENTIONS.items()}
+    cross = torch.stack(found["cross"]).mean((0, 1))[:SHOWN, :SHOWN]  # (T, S)
+    return Sharpness(
+        source=seen.source_tokens[:SHOWN],
+        target=seen.output_tokens[:SHOWN],
+        tokens={kind: [_spread(weights) for weights in layers] for kind, layers in found.items()},
+        cross=[[round(share, 3) for share in row] for row in cross.tolist()],
+    )
+
+
+def _spread(weights: Tensor) -> list[float]:
+    """Return e to the mean entropy of the rows of each head, from weights (H, T, S)."""
+    entropy = torch.special.entr(weights).sum(-1).mean(-1)  # (H,)
+    return [round(value, 3) for value in entropy.exp().tolist()]

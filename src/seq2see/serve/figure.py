@@ -1,0 +1,56 @@
+"""Where each box of the paper's Figure 1 is computed: file, line and text, read from the code itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from textwrap import dedent
+from typing import Any
+
+from seq2see.inspection.trace import trace_text
+from seq2see.model.attention import Mask, MultiHeadAttention, written_attention
+from seq2see.model.decoder import Decoder
+from seq2see.model.encoder import Encoder
+from seq2see.model.positions import Embedding, sinusoids
+from seq2see.model.sublayers import AddNorm, FeedForward
+from seq2see.model.transformer import Transformer
+from seq2see.text.tokenizer import Tokenizer
+
+#: The functions that compute a box, and a piece of the line that does it.
+CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {
+    "tokens": [(Tokenizer.encode, "return")],
+    "embedding": [(Embedding.forward, "embedded * self.scale")],
+    "positions": [(sinusoids, "torch.sin("), (Embedding.forward, "scaled + positions")],
+    "attention": [(written_attention, "masked.softmax("), (MultiHeadAttention.forward, "written_attention(")],
+    "mask": [(Mask.allowed, "tril")],
+    "post": [(AddNorm.forward, "x + self.dropout(sublayer(x))")],
+    "pre": [(AddNorm.forward, '"normed", self.norm(x)')],
+    "feed_forward": [(FeedForward.forward, "self.activation")],
+    "encoder.norm": [(Encoder.forward, "self.norm(x)")],
+    "decoder.norm": [(Decoder.forward, "self.norm(x)")],
+    "linear": [(Transformer.decode, "self.output(x)")],
+    "softmax": [(trace_text, "softmax(-1)")],
+}
+LINES = 26  # of code shown at most
+
+
+@cache
+def code() -> dict[str, list[dict[str, Any]]]:
+    """Return the places of every box: ``src/seq2see/model/attention.py:82``, and the text around that line."""
+    return {box: [_place(function, piece) for function, piece in places] for box, places in CODE.items()}
+
+
+def _place(function: Callable[..., Any], piece: str) -> dict[str, Any]:
+    lines, first = inspect.getsourcelines(function)
+    text = "".join(lines)
+    assert piece in text, f"{function.__qualname__} has no line with {piece!r}"
+    mark = text[: text.index(piece)].count("\n")
+    path = function.__module__.replace(".", "/")
+    top = 0 if len(lines) <= LINES else max(0, mark - LINES // 2)
+    return {
+        "name": function.__qualname__,
+        "place": f"src/{path}.py:{first + mark}",
+        "text": dedent("".join(lines[top : top + LINES])).rstrip(),
+        "line": mark - top,  # which line of the text, from 0
+    }

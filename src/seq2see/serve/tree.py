@@ -1,0 +1,77 @@
+"""A beam search as a tree: every prefix that was kept open, and every answer that came to an end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from math import inf
+from typing import Any
+
+import torch
+
+from seq2see.decoding.hypothesis import LENGTH_PENALTY
+from seq2see.decoding.search import Beams, Special, limits_of
+from seq2see.folder import Tokenizers
+from seq2see.inspection.trace import Edit
+from seq2see.inspection.trace import trace as recording_of
+from seq2see.model.attention import EVERYTHING
+from seq2see.model.transformer import Transformer
+
+
+class _Tree:
+    """Nodes in the order in which they were reached."""
+
+    def __init__(self, tokenizers: Tokenizers) -> None:
+        self.target = tokenizers.target
+        self.nodes: list[dict[str, Any]] = []
+        self.places: dict[tuple[int, ...], int] = {}  # of each prefix among the nodes
+
+    def add(self, ids: list[int], log_probability: float, **more: Any) -> None:
+        """Hang a prefix below the one that it continues."""
+        if tuple(ids) not in self.places:
+            self.places[tuple(ids)] = len(self.nodes)
+            self.nodes.append({
+                "step": len(ids) - 1, "parent": self.places.get(tuple(ids[:-1])), "id": ids[-1],
+                "token": self.target.tokens(ids[-1:])[0], "log_probability": log_probability, **more,
+            })  # fmt: skip
+
+    def grow(self, beams: Beams, step: int) -> None:
+        """Add what one step left open, and what ended with it."""
+        for ids, total in zip(beams.ids[0, :, : step + 1].tolist(), beams.total[0].tolist(), strict=True):
+            if total > -inf:
+                self.add(ids, total)
+        for row, score in enumerate(beams.done_score[0].tolist()):
+            if score > -inf and beams.done_ended[0, row] and int(beams.done_length[0, row]) == step + 1:
+                values = beams.done_values[0, row, : step + 1]
+                self.add(beams.done_ids[0, row, : step + 1].tolist(), float(values.sum()), score=score)
+
+
+@torch.no_grad()
+def beam_nodes(
+    transformer: Transformer,
+    tokenizers: Tokenizers,
+    source_ids: list[int],
+    beam: int,
+    edit: Mapping[str, Edit],
+) -> list[dict[str, Any]]:
+    """Search with a beam and tell every prefix: its parent, its last token, its log-probability.
+
+    A node with a ``score`` is an end: its log-probability divided by the length penalty is what answers are ranked by.
+    """
+    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+    limits = limits_of(transformer, [source_ids])
+    beams = Beams.start(limits, int(limits), beam, special.pad)
+    tree = _Tree(tokenizers)
+    with recording_of(transformer, edit) if edit else nullcontext():
+        memory = transformer.encode(torch.tensor([source_ids])).expand(beam, -1, -1)
+        cache = transformer.new_cache()
+        last = torch.full((beam, 1), special.start)
+        for t in torch.arange(int(limits))[:, None]:
+            logits = transformer.decode(last, memory, EVERYTHING, cache)[:, -1]  # (k, V)
+            beams, parent, token = beams.advance(logits, t, special.end, LENGTH_PENALTY)
+            tree.grow(beams, int(t))
+            if bool(beams.finished(t)):
+                break
+            cache.select(parent[0])
+            last = token[0][:, None]
+    return tree.nodes

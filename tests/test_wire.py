@@ -1,0 +1,119 @@
+"""Numbers on their way to the page: what is sent small is the same within what it says, and head by head."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import seq2see
+from seq2see.config import ModelConfig
+from seq2see.errors import UserError
+from seq2see.folder import Tokenizers
+from seq2see.inspection.tables import array_of
+from seq2see.inspection.trace import Trace, trace_text
+from seq2see.model.transformer import Transformer
+from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.tracing import describe, describe_trace
+from seq2see.serve.wire import packed
+from seq2see.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def model() -> Seq2Seq:
+    return seq2see.load("dates")
+
+
+@pytest.fixture(scope="module")
+def trace(model: Seq2Seq) -> Trace:
+    return model.trace("1845-01-05")
+
+
+def tensors(sent: dict[str, Any]) -> dict[str, np.ndarray]:
+    data = base64.b64decode(sent["data"])
+    if sent.get("encoding") == "deflate":
+        data = zlib.decompress(data)
+    return {
+        entry["name"]: np.frombuffer(
+            data, entry["dtype"], int(np.prod(entry["shape"])), offset=entry["offset"]
+        ).reshape(entry["shape"])
+        for entry in sent["tensors"]
+    }
+
+
+def test_compact_attention_is_in_bytes_and_the_rest_in_half_precision(trace: Trace) -> None:
+    sent = packed(trace, ["*.weights", "*.masked", "*.embedding.*", "output.weight"], compact=True)
+    found = tensors(sent)
+    for name in (name for name in trace.names if name.endswith(".weights")):
+        assert found[name].dtype == np.uint8
+        np.testing.assert_allclose(found[name] / 255, array_of(trace, name), atol=0.5 / 255 + 1e-7)
+    name = "decoder.layers.0.self_attention.masked"
+    assert found[name].dtype == np.float16
+    np.testing.assert_allclose(found[name], array_of(trace, name), rtol=1e-3)  # −∞ included
+    assert found["encoder.embedding.ids"].tolist() == trace.source_ids  # an id may be beyond half precision
+    assert found["output.weight"].shape == (68, 16)
+    assert {entry["offset"] % 4 for entry in sent["tensors"]} == {0}
+
+
+def test_one_head_is_sent_by_itself(trace: Trace) -> None:
+    base = "decoder.layers.1.cross_attention"
+    sent = packed(trace, [f"{base}.*", "encoder.memory"], compact=True, head=2)
+    found = tensors(sent)
+    for role in ("q", "k", "v", "z"):
+        np.testing.assert_allclose(
+            found[f"{base}.{role}"], array_of(trace, f"{base}.{role}")[:, 2], atol=4e-3
+        )
+    for role in ("scores", "weights"):
+        assert found[f"{base}.{role}"].dtype == np.float16
+        np.testing.assert_allclose(
+            found[f"{base}.{role}"], array_of(trace, f"{base}.{role}")[2], rtol=1e-3, atol=1e-6
+        )
+    w_q = trace.transformer.decoder.layers[1].cross_attention.w_q
+    np.testing.assert_allclose(found[f"{base}.w_q.weight"], w_q.weight[8:12].detach(), rtol=1e-3)
+    np.testing.assert_allclose(found[f"{base}.w_q.bias"], w_q.bias[8:12].detach(), rtol=1e-3)
+    heads = {entry["name"]: entry.get("head") for entry in sent["tensors"]}
+    assert heads[f"{base}.q"] == heads[f"{base}.w_k.weight"] == 2
+    assert heads["encoder.memory"] is None
+    assert found["encoder.memory"].shape == (12, 16)
+
+
+def test_what_is_not_there_is_told(model: Seq2Seq) -> None:
+    with pytest.raises(UserError, match="There is no head 4: heads are 0 to 3"):
+        describe_trace(model, "1845-01-05", head=4)
+    with pytest.raises(UserError, match="There is no step 16"):
+        describe_trace(model, "1845-01-05", names=[], also=["saliency"], step=16)
+
+
+def test_lens_and_saliency_are_told_when_asked_for(model: Seq2Seq) -> None:
+    plain = describe_trace(model, "1845-01-05", names=[])
+    assert not {"lens", "saliency"} & plain.keys()
+    told = describe_trace(model, "1845-01-05", names=[], also=["lens", "saliency"], step=3)
+    assert [layer["after"] for layer in told["lens"]] == [None, 0, 1]
+    assert told["lens"][-1]["ids"] == [step["id"] for step in told["steps"]]
+    assert told["saliency"]["first"] == 3
+    (source,), (target,) = told["saliency"]["source"], told["saliency"]["target"]
+    assert sum(source) + sum(target) == pytest.approx(1)
+    assert target[4:] == [0] * 12
+    json.dumps(told, allow_nan=False)
+
+
+def test_a_base_size_trace_of_64_by_64_is_small_at_first() -> None:
+    """As many heads and positions as the base model has; its width plays no part in what is sent at once."""
+    letters = Tokenizer.characters(["<pad>", "<sos>", "<eos>", "<unk>", *map(chr, range(0x100, 0x200))])
+    config = ModelConfig.of(
+        source_vocabulary=letters.size, target_vocabulary=letters.size, d_model=32, d_ff=32, max_length=64
+    )
+    torch.manual_seed(1)
+    text = "".join(map(chr, range(0x110, 0x110 + 62)))
+    trace = trace_text(Transformer(config).eval(), Tokenizers(letters, letters), text, text + text[:1])
+    weights = [name for name in trace.names if name.endswith(".weights")]
+    assert {tuple(trace[name].shape) for name in weights} == {(8, 64, 64)}
+    assert len(weights) == 18
+    sent = json.dumps(describe(trace, ["*.weights"], compact=True), ensure_ascii=False).encode()
+    assert len(sent) < 400_000  # 590 kB of weights as bytes before they are compressed
+    assert len(json.dumps(describe(trace, ["*.weights"])["data"])) > 3_000_000  # as float32
