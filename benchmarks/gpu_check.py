@@ -41,7 +41,7 @@ def losses(device: str, precision: str, steps: int = 10) -> list[float]:
     learner = Learner(
         model, TrainingConfig.of(layout="packed", precision=precision, batch_tokens=2048), pad=67
     )
-    return [float(learner.learn(batches.at(step), 0.003)) for step in range(steps)]
+    return [float(learner.learn([batches.at(step)], 0.003)) for step in range(steps)]
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ def ours(
         count = 0
         for _ in range(steps):
             batch = batches.at(step)
-            loss = learner.learn(batch, 1e-4)
+            loss = learner.learn([batch], 1e-4)
             count += batch.tokens
             step += 1
         return count, loss.detach()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import seq2see
 from seq2see import seq2seq
@@ -87,8 +88,32 @@ def test_order_and_answers_do_not_depend_on_the_batch(model: seq2see.Seq2Seq) ->
     assert model.predict([]) == []
 
 
+def test_a_beam_is_as_wide_as_the_answers_asked_for(model: seq2see.Seq2Seq) -> None:
+    answer = model.answers(["1845-01-05"], n_best=3)[0]
+    assert answer.output == "January 5, 1845"
+    assert answer.alternatives == model.answers(["1845-01-05"], beam=3, n_best=3)[0].alternatives
+    assert len(answer.alternatives) == 2
+
+
+def test_a_pair_that_cannot_be_scored_is_named(model: seq2see.Seq2Seq) -> None:
+    good = ("1845-01-05", "January 5, 1845")
+    with pytest.raises(UserError, match="Pair 2: 'août' has 'û'"):
+        model.evaluate([good, ("1845-08-05", "août")])
+    with pytest.raises(UserError, match="Pair 3: The target has 102 tokens, but this model takes at most 65"):
+        model.evaluate([good, good, ("1845-08-05", "M" * 100)])
+    assert model.evaluate([good]).exact == 1
+
+
+def test_a_device_that_is_not_there_is_said() -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="device is 'cuda', but PyTorch sees no GPU"):
+            seq2see.load("dates", device="cuda")
+    with pytest.raises(UserError, match="device is 'gpu'"):
+        seq2see.load("dates", device="gpu")
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"beam": 0}, "at least 1"), ({"n_best": 3}, "needs a beam of at least 3"),
+    ({"beam": 0}, "at least 1"), ({"n_best": 0}, "at least 1"),
 ])  # fmt: skip
 def test_bad_arguments_are_explained(model: seq2see.Seq2Seq, arguments: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -34,25 +34,27 @@ def test_commands_and_options_are_frozen() -> None:
         for name, command in commands.items()
     }
     assert options["predict"] == [
-        "--beam", "--dates", "--engine", "--file", "--json", "--model", "--n-best", "--out", "--raw", "--resume",
-        "--verbose",
+        "--align", "--beam", "--dates", "--device", "--engine", "--file", "--json", "--model", "--n-best", "--out",
+        "--raw", "--resume", "--verbose",
     ]  # fmt: skip
     assert options["evaluate"] == [
-        "--at-least", "--beam", "--compare", "--json", "--model", "--sample", "--seed", "--worst", "--years",
+        "--at-least", "--beam", "--compare", "--device", "--json", "--model", "--sample", "--seed", "--worst", "--years",
     ]  # fmt: skip
     assert options["score"] == ["--json", "--model"]
     assert options["train"] == [
-        "--count", "--device", "--out", "--preset", "--resume", "--seed", "--set", "--steps", "--strict", "--test",
-        "--tokenizer", "--validation", "--vocabulary", "--years",
+        "--count", "--device", "--from", "--out", "--preset", "--resume", "--seconds", "--seed", "--set", "--steps",
+        "--strict", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--json", "--test"]
     assert options["tokenize"] == ["--data", "--model", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
     assert options["export"] == ["--file", "--format", "--model", "--quantization"]
+    assert options["compress"] == ["--model", "--out"]
     assert options["bench"] == ["--json", "--rounds"]
     assert options["serve"] == ["--host", "--model", "--open", "--port"]
     assert options["see"] == ["--html", "--model", "--open"]
+    assert options["watch"] == ["--host", "--open", "--port"]
 
 
 def test_every_command_is_found_by_its_name() -> None:
@@ -156,6 +158,10 @@ def test_a_full_disk_is_one_sentence() -> None:
         (["predict", "--file", "no-such-file"], "There is no file 'no-such-file'"),
         (["predict", "--out", "no/such/folder", "1845-01-05"], "cannot be written"),
         (["predict", "1845-01-05", "--dates=1845-01-05"], "more than one way"),
+        (
+            ["trace", "1845-01-05", "--name", "encoder.layer.0.*"],
+            "Layers are encoder.layers.0 to 1 and decoder",
+        ),
         (["evaluate", "--years", "2025-1000"], "1000 to 9999"),
         (["evaluate", "--years", "2000", "--sample", "400"], "have 366 dates"),
         (["evaluate", "sentences"], "'dates' was expected"),

@@ -102,7 +102,7 @@ def test_an_epoch_holds_every_pair_once_within_the_budget(sorted_by_length: bool
     batches = Batches(source, target, (0, 0), batch_tokens=400, seed=1)
     assert batches.sorted == sorted_by_length
     for epoch in range(2):
-        rows = batches._shuffled(epoch)
+        rows = batches.order(epoch)
         assert sorted(np.concatenate(rows).tolist()) == list(range(500))
         assert len(rows) == batches.per_epoch
         for chosen in rows:
@@ -131,4 +131,4 @@ def test_targets_are_shifted_by_one_and_counted() -> None:
 
 def test_a_pair_longer_than_the_budget_is_a_batch_of_its_own() -> None:
     batches = Batches(ragged([100, 3, 3]), ragged([3, 3, 3]), (0, 0), batch_tokens=10, seed=0)
-    assert sorted(len(rows) for rows in batches._shuffled(0)) == [1, 2]
+    assert sorted(len(rows) for rows in batches.order(0)) == [1, 2]

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from seq2see.cli import app
 from seq2see.config import ModelConfig
-from seq2see.data import language
+from seq2see.data import language, shards
 from seq2see.data.doctor import Report, examine, in_words, memory_of
 from seq2see.data.pairs import Corpus, read_pairs
 from seq2see.data.plan import choose, config_of, tokenizers_of
+from seq2see.errors import UserError
 
 ANIMALS = [("cat", "chat"), ("dog", "chien"), ("bird", "oiseau"), ("horse", "cheval"), ("fish", "poisson")]
 PLACES = [
@@ -174,3 +175,53 @@ def test_the_command_says_it_and_exits_with_1_only_for_faults(sound: Path, broke
     assert done.exit_code == 1
     said = json.loads(done.stdout)
     assert any("one side only" in finding["text"] for finding in said["findings"])
+
+
+def test_what_training_has_never_seen_is_said() -> None:
+    test = Corpus("new.tsv", [("The zebra yawns in the house ö.", "Le zèbre bâille dans la maison.")], [1])
+    report = examine(Corpus("a.tsv", sentences(), list(range(1, 601))), test)
+    facts = facts_of(report)
+    assert facts["source coverage"] == "57.1% of held-out words occur in training"
+    assert facts["target coverage"] == "66.7% of held-out words occur in training"
+    said = "2 characters of held-out sources do not occur in training: 'z' 'ö'"
+    assert said in [finding.text for finding in report.findings]
+
+
+def test_a_batch_that_this_machine_cannot_hold_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = Corpus("a.tsv", sentences(), list(range(1, 601)))
+    assert not examine(corpus).faults
+    monkeypatch.setattr("seq2see.data.doctor.memory_of", lambda config, longest: 2.0**50)
+    (fault,) = examine(corpus).faults
+    assert fault.text.startswith("the worst batch needs about 1048576.0 GiB, but this machine has ")
+    assert "training.batch_tokens=512" in fault.advice
+
+
+def test_files_without_pairs_are_refused(tmp_path: Path) -> None:
+    """What cannot be looked at at all is status 2 and one sentence, in `doctor` as in `train`."""
+    empty, missing = tmp_path / "empty.tsv", tmp_path / "missing.tsv"
+    empty.touch()
+    for command in ("doctor", "train"):
+        for path, message in ((empty, "empty.tsv is empty"), (missing, "no file")):
+            done = CliRunner().invoke(app, [command, str(path)])
+            assert isinstance(done.exception, UserError), done.output
+            assert message in str(done.exception)
+
+
+def test_a_vocabulary_larger_than_the_data_allows_is_refused(sound: Path) -> None:
+    arguments = ["train", str(sound), "--vocabulary", "9000", "--out", str(sound.parent / "model")]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, UserError), done.output
+    assert "--vocabulary is 9,000, but" in str(done.exception)
+    assert "leave it out, or give less" in str(done.exception)
+    assert not (sound.parent / "model").exists()
+
+
+def test_a_file_larger_than_memory_is_looked_at_by_a_sample(
+    sound: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "LARGE", 1000)
+    monkeypatch.setattr(shards, "SAMPLE", 550)
+    done = CliRunner().invoke(app, ["doctor", str(sound)])
+    assert done.exit_code in (0, 1), done.exception
+    assert "600 in sound.tsv; what follows is of " in done.output
+    assert "(600 pairs of sentences)" in done.output

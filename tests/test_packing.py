@@ -52,7 +52,7 @@ def test_an_epoch_holds_every_pair_once_within_the_size() -> None:
     source, target = corpus(pairs=500)
     batches = PackedBatches(source, target, (0, 0), 128, seed=3)
     for epoch in range(2):
-        rows = batches._shuffled(epoch)
+        rows = batches.order(epoch)
         assert sorted(np.concatenate(rows).tolist()) == list(range(500))
         for chosen in rows:
             assert (batches.lengths[:, chosen].sum(1) < 128).all()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import sys
+import types
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from seq2see.cli import app
+from seq2see.data import shards
 from seq2see.data.pairs import LONGEST_LINE, read_pairs, split
 from seq2see.errors import UserError
 
@@ -174,3 +179,109 @@ def test_given_parts_are_kept_and_not_trained_on() -> None:
     assert parts.train == pairs[8:]
     with pytest.raises(UserError, match="leave nothing to learn from"):
         split(pairs[:2])
+
+
+# --- Hugging Face datasets, by a stand-in for the library, which is large and reaches for the network ------------------
+
+
+BOOKS = [{"id": str(n), "translation": {"fr": f"chat {n}", "en": f"cat {n}"}} for n in range(4)]
+FLAT = [{"question": None, "answer": "a", "n": 1}, {"question": "q", "answer": "a", "n": 2}]
+NAMED = [{"note": "x", "target": "t", "source": " s  s "}]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """A stand-in for ``datasets`` that notes what it was asked for."""
+    asked: list[tuple[object, ...]] = []
+    known: dict[str, object] = {
+        "books": {"train": BOOKS, "test": BOOKS[:1]},
+        "flat": {"validation": FLAT},
+        "named": {"train": NAMED},
+        "empty": {"train": []},
+        "numbers": {"train": [{"a": 1, "b": 2}]},
+        "three": {"train": [{"a": "x", "b": "y", "c": "z"}]},
+    }
+
+    def load_dataset(name: str, config: str | None) -> object:
+        asked.append((name, config))
+        if name not in known:
+            raise ConnectionError(f"Couldn't reach '{name}'\non the Hub")
+        return known[name]
+
+    def load_from_disk(name: str) -> object:
+        asked.append((name,))
+        return BOOKS  # one split alone has no names of splits
+
+    module = types.ModuleType("datasets")
+    module.load_dataset, module.load_from_disk = load_dataset, load_from_disk  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return asked
+
+
+def test_a_dataset_for_translation_goes_the_way_of_its_config(hub: list[tuple[object, ...]]) -> None:
+    corpus = read_pairs([Path("hf:books:en-fr")])
+    assert corpus.pairs == [(f"cat {n}", f"chat {n}") for n in range(4)]
+    assert (corpus.name, corpus.header, corpus.lines) == ("hf:books:en-fr", ["en", "fr"], [1, 2, 3, 4])
+    assert hub == [("books", "en-fr")]
+    assert read_pairs([Path("hf:books:fr-en:test")]).pairs == [("chat 0", "cat 0")]
+    assert read_pairs([Path("hf:books:en-fr:test:fr:en")]).pairs == [("chat 0", "cat 0")]
+
+
+def test_a_dataset_of_two_columns_and_bad_rows(hub: list[tuple[object, ...]]) -> None:
+    corpus = read_pairs([Path("hf:flat")])
+    assert (corpus.header, corpus.pairs, corpus.lines) == (["question", "answer"], [("q", "a")], [2])
+    assert [str(fault) for fault in corpus.faults] == ["line 1: has no texts under 'question' and 'answer'"]
+    assert read_pairs([Path("hf:named")]).pairs == [("s s", "t")]
+    assert hub == [("flat", None), ("named", None)]
+
+
+def test_a_dataset_that_was_saved_in_a_folder(hub: list[tuple[object, ...]], tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").touch()
+    assert len(read_pairs([Path(f"hf:{tmp_path}:en-fr")]).pairs) == 4
+    assert hub == [(str(tmp_path),)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hf:", "'hf:' names no dataset: hf:NAME:CONFIG:SPLIT:SOURCE:TARGET"),
+        ("hf:books:en-fr:train:en", "names no dataset"),
+        ("hf:books:a:b:c:d:e", "names no dataset"),
+        ("hf:nowhere", r"could not be loaded \(Couldn't reach 'nowhere' on the Hub\).*network"),
+        ("hf:books:en-fr:tset", "has no split 'tset'. Did you mean 'test'"),
+        ("hf:books:en-fr:test:en:de", "has no texts 'de'. Known are: en, fr"),
+        ("hf:three", r"3 columns of text \(a, b, c\).*hf:three:::a:b"),
+        ("hf:numbers", r"0 columns of text \(none\)"),
+        ("hf:empty", "has no rows"),
+    ],
+)
+def test_a_dataset_that_cannot_be_used(name: str, message: str, hub: list[tuple[object, ...]]) -> None:
+    with pytest.raises(UserError, match=message):
+        read_pairs([Path(name)])
+
+
+def test_two_datasets_are_too_many(hub: list[tuple[object, ...]], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds both sides"):
+        read_pairs([Path("hf:books:en-fr"), tmp_path / "a.fr"])
+
+
+def test_the_library_is_asked_for_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"pip install 'seq2see\[datasets\]'"):
+        read_pairs([Path("hf:books:en-fr")])
+
+
+def test_the_commands_take_a_dataset(hub: list[tuple[object, ...]]) -> None:
+    done = CliRunner().invoke(app, ["doctor", "hf:books:en-fr", "--test", "hf:books:en-fr:test"])
+    assert done.exit_code == 1  # four pairs are few, and one of them is tested on
+    assert "4 in hf:books:en-fr" in done.output
+    assert "'en' and 'fr'" in done.output
+    assert "1 of 1 test sources are also trained on" in done.output
+
+
+def test_a_large_dataset_is_told_by_its_rows(
+    hub: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not shards.is_large([Path("hf:books:en-fr")])
+    monkeypatch.setattr(shards, "LARGE", 700)
+    assert shards.is_large([Path("hf:books:en-fr")])

@@ -83,21 +83,6 @@ def test_pieces_keep_their_space_and_their_size(pieces: Tokenizer) -> None:
         getattr(Tokenizer, pieces.kind)(TEXTS, 300)
 
 
-def test_dropout_depends_on_the_seed_alone() -> None:
-    bpe = Tokenizer.bpe(TEXTS, 600)
-    texts = [*SAMPLE, *WEIRD]
-    assert bpe.encode_with_dropout(texts, 0.0, (1, 0)) == bpe.encode_batch(texts)
-    once = bpe.encode_with_dropout(texts, 0.1, (1, 5))
-    assert once == bpe.encode_with_dropout(texts, 0.1, (1, 5))
-    assert once != bpe.encode_with_dropout(texts, 0.1, (1, 6))
-    assert [bpe.decode(ids) for ids in once] == texts
-    assert sum(map(len, once)) > sum(map(len, bpe.encode_batch(texts)))
-    letters = bpe.encode_with_dropout(["the cat"], 1.0, (0,))[0]
-    assert bpe.tokens(letters)[1:-1] == list("the cat")
-    with pytest.raises(UserError, match="'unigram'"):
-        Tokenizer.unigram(TEXTS, 600).encode_with_dropout(["a"], 0.1, (0,))
-
-
 def test_003_words_are_prepared_as_there() -> None:
     english = Tokenizer.words(["Hi.", "Run!", "Hi there.", "It's well-known, Tom."], min_frequency=1)
     assert english.tokens(english.encode("Hi .")) == ["<sos>", "hi", ".", "<eos>"]

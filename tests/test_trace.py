@@ -247,7 +247,10 @@ def test_unknown_names_are_suggested() -> None:
     t = trace_text(model(), TOKENIZERS, "abc")
     with pytest.raises(UserError, match=r"Did you mean 'encoder.layers.0.self_attention.weights'"):
         t["encoder.layers.0.self_attention.weight"]
-    with pytest.raises(UserError, match=r"Known are: decoder.embedding.embedded, "):
+    with pytest.raises(
+        UserError,
+        match=r"Names begin with encoder, decoder, logits, probabilities. Layers are encoder.layers.0 to 1 and dec",
+    ):
         t["?"]
     with pytest.raises(UserError, match=r"No value is named 'encoder.\*.weihgts'"):
         t.match("encoder.*.weihgts")

@@ -111,17 +111,132 @@ def test_label_smoothing_is_the_papers() -> None:
     real = batch.target_out != 67
     truth = logs.gather(-1, batch.target_out[..., None])[..., 0]
     expected = -(0.9 * truth + 0.1 * logs.mean(-1))[real].mean()
-    assert float(trainer.learner.loss(batch).detach()) == pytest.approx(float(expected), rel=1e-5)
+    assert float(trainer.learner.loss(batch, None, real.sum()).detach()) == pytest.approx(
+        float(expected), rel=1e-5
+    )
+
+
+@torch.no_grad()
+def test_r_drop_adds_the_divergence_of_two_passes() -> None:
+    """Liang et al.: the mean of both passes' losses, and α/2 times the mean of both divergences."""
+    trainer = small_trainer(r_drop=5.0, label_smoothing=0.0)
+    batch = trainer.batches.at(0).twice()
+    real = batch.target_out != 67
+    trainer.model.train()
+    torch.manual_seed(3)
+    loss = trainer.learner.loss(batch, None, real.sum())
+    torch.manual_seed(3)
+    logs = trainer.model(batch.source, batch.target_in, batch.source_mask).log_softmax(-1)
+    one, two = logs.chunk(2)
+    truth = logs.gather(-1, batch.target_out[..., None])[..., 0][real]
+    divergences = [torch.nn.functional.kl_div(p, q, reduction="none", log_target=True).sum(-1)[real.chunk(2)[0]].mean()
+                   for p, q in ((one, two), (two, one))]  # fmt: skip
+    expected = -truth.mean() + 5.0 / 2 * sum(divergences) / 2
+    assert float(divergences[0]) > 1e-4
+    assert float(loss) == pytest.approx(float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_batches_added_up_equal_one_large_batch(layout: str) -> None:
+    """Two batches of different numbers of tokens, each weighted by its tokens."""
+    trainer = small_trainer(layout=layout, batch_tokens=256, accumulate=2)
+    trainer.model.eval()
+    small = [trainer.batches.at(0), trainer.batches.at(trainer.batches.per_epoch - 1)]
+    tokens = torch.tensor(sum(batch.tokens for batch in small))
+    losses = [
+        trainer.learner.loss(batch, batch.masks() if layout == "packed" else None, tokens).detach()
+        for batch in small
+    ]
+    alone = [
+        trainer.learner.loss(
+            batch, batch.masks() if layout == "packed" else None, torch.tensor(batch.tokens)
+        ).detach()
+        for batch in small
+    ]
+    assert small[0].tokens != small[1].tokens
+    expected = sum(float(loss) * batch.tokens for loss, batch in zip(alone, small, strict=True)) / int(tokens)
+    assert float(sum(losses)) == pytest.approx(expected, rel=1e-5)
+    before = [parameter.clone() for parameter in trainer.model.parameters()]
+    assert float(trainer.learner.learn(small, 0.01)) > 0
+    assert any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+
+
+def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores rise to step 8 and then fall: the run stops three lines later with the weights of step 8, resumed or not."""
+    from seq2see.training import loop
+
+    scores = {4: 0.1, 8: 0.6, 12: 0.5, 16: 0.55, 20: 0.4, 24: 0.9}
+
+    def run(
+        out: Path | None, resume: bool = False, stop: int = 99
+    ) -> tuple[Trainer, dict[int, dict[str, torch.Tensor]]]:
+        trainer = small_trainer(out, resume, evaluate_every=4, checkpoint_every=7, patience=3)
+        real = loop.evaluate
+
+        def scored(*arguments: object, **options: object) -> object:
+            found = real(*arguments, **options)  # type: ignore[arg-type]
+            found.exact, found.pairs = int(100 * scores[trainer.step]), 100
+            return found
+
+        monkeypatch.setattr(loop, "evaluate", scored)
+        seen = {}
+        for step in trainer.steps():
+            seen[step.step] = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+            if step.step == stop:
+                trainer.save(at_once=True)
+                break
+        monkeypatch.setattr(loop, "evaluate", real)
+        return trainer, seen
+
+    whole, seen = run(None)
+    assert whole.step == 20
+    best = dict(whole.finish().named_parameters())
+    assert_identical({name: p.detach() for name, p in best.items()}, seen[8])
+    run(tmp_path / "run", stop=14)
+    resumed, _ = run(tmp_path / "run", resume=True)
+    assert resumed.step == 20
+    assert_identical({n: p.detach() for n, p in resumed.finish().named_parameters()}, seen[8])
+
+
+def test_a_run_can_be_given_seconds_instead_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that ticks 0.1 s a look: the number of steps is set once, written down, and kept by a resumed run."""
+    from seq2see.training import loop
+
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(ticks) / 10)
+    monkeypatch.setattr(loop, "TIMED", (2, 6))
+    trainer = small_trainer(tmp_path / "run", steps=10**6, seconds=10.0)
+    for step in trainer.steps():
+        if step.step == 20:
+            trainer.save(at_once=True)
+            break
+    total = trainer.config.training.steps
+    assert 40 < total < 120
+    monkeypatch.undo()
+    resumed = small_trainer(tmp_path / "run", resume=True, steps=10**6, seconds=10.0)
+    assert (resumed.step, resumed.config.training) == (20, trainer.config.training)
+    assert max(step.step for step in resumed.steps()) == total
+
+
+def test_a_run_can_start_from_other_weights() -> None:
+    first = finished(small_trainer())
+    config = small_config()
+    train, validation, _ = dates.splits(200, 20, 20, seed=1)
+    again = Trainer(config, Tokenizers.one(Tokenizer.characters()), train, validation, start=first)
+    assert_identical({name: p.detach() for name, p in again.model.named_parameters()}, first)
 
 
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
-@pytest.mark.parametrize("settings", [{"layout": "packed", "batch_tokens": 256}, {"precision": "bfloat16"}])
-def test_packed_and_bfloat16_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [
+    {"layout": "packed", "batch_tokens": 256}, {"precision": "bfloat16"}, {"accumulate": 2}, {"r_drop": 1.0},
+    {"layout": "packed", "batch_tokens": 256, "r_drop": 1.0, "accumulate": 2},
+])  # fmt: skip
+def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> None:
     whole = finished(small_trainer(**settings))
     first = small_trainer(tmp_path, **settings)
     for step in first.steps():
         if step.step == 13:
-            first.save()
+            first.save(at_once=True)
             break
     assert_identical(finished(small_trainer(tmp_path, resume=True, **settings)), whole)
 
@@ -143,7 +258,7 @@ def test_stopped_and_resumed_equals_uninterrupted(
     first = small_trainer(tmp_path)
     for step in first.steps():
         if step.step == stop:
-            first.save()  # what Ctrl-C does
+            first.save(at_once=True)  # what Ctrl-C does
             break
     torch.manual_seed(12345)  # whatever happened in between
     second = small_trainer(tmp_path, resume=True)
@@ -199,7 +314,7 @@ def test_a_damaged_part_of_the_average_is_made_again(
     first = small_trainer(tmp_path)
     for step in first.steps():
         if step.step == 33:
-            first.save()
+            first.save(at_once=True)
             break
     where = tmp_path / CHECKPOINTS
     assert checkpoint.steps_in(where) == [24, 32, 33]
@@ -371,5 +486,5 @@ def test_no_half_written_file_stays_when_the_disk_is_full(
     monkeypatch.setattr(os, "fsync", full)
     before = sorted(path.name for path in (tmp_path / CHECKPOINTS).iterdir())
     with pytest.raises(FolderError, match="No space left on device"):
-        trainer.save()
+        trainer.save(at_once=True)
     assert sorted(path.name for path in (tmp_path / CHECKPOINTS).iterdir()) == before

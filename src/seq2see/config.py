@@ -139,6 +139,9 @@ class TrainingConfig(Schema):
     section: ClassVar[str] = "training"
 
     steps: int = option(100_000, "optimiser steps in all", low=1)
+    seconds: float | None = option(
+        None, "train for about so long, with as many steps as the speed of the first ones allows", 1.0
+    )
     batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", low=8)
     layout: Layout = option(
         "padded", "sentences one below the other, or end to end without padding (for a GPU)"
@@ -158,8 +161,20 @@ class TrainingConfig(Schema):
     beta2: float = option(0.98, "Adam's second moment decay", 0.0, 0.99999)
     epsilon: float = option(1e-9, "Adam's ε", 0.0)
     clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
+    accumulate: int = option(1, "batches whose gradients are summed up for one step", low=1)
+    bpe_dropout: float = option(
+        0.0, "probability of leaving out a merge of BPE, so that words are cut anew each epoch", 0.0, 0.9
+    )
+    r_drop: float = option(
+        0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
+    )
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
     average: int = option(5, "checkpoints averaged into the final weights", low=1)
+    patience: int = option(
+        0,
+        "lines of the table without a better score after which to stop, and keep the best; 0 for never",
+        low=0,
+    )
     checkpoint_every: int = option(1000, "steps between checkpoints", low=1)
     evaluate_every: int = option(1000, "steps between lines of the table", low=1)
     evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)
@@ -255,6 +270,11 @@ PRESETS: dict[str, Preset] = {
     "small": Preset(
         "for small data: d_model 256, 4 heads, d_ff 1024, 3+3 layers, layer norm first",
         dict(d_model=256, heads=4, d_ff=1024, encoder_layers=3, decoder_layers=3, norm="pre"),
+    ),
+    "medium": Preset(
+        "for sentences on a GPU: d_model 512, 8 heads, d_ff 1024, 5+5 layers, layer norm first",
+        dict(d_model=512, heads=8, d_ff=1024, encoder_layers=5, decoder_layers=5, norm="pre", dropout=0.2),
+        dict(batch_tokens=8192, schedule="cosine", warmup=400, learning_rate=0.001, r_drop=2.0),
     ),
     "base": _paper("the paper's base model", 65),
     "big": _paper("the paper's big model", 213, d_model=1024, d_ff=4096, heads=16, dropout=0.3),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 
+from seq2see.config import ModelConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
@@ -74,6 +75,8 @@ def evaluate(
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
     engine = engine or TorchEngine(model, special)
     total = Evaluation()
+    for number, pair in enumerate(pairs, 1):
+        check_pair(model.config, tokenizers, pair, number)
     for part in parts(pairs, batch):
         total.add(_evaluate_batch(model, tokenizers, part, engine))
         progress(total.pairs)
@@ -137,8 +140,8 @@ def edit_distance(a: str, b: str) -> int:
 @torch.inference_mode()
 def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> list[list[float]]:
     """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
-    for source, target in pairs:
-        _check(model, tokenizers, source, target)
+    for pair in pairs:
+        check_pair(model.config, tokenizers, pair)
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
     pads = (tokenizers.source.pad, tokenizers.target.pad)
@@ -158,18 +161,20 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
     return found
 
 
-def _check(model: Transformer, tokenizers: Tokenizers, source: str, target: str) -> None:
-    """Raise an InputError if the model cannot take this pair."""
-    for side, tokenizer, text in (
-        ("source", tokenizers.source, source),
-        ("target", tokenizers.target, target),
-    ):
-        tokenizer.check(text)
-        length, longest = len(tokenizer.encode(text)), model.config.max_length
-        if length > longest:
-            raise InputError(
-                f"The {side} has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
-            )
+def check_pair(config: ModelConfig, tokenizers: Tokenizers, pair: Pair, number: int | None = None) -> None:
+    """Raise an InputError if the model cannot take this pair; ``number`` says which of many it is."""
+    try:
+        for side, tokenizer, text in zip(
+            ("source", "target"), (tokenizers.source, tokenizers.target), pair, strict=True
+        ):
+            tokenizer.check(text)
+            longest = config.max_length + (side == "target")  # the last token of a target is not read
+            if len(text.encode()) + 2 > longest and (length := len(tokenizer.encode(text))) > longest:
+                raise InputError(
+                    f"The {side} has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
+                )
+    except InputError as error:
+        raise InputError(str(error) if number is None else f"Pair {number:,}: {error}") from None
 
 
 @dataclass(frozen=True)

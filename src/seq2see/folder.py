@@ -89,7 +89,12 @@ def parameter_count(path: Path) -> int:
     """Count the numbers in a model folder's weights by the head of the file alone."""
     with weights_path(path).open("rb") as file:
         head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return sum(prod(entry["shape"]) for name, entry in head.items() if name != "__metadata__")
+    return sum(
+        prod(entry["shape"])
+        for name, entry in head.items()
+        if name != "__metadata__"
+        and not name.endswith("/step")  # of a compressed model: no number of its own
+    )
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -27,6 +27,7 @@ from seq2see.folder import Tokenizers
 if TYPE_CHECKING:
     from seq2see import workshop
     from seq2see.evaluate import Evaluation, Pair
+    from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
     from seq2see.training.loop import Step
@@ -109,7 +110,7 @@ class Seq2Seq:
         self._path = path
         self._transformer = transformer
         self._engines: dict[str, Engine] = {}
-        self._scorer: Transformer | None = None  # for losses, where another engine answers
+        self._reader: Transformer | None = None  # for losses and attention, where another engine answers
 
     @classmethod
     def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
@@ -222,14 +223,14 @@ class Seq2Seq:
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
+        A beam is at least as wide as ``n_best``, the number of answers to each text.
         Without ``probabilities`` the answers hold texts and ids only, which is faster.
         """
         if isinstance(texts, str):
             raise UserError("A list of texts was expected, but one text was given: put it into [ ].")
         if beam < 1 or n_best < 1:
             raise UserError(f"beam is {beam} and n_best is {n_best}: both must be at least 1.")
-        if n_best > beam:
-            raise UserError(f"n_best {n_best} needs a beam of at least {n_best}, but beam is {beam}.")
+        beam = max(beam, n_best)
         results: list[Answer | None] = [None] * len(texts)
         encoded: dict[int, list[int]] = {}
         for index, text in enumerate(texts):
@@ -278,16 +279,40 @@ class Seq2Seq:
     ) -> Evaluation:
         """Score the model on pairs: exact match, character error rate, loss, every miss."""
         engine = self.engine_for(len(pairs))
-        if self._transformer is None and self._scorer is None:
+        return workshop.evaluate(self._network(), self.tokenizers, pairs, progress=progress, engine=engine)
+
+    def _network(self) -> Transformer:
+        """Return the network to read with; unlike ``transformer`` it does not become what answers."""
+        if self._transformer is None and self._reader is None:
             assert self._path is not None
-            self._scorer = workshop.read(self._path, self.config.model, self.device)
-        network = self._transformer or self._scorer
+            self._reader = workshop.read(self._path, self.config.model, self.device)
+        network = self._transformer or self._reader
         assert network is not None
-        return workshop.evaluate(network, self.tokenizers, pairs, progress=progress, engine=engine)
+        return network
 
     def score(self, pairs: Sequence[Pair]) -> list[list[float]]:
         """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
         return workshop.score(self.transformer, self.tokenizers, pairs)
+
+    def align(self, pairs: Sequence[Pair | Answer]) -> list[Alignment]:
+        """Say which word of its source each word of a target comes from, by cross-attention, with places in both.
+
+        >>> import seq2see
+        >>> model = seq2see.load("dates")
+        >>> model.align([("1845-01-05", "January 5, 1845")])[0].pharaoh
+        '2-0 4-1 4-2 0-3'
+        """
+        sources, targets = [], []
+        for number, pair in enumerate(pairs, 1):
+            if isinstance(pair, Answer):
+                assert pair.error is None, "a refused input has no answer"
+                sources.append(pair.input)
+                targets.append([self.tokenizers.target.start, *pair.ids])
+            else:
+                workshop.check_pair(self.config.model, self.tokenizers, pair, number)
+                sources.append(pair[0])
+                targets.append(self.tokenizers.target.encode(pair[1]))
+        return workshop.align(self._network(), self.tokenizers, sources, targets)
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name."""
@@ -313,8 +338,9 @@ def fit(
     training: dict[str, Any] | None = None,
     device: str = "cpu",
     progress: Callable[[Step], None] = lambda step: None,
+    start: Seq2Seq | None = None,
 ) -> Seq2Seq:
-    """Train a model on pairs of texts.
+    """Train a model on pairs of texts; from ``start`` on, if another model is given.
 
     Some pairs are held out for the scores in the card unless ``validation`` is given. ``tokenizer`` (characters,
     words, bpe or unigram), ``vocabulary`` and ``preset`` are chosen by the data if they are not given; ``model`` and
@@ -326,7 +352,17 @@ def fit(
     >>> len(reverse.predict(["123", "456"]))
     2
     """
+    further = None if start is None else (start.config, start.tokenizers, start.transformer)
     config, tokenizers, transformer, card = workshop.train(
-        pairs, validation, tokenizer, vocabulary, preset, model or {}, training or {}, device, progress
+        pairs,
+        validation,
+        tokenizer,
+        vocabulary,
+        preset,
+        model or {},
+        training or {},
+        device,
+        progress,
+        further,
     )
     return Seq2Seq(config, tokenizers, transformer, card, device=device)

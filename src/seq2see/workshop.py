@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from seq2see import folder
 from seq2see.config import Config, ModelConfig
 from seq2see.data.pairs import Splits, hold_out
 from seq2see.data.plan import LONGEST, Plan, choose, config_of, tokenizers_of, within
+from seq2see.data.shards import Shards, Survey
+from seq2see.data.shards import write as write_shards
 from seq2see.decoding.torch_engine import TorchEngine as TorchEngine
 from seq2see.errors import UserError
 from seq2see.evaluate import Pair
+from seq2see.evaluate import check_pair as check_pair
 from seq2see.evaluate import evaluate as evaluate
 from seq2see.evaluate import score as score
 from seq2see.folder import Tokenizers
+from seq2see.inspection.alignment import align as align
 from seq2see.inspection.trace import trace_text as trace_text
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import read_model, weights_bytes, weights_of
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.card import model_card
 from seq2see.training.loop import Step, Trainer
+from seq2see.training.schedule import peak
+
+FURTHER = 0.3  # of the learning rate that a model was trained with, to learn on from it
 
 
 def read(path: Path, config: ModelConfig, device: str) -> Transformer:
-    """Read the network of a model folder."""
+    """Read the network of a model folder onto a device."""
+    kind = device.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise UserError(f"device is {device!r}: 'cpu' or 'cuda' was expected.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device is {device!r}, but PyTorch sees no GPU here: use 'cpu'.")
     return read_model(config, folder.weights_path(path), device)
 
 
@@ -44,6 +58,12 @@ class Prepared:
     tokenizers: Tokenizers
     splits: Splits
     dropped: list[Pair]  # too long to be learned from
+    shards: Shards | None = None  # the training part, where it is larger than memory
+
+    @property
+    def train(self) -> list[Pair] | Shards:
+        """What is learned from."""
+        return self.splits.train if self.shards is None else self.shards
 
 
 def prepare(
@@ -54,9 +74,10 @@ def prepare(
     model: dict[str, Any] | None = None,
     training: dict[str, Any] | None = None,
     tokenizers: Tokenizers | None = None,
+    device: str = "cpu",
 ) -> Prepared:
     """Choose what is not given, train the tokenizers unless they are, and leave out pairs that are too long."""
-    plan = choose(splits.train, tokenizer, vocabulary, preset)
+    plan = choose(splits.train, tokenizer, vocabulary, preset, device=device)
     model = model or {}
     config_of(
         plan, (Tokenizer.characters(),) * 2, 1, model, training or {}
@@ -82,6 +103,45 @@ def prepare(
     return Prepared(plan, config, tokenizers, Splits(*parts), dropped)
 
 
+def prepare_large(
+    found: Survey,
+    where: Path,
+    tokenizer: str | None = None,
+    vocabulary: int | None = None,
+    preset: str | None = None,
+    model: dict[str, Any] | None = None,
+    training: dict[str, Any] | None = None,
+    tokenizers: Tokenizers | None = None,
+    device: str = "cpu",
+) -> Prepared:
+    """Do as ``prepare`` does for a corpus larger than memory: choose by a sample of it, and write its ids to disk."""
+    sample = found.corpus.pairs
+    plan = choose(sample, tokenizer, vocabulary, preset, found.count, device)
+    model, training = model or {}, training or {}
+    config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is told at once
+    if tokenizers is None:
+        letters = ["".join(side) for side in found.letters]
+        known = [(letters[0], letters[1])] if plan.tokenizer == "characters" else sample
+        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=vocabulary is not None))
+    both = tokenizers.source, tokenizers.target
+    limit = min(LONGEST, int(model.get("max_length", LONGEST)))
+    shards = write_shards(where, found, both, limit)
+    validation, _, most = within(both, found.validation, limit)
+    test, _, last = within(both, found.test, limit)
+    if not validation or not test:
+        raise UserError(f"Nearly all held-out pairs are longer than {limit} tokens: raise model.max_length.")
+    config = config_of(plan, both, max(shards.longest, most, last), model, training)
+    return Prepared(plan, config, tokenizers, Splits([], validation, test), [], shards)
+
+
+def further(
+    config: Config, model: dict[str, Any], training: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return settings to learn on from a model: its shape, and a lower learning rate than it had."""
+    lower = FURTHER * peak(config.training, config.model.d_model)
+    return {**asdict(config.model), **model}, {"learning_rate": lower, **training}
+
+
 def train(
     pairs: Iterable[Pair],
     validation: Sequence[Pair] | None,
@@ -92,8 +152,9 @@ def train(
     training: dict[str, Any],
     device: str,
     progress: Callable[[Step], None],
+    start: tuple[Config, Tokenizers, Transformer] | None = None,
 ) -> tuple[Config, Tokenizers, Transformer, str]:
-    """Train on pairs of texts; return all that makes a model folder."""
+    """Train on pairs of texts, or train a model further on them; return all that makes a model folder."""
     train = list(pairs)
     if validation is None:
         train, validation = hold_out(train)
@@ -102,9 +163,19 @@ def train(
             f"{len(train)} pairs to learn from and {len(validation)} held out are too few: give at least 2."
         )
     splits = Splits(train, list(validation), list(validation))
-    ready = prepare(splits, tokenizer, vocabulary, preset, model, training)
+    tokenizers = weights = None
+    if start is not None:
+        config, tokenizers, transformer = start
+        weights = weights_of(transformer)
+        model, training = further(config, model, training)
+    ready = prepare(splits, tokenizer, vocabulary, preset, model, training, tokenizers, device)
     trainer = Trainer(
-        ready.config, ready.tokenizers, ready.splits.train, ready.splits.validation, device=device
+        ready.config,
+        ready.tokenizers,
+        ready.splits.train,
+        ready.splits.validation,
+        device=device,
+        start=weights,
     )
     for step in trainer.steps():
         progress(step)

@@ -24,6 +24,7 @@ HOMES = {
     "doctor": "data",
     "tokenize": "data",
     "export": "export",
+    "compress": "export",
     "bench": "bench",
     "trace": "inspect",
     "positions": "inspect",
@@ -31,6 +32,7 @@ HOMES = {
     "plot": "plot",
     "serve": "serve",
     "see": "serve",
+    "watch": "serve",
 }
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from seq2see.data.pairs import Corpus
 
 
+DATASET = "hf:"  # what a Hugging Face dataset's name begins with
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(doctor)
@@ -25,7 +28,8 @@ def paths_of(*texts: str) -> list[Path]:
     """Turn what was given into one file, or two parallel ones: ``A B``, or ``A,B`` where no file has that name."""
     paths: list[Path] = []
     for text in texts:
-        paths += [Path(text)] if Path(text).exists() else [Path(part) for part in text.split(",")]
+        whole = Path(text).exists() or text.startswith(DATASET)
+        paths += [Path(text)] if whole else [Path(part) for part in text.split(",")]
     if len(paths) > 2:
         raise UserError(
             f"{len(paths)} files were given: one of pairs was expected, or two parallel ones (A B, or A,B)."
@@ -33,11 +37,24 @@ def paths_of(*texts: str) -> list[Path]:
     return paths
 
 
+def run_name(paths: list[Path]) -> str:
+    """Name a run after its data: train.en.gz gives train, hf:org/books:en-fr gives books-en-fr."""
+    name = paths[0].name
+    if str(paths[0]).startswith(DATASET):
+        return "-".join(part for part in name.removeprefix(DATASET).split(":") if part)
+    return name.split(".")[0]
+
+
 def are_dates(data: list[str] | None) -> bool:
     """Whether generated dates were asked for; what is neither dates nor a file is an error."""
     if data is None or data == ["dates"]:
         return True
-    if len(data) == 1 and "," not in data[0] and not Path(data[0]).exists():
+    if (
+        len(data) == 1
+        and "," not in data[0]
+        and not Path(data[0]).exists()
+        and not data[0].startswith(DATASET)
+    ):
         raise UserError(f"There is no file {data[0]!r}: 'dates' was expected, or a file of pairs.")
     return False
 
@@ -53,7 +70,9 @@ def doctor(
     data: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE…", help="TSV, CSV or JSON lines, or two parallel files; .gz and .xz too."
+            metavar="FILE…",
+            help="TSV, CSV or JSON lines, or two parallel files, .gz and .xz too; or hf:NAME:CONFIG, a Hugging Face "
+            "dataset.",
         ),
     ],
     test: Annotated[
@@ -72,9 +91,15 @@ def doctor(
     [dim]seq2see doctor train.en train.fr --test test.en,test.fr[/dim]
     """
     from seq2see.data.doctor import examine
+    from seq2see.data.shards import is_large, survey
 
     with aside.status("Looking …"):
-        report = examine(read(*data), None if test is None else read(test))
+        scored, paths = None if test is None else read(test), paths_of(*data)
+        if is_large(paths):
+            found = survey(paths)
+            report = examine(found.corpus, scored, found.count)
+        else:
+            report = examine(read(*data), scored)
     if as_json:
         findings = [{"fault": f.fault, "text": f.text, "advice": f.advice} for f in report.findings]
         print(json.dumps({"facts": dict(report.facts), "findings": findings}, ensure_ascii=False))

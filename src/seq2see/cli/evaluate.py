@@ -11,7 +11,7 @@ import typer
 
 from seq2see.cli.data import are_dates, read
 from seq2see.cli.output import aside, complain, console, progress_bar
-from seq2see.cli.predict import ModelName
+from seq2see.cli.predict import Device, ModelName
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ Pair = tuple[str, str]
 
 PART = 20_000  # dates made and scored at a time
 SCORED = 1000  # pairs of a file scored at a time
+NAMED = 10  # bad rows or refused pairs that are named
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +45,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="dates|FILE…",
-            help="What to score on: generated dates, a file of pairs, or two parallel files.",
+            help="What to score on: generated dates, a file of pairs, two parallel files, or hf:NAME:CONFIG:SPLIT.",
         ),
     ] = None,
     model: ModelName = "dates",
@@ -67,6 +68,7 @@ def evaluate(
         float | None,
         typer.Option("--at-least", metavar="SHARE", min=0, max=1, help="Exit with 1 below this match."),
     ] = None,
+    device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Score a model: exact match, character error rate, loss; of a file also BLEU, chrF, lengths, the worst answers.
@@ -80,22 +82,26 @@ def evaluate(
     if data is None or are_dates(data):
         if compare is not None:
             raise UserError("--compare needs a file of pairs to compare the two models on.")
-        scores = _dates(model, parse_years(years or "1000-9999"), sample, seed, as_json)
+        scores = _dates(model, parse_years(years or "1000-9999"), sample, seed, as_json, device)
         match = scores.exact_match
     else:
         if years is not None:
             raise UserError("--years is for dates; a file of pairs is scored as it is.")
         pairs = _sampled(read_named(*data), sample, seed)
         if compare is not None:
-            _compare(pairs, compare, beam, as_json)
+            if at_least is not None:
+                raise UserError("--at-least is for one model: leave it out, or leave out --compare.")
+            _compare(pairs, compare, beam, as_json, device)
             return
-        match = _file(pairs, model, beam, worst, as_json)
+        match = _file(pairs, model, beam, worst, as_json, device)
     if at_least is not None and match < at_least:
         complain(f"The exact match is below {at_least}.")
         raise typer.Exit(1)
 
 
-def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as_json: bool) -> Evaluation:
+def _dates(
+    model: str, years: tuple[int, int], sample: int | None, seed: int, as_json: bool, device: str
+) -> Evaluation:
     """Score on dates that are generated."""
     import numpy as np
 
@@ -104,7 +110,7 @@ def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as
     from seq2see.seq2seq import load
 
     first, last = years
-    loaded = load(model)
+    loaded = load(model, device)
     ordinals = all_ordinals(first, last)
     if sample is not None:
         if sample > len(ordinals):
@@ -144,9 +150,16 @@ def _dates(model: str, years: tuple[int, int], sample: int | None, seed: int, as
 def read_named(*data: str) -> list[Pair]:
     """Read the pairs of a file, and name the rows that are skipped."""
     corpus = read(*data)
-    for fault in corpus.faults:
-        complain(f"{corpus.name}, {fault}: skipped.")
+    _complain_of([f"{corpus.name}, {fault}: skipped." for fault in corpus.faults], "bad rows are skipped")
     return corpus.pairs
+
+
+def _complain_of(messages: list[str], what: str) -> None:
+    """Say what is wrong with some of many, not more than can be read."""
+    for message in messages[:NAMED]:
+        complain(message)
+    if len(messages) > NAMED:
+        complain(f"{len(messages) - NAMED:,} more {what}.")
 
 
 def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
@@ -159,14 +172,15 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
     return [pairs[i] for i in np.random.default_rng(seed).choice(len(pairs), sample, replace=False).tolist()]
 
 
-def _answered(model: Seq2Seq, pairs: list[Pair], beam: int) -> Answered:
+def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int) -> Answered:
     """Let a model answer freely; what it refuses is a wrong answer, and said."""
     from seq2see.evaluate import Answered
 
     answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
-    for number, answer in enumerate(answers, 1):
-        if answer.error is not None:
-            complain(f"pair {number}: {answer.error}")
+    refused = [f"pair {n}: {answer.error}" for n, answer in enumerate(answers, 1) if answer.error is not None]
+    if len(refused) == len(pairs):
+        raise UserError(f"{name} takes none of the {len(pairs):,} sources. The first, {refused[0]}")
+    _complain_of([f"{name}, {message}" for message in refused], f"pairs are refused by {name}")
     plain = model.tokenizers.target.plain
     return Answered([(s, plain(t), a.output or "") for (s, t), a in zip(pairs, answers, strict=True)])
 
@@ -182,14 +196,14 @@ def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
     return -sum(tokens) / len(tokens)
 
 
-def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool) -> float:
+def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, device: str) -> float:
     """Score a model on the pairs of a file; return its exact match."""
     from seq2see.data.plan import are_sentences
     from seq2see.seq2seq import load
 
-    model, started = load(name), time.perf_counter()
+    model, started = load(name, device), time.perf_counter()
     with aside.status("Answering …"):
-        found = _answered(model, pairs, beam)
+        found = _answered(name, model, pairs, beam)
     seconds = time.perf_counter() - started
     sentences = are_sentences(pairs)  # BLEU counts four words in a row: of a single one it says nothing
     bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
@@ -209,8 +223,10 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool) ->
     for score in (bleu, chrf) if bleu else (chrf,):
         label, _, signature = score.signature.partition("|")
         console.print(f"{label:21} {score.score:.2f}  ({signature})", markup=False, soft_wrap=True)
-    if loss is not None:
-        console.print(f"loss                  {loss:.3g} nats a token, teacher-forced")
+    told = (
+        "unknown: some pairs cannot be scored" if loss is None else f"{loss:.3g} nats a token, teacher-forced"
+    )
+    console.print(f"loss                  {told}")
     console.print(f"time                  {seconds:.1f} s, {len(pairs) / seconds:,.0f} pairs/s")
     if len(buckets) > 1:
         console.print(f"\nwords of the source    pairs  exact match{'   BLEU' if sentences else ''}")
@@ -221,20 +237,22 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool) ->
     if bad:
         console.print("\nthe worst answers, by chrF")
         for value, source, expected, given in bad:
-            console.print(
-                f"{value:5.1f}  {source} → {given}   (right: {expected})", markup=False, soft_wrap=True
-            )
+            if sentences:  # one under the other, to be compared by eye
+                lines = f"{value:5.1f}  {source}\n    →  {given}\nright  {expected}"
+            else:
+                lines = f"{value:5.1f}  {source} → {given}   (right: {expected})"
+            console.print(lines, markup=False, soft_wrap=True)
     return match
 
 
-def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool) -> None:
+def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool, device: str) -> None:
     """Score two models on the same pairs, and say whether the difference is more than chance."""
     from seq2see.data.plan import are_sentences
     from seq2see.metrics import compare_bleu, compare_exact
     from seq2see.seq2seq import load
 
     with aside.status("Answering …"):
-        a, b = (_answered(load(name), pairs, beam) for name in names)
+        a, b = (_answered(name, load(name, device), pairs, beam) for name in names)
     if a.expected != b.expected:
         raise UserError(
             f"{names[0]} and {names[1]} cannot be compared: one writes words in lower case, the other texts as they are."

@@ -1,4 +1,4 @@
-"""``seq2see export``."""
+"""``seq2see export`` and ``seq2see compress``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from seq2see.errors import UserError
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
+    """Add the commands of this module."""
     app.command()(export)
+    app.command()(compress)
 
 
 def export(
@@ -58,3 +59,31 @@ def export(
     path = folder.find(model)
     parity = write(path, loaded.transformer, loaded.tokenizers, quantization, inputs)
     console.print(f"{path / format}: {quantization}; {parity}.", markup=False, soft_wrap=True)
+
+
+def compress(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="The smaller model folder to make.")
+    ],
+    model: ModelName = "dates",
+) -> None:
+    """Write a model folder with weights of eight bits: a quarter of the size, at next to no loss.
+
+    Each row of each matrix is rounded to 255 steps of its own size. The folder is used as any other; `seq2see
+    evaluate FILE --compare A B` says what the rounding costs.
+
+    [dim]seq2see compress --model runs/mine --out mine-small[/dim]
+    """
+    from seq2see import folder
+    from seq2see.model.weights import in_eight_bits, weights_bytes, weights_of
+    from seq2see.seq2seq import load
+
+    if out.exists():
+        raise UserError(f"{out} is there already: name a folder that is not.")
+    before = folder.weights_path(folder.find(model)).stat().st_size
+    loaded = load(model, engine="torch")
+    data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))
+    folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card)
+    console.print(
+        f"{out}: {before / 1e6:,.1f} MB became {len(data) / 1e6:,.1f} MB.", markup=False, soft_wrap=True
+    )

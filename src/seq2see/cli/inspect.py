@@ -133,7 +133,9 @@ def _write(
         write_atomically(out, binary.getvalue())
         return
     stream = sys.stdout if out is None else io.StringIO()
-    screen = console if out is None else Console(file=stream, width=console.width, highlight=False)
+    screen = (
+        console if out is None else Console(file=stream, width=console.width, highlight=False, emoji=False)
+    )
     if format == "csv":
         tables.write_csv(traced, names, stream)
     elif format == "json":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def _made(stderr: bool) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    return Console(stderr=stderr, highlight=False, emoji=False)  # ":cat:" may be in a text
 
 
 class _WhenUsed:

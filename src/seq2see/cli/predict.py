@@ -19,6 +19,7 @@ from seq2see.cli.output import complain, console, progress_bar
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
+    from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Answer, Seq2Seq
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
@@ -27,6 +28,8 @@ DOCUMENT_DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
 ModelName = Annotated[
     str, typer.Option("--model", "-m", metavar="NAME|DIR", help="A model that ships, or a model folder.")
 ]
+
+Device = Annotated[str, typer.Option("--device", help="cpu, or cuda: through torch, on the GPU.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,10 +59,18 @@ def predict(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with probabilities.")
     ] = False,
+    align: Annotated[
+        bool,
+        typer.Option(
+            "--align",
+            help="Add which word comes from which: SOURCE-TARGET numbers; with --json, words and places.",
+        ),
+    ] = False,
     engine: Annotated[
         str,
         typer.Option("--engine", metavar="NAME", help="auto, torch, or ctranslate2 (of an exported model)."),
     ] = "auto",
+    device: Device = "cpu",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted --out after its last whole line.")
     ] = False,
@@ -73,9 +84,15 @@ def predict(
     standard error and gets an empty line (an "error" in JSON). Exit status: 0 if all were answered,
     1 if some were refused, 2 if none could be. An interrupted run leaves FILE.part beside --out FILE.
 
+    --align adds a tab and the word alignment from cross-attention in the Pharaoh form: 0-0 1-2 says that word 0
+    of the answer comes from word 0 of the input, and 2 from 1. A word is letters or digits in a row; a sign is a
+    word of its own.
+
     [dim]seq2see predict 1845-01-05 2025-09-03[/dim]
 
     [dim]seq2see predict --file dates.txt --out words.txt[/dim]
+
+    [dim]seq2see predict 1845-01-05 --align --json[/dim]
     """
     given = [texts is not None, dates is not None, file is not None]
     if sum(given) > 1:
@@ -92,7 +109,7 @@ def predict(
         beam = max(beam, n_best)
     from seq2see.seq2seq import load
 
-    form = Form(load(model, engine=engine), beam, n_best, raw, as_json)
+    form = Form(load(model, device, engine), beam, n_best, raw, as_json, align)
     if verbose:
         complain(f"answered by {form.model.engine_for(1 if texts else WINDOW, beam, n_best).name}")
     with _Writer(out, resume) as writer:
@@ -118,14 +135,27 @@ class Form:
     n_best: int
     raw: bool
     as_json: bool
+    align: bool
 
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
         return self.model.answers(window, self.beam, self.n_best, probabilities=self.as_json)
 
-    def line(self, answer: Answer) -> str:
-        """Write one answer as a line."""
-        return _shown(self.model, answer, self.n_best, self.raw, self.as_json)
+    def lines(self, answers: list[Answer]) -> Iterator[str]:
+        """Write each answer as a line: its alternatives and its alignment follow after tabs."""
+        good = [answer for answer in answers if answer.error is None]
+        aligned = iter(self.model.align(good) if self.align else ())
+        for answer in answers:
+            alignment = next(aligned, None) if answer.error is None else None
+            if self.as_json:
+                record = _record(self.model, answer, self.n_best, self.raw, alignment)
+                yield json.dumps(record, ensure_ascii=False)
+            elif answer.error is not None:
+                yield ""
+            else:
+                best = self.model.raw(answer) if self.raw else str(answer.output)
+                others = [alternative.output for alternative in answer.alternatives]
+                yield "\t".join([best, *others, *([] if alignment is None else [alignment.pharaoh])])
 
 
 def _answer_all(
@@ -138,13 +168,14 @@ def _answer_all(
         if bar is not None:
             bar(answered + refused)
         while window := list(itertools.islice(remaining, WINDOW)):
-            for answer in form.answers(window):
+            answers = form.answers(window)
+            for answer, line in zip(answers, form.lines(answers), strict=True):
                 if answer.error is None:
                     answered += 1
                 else:
                     refused += 1
                     complain(f"{place} {answered + refused}: {answer.error}")
-                out.write(form.line(answer) + "\n")
+                out.write(line + "\n")
             out.flush()
             if bar is not None:
                 bar(len(window))
@@ -181,20 +212,15 @@ def _same(form: Form, text: str, line: str) -> bool:
             return bool(json.loads(line).get("input") == text)
         except (ValueError, AttributeError):
             return False
-    return form.line(form.answers([text])[0]) == line
+    now = next(form.lines(form.answers([text])))
+    if form.align:  # a link may hang on the last digits of a weight
+        now, line = (text.rpartition("\t")[0] for text in (now, line))
+    return now == line
 
 
-def _shown(model: Seq2Seq, answer: Answer, n_best: int, raw: bool, as_json: bool) -> str:
-    """Write one answer; with n_best, its alternatives follow on the same line after tabs."""
-    if as_json:
-        return json.dumps(_record(model, answer, n_best, raw), ensure_ascii=False)
-    if answer.output is None:
-        return ""
-    best = model.raw(answer) if raw else answer.output
-    return "\t".join([best, *(alternative.output for alternative in answer.alternatives)])
-
-
-def _record(model: Seq2Seq, answer: Answer, n_best: int, raw: bool) -> dict[str, object]:
+def _record(
+    model: Seq2Seq, answer: Answer, n_best: int, raw: bool, alignment: Alignment | None
+) -> dict[str, object]:
     if answer.error is not None:
         return {"input": answer.input.encode(errors="replace").decode(), "error": answer.error}
     record: dict[str, object] = {
@@ -209,6 +235,15 @@ def _record(model: Seq2Seq, answer: Answer, n_best: int, raw: bool) -> dict[str,
         record["alternatives"] = [
             {"output": alternative.output, "log_probability": alternative.log_probability}
             for alternative in answer.alternatives
+        ]
+    if alignment is not None:
+        record["alignment"] = [
+            {
+                "source": {"number": link.source, "word": source, "span": link.source_span},
+                "target": {"number": link.target, "word": target, "span": link.target_span},
+                "weight": link.weight,
+            }
+            for link, (source, target) in zip(alignment.links, alignment.words(), strict=True)
         ]
     return record
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.cli.data import are_dates, paths_of, read
+from seq2see.cli.data import are_dates, paths_of, read, run_name
 from seq2see.cli.evaluate import parse_years
 from seq2see.cli.output import aside, complain, console, progress_bar
 from seq2see.config import PAPER_VOCABULARY
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from seq2see.config import Preset
     from seq2see.data.pairs import Corpus
+    from seq2see.data.shards import Survey
     from seq2see.training.loop import Line, Trainer
 
 HELD_OUT = 10_000  # dates kept for validation, and as many for the final test
@@ -55,7 +60,17 @@ def train(
         str | None,
         typer.Option("--preset", "-p", help="Shape and recipe: see `seq2see presets`; by the data."),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="DIR", help="Learn on from this model: its tokenizer, shape and weights."
+        ),
+    ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=1.0, help="Train for about so long, instead of a number of steps."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as model.norm=pre."),
@@ -82,6 +97,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an unfinished training, to the bit.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show the run on a page while it goes on; the address is printed.")
+    ] = False,
 ) -> None:
     """Train a model and write it as a folder that predict, evaluate and trace take with --model.
 
@@ -101,28 +119,46 @@ def train(
 
     chosen = parse_overrides(settings or [])
     recipe = find_preset(preset or "document")
-    chosen["training"] = {"seed": seed} | ({} if steps is None else {"steps": steps}) | chosen["training"]
+    if steps is not None and seconds is not None:
+        raise UserError("--steps and --seconds both say how long to train: give one of them.")
+    said = {"seed": seed, "steps": steps, "seconds": seconds}
+    chosen["training"] = {name: value for name, value in said.items() if value is not None} | chosen[
+        "training"
+    ]
+    device = _device(device)
     if are_dates(data):
         for name, value in (("--tokenizer", tokenizer), ("--vocabulary", vocabulary), ("--validation", validation),
-                            ("--test", test), ("--strict", strict or None)):  # fmt: skip
+                            ("--test", test), ("--strict", strict or None), ("--from", start)):  # fmt: skip
             if value is not None:
                 raise UserError(f"{name} is for files of pairs; dates have their own tokens and splits.")
         first, last = parse_years(years or "1000-9999")
         _dates(
-            recipe, chosen, (first, last), count or 100_000, seed, out or Path("runs/dates"), resume, device
+            recipe,
+            chosen,
+            (first, last),
+            count or 100_000,
+            seed,
+            out or Path("runs/dates"),
+            resume,
+            device,
+            watch,
         )
         return
     if years is not None or count is not None:
         raise UserError("--years and --count are for dates; a file of pairs is taken as it is.")
+    from seq2see.data.shards import is_large, survey
+
     paths = paths_of(*data)
-    corpus = read(*data, strict=strict)
-    wanted = dict(tokenizer=tokenizer, vocabulary=vocabulary, preset=preset, **chosen)
+    wanted = dict(tokenizer=tokenizer, vocabulary=vocabulary, preset=preset, device=device, **chosen)
+    weights = None if start is None else _from(start, wanted)
     given = {
         name: None if text is None else read(text, strict=strict).pairs
         for name, text in (("validation", validation), ("test", test))
     }
-    where = out or Path("runs") / paths[0].name.split(".")[0]
-    _pairs(corpus, given, wanted, seed, where, resume, _device(device))
+    found = survey(paths, seed, given["validation"], given["test"], strict) if is_large(paths) else None
+    corpus = read(*data, strict=strict) if found is None else found.corpus
+    where = out or Path("runs") / run_name(paths)
+    _pairs(corpus, found, given, wanted, seed, where, resume, device, watch, weights)
 
 
 def _dates(
@@ -134,10 +170,12 @@ def _dates(
     out: Path,
     resume: bool,
     device: str,
+    watch: bool,
 ) -> None:
     """Train on dates that are generated."""
     from seq2see.config import Config, ModelConfig, TrainingConfig
     from seq2see.data.dates import all_ordinals, splits
+    from seq2see.data.plan import fast_on
     from seq2see.folder import Tokenizers
     from seq2see.text.tokenizer import Tokenizer
     from seq2see.training.loop import Trainer
@@ -155,38 +193,55 @@ def _dates(
     config = Config(
         "dates",
         ModelConfig.of(**{**recipe.model, **vocabulary, **chosen["model"]}),
-        TrainingConfig.of(**{**recipe.training, **chosen["training"]}),
+        TrainingConfig.of(**{**recipe.training, **fast_on(device), **chosen["training"]}),
     )
     with aside.status(f"Making {count:,} dates …"):
         pairs, validation, test = splits(count, held_out, held_out, seed, (first, last))
-        trainer = Trainer(config, tokenizers, pairs, validation, out, resume, _device(device), complain)
-    _train(trainer, test, count, "1845-01-05")
+        trainer = Trainer(config, tokenizers, pairs, validation, out, resume, device, complain)
+    _train(trainer, test, count, "1845-01-05", watch=watch)
 
 
 def _pairs(
     corpus: Corpus,
+    found: Survey | None,
     given: dict[str, list[tuple[str, str]] | None],
     wanted: dict[str, Any],
     seed: int,
     out: Path,
     resume: bool,
     device: str,
+    watch: bool,
+    weights: dict[str, Tensor] | None,
 ) -> None:
     """Train on the pairs of a file: look at them, choose what fits, train, test."""
     from seq2see.data.doctor import in_words, seconds_of
     from seq2see.data.pairs import split
     from seq2see.folder import CONFIG, read_tokenizers
-    from seq2see.training.loop import Trainer
-    from seq2see.workshop import prepare
+    from seq2see.training.loop import SHARDS, Trainer
+    from seq2see.workshop import prepare, prepare_large
 
     _look(corpus)
-    tokenizers = read_tokenizers(out) if resume and (out / CONFIG).is_file() else None
+    if resume and (out / CONFIG).is_file():
+        wanted["tokenizers"] = read_tokenizers(out)
     with aside.status("Preparing …"):
-        ready = prepare(split(corpus.pairs, seed=seed, **given), tokenizers=tokenizers, **wanted)
+        if found is None:
+            ready = prepare(split(corpus.pairs, seed=seed, **given), **wanted)
+        else:
+            ready = prepare_large(found, out / SHARDS, **wanted)
         parts = ready.splits
         trainer = Trainer(
-            ready.config, ready.tokenizers, parts.train, parts.validation, out, resume, device, complain
+            ready.config,
+            ready.tokenizers,
+            ready.train,
+            parts.validation,
+            out,
+            resume,
+            device,
+            complain,
+            weights,
         )
+    if ready.shards is not None and ready.shards.dropped:
+        complain(f"{ready.shards.dropped:,} pairs are too long and left out.")
     if ready.dropped:
         line_of = dict(zip(corpus.pairs, corpus.lines, strict=True))
         lines = sorted(line_of[pair] for pair in ready.dropped if pair in line_of)
@@ -195,18 +250,38 @@ def _pairs(
             f"{len(ready.dropped):,} pairs are too long and left out (lines {named}{' …' * (len(lines) > NAMED)})."
         )
     counts = (
-        f"{len(parts.train):,} to learn from, {len(parts.validation):,} to watch, {len(parts.test):,} to test"
+        f"{len(ready.train):,} to learn from, {len(parts.validation):,} to watch, {len(parts.test):,} to test"
     )
     console.print(f"{corpus.name}: {counts}, no source in two parts.", markup=False, soft_wrap=True)
-    console.print(f"Chosen: {ready.plan}", markup=False, soft_wrap=True)
+    if weights is None:
+        console.print(f"Chosen: {ready.plan}", markup=False, soft_wrap=True)
     size = f"{trainer.model.parameter_count():,} parameters, {ready.config.training.steps:,} steps"
+    if ready.config.training.seconds is not None:
+        size = f"{trainer.model.parameter_count():,} parameters, {ready.config.training.seconds:,.0f} s"
     estimate = f", about {in_words(seconds_of(ready.config))}" if device == "cpu" else ""
     console.print(f"{size}{estimate}.", markup=False)
     extra = (
         f"\nData: {corpus.name}, {counts}, split by source with seed {seed}; tokenizer {ready.plan.tokenizer}, preset "
         f"{ready.plan.preset}.\n"
     )
-    _train(trainer, parts.test, len(parts.train), parts.test[0][0], extra, samples=True)
+    _train(trainer, parts.test, len(ready.train), parts.test[0][0], extra, samples=True, watch=watch)
+
+
+def _from(start: Path, wanted: dict[str, Any]) -> dict[str, Tensor]:
+    """Take over tokenizer, shape and weights of a model, and a lower learning rate, unless another is set."""
+    from seq2see.folder import find, read_config, read_tokenizers, weights_path
+    from seq2see.model.weights import read_weights
+    from seq2see.workshop import further
+
+    for name in ("tokenizer", "vocabulary"):
+        if wanted[name] is not None:
+            raise UserError(
+                f"--{name} is {wanted[name]!r}, but --from takes the tokenizer of {start}: leave it out."
+            )
+    path = find(start)
+    wanted["tokenizers"] = read_tokenizers(path)
+    wanted["model"], wanted["training"] = further(read_config(path), wanted["model"], wanted["training"])
+    return read_weights(weights_path(path))
 
 
 def _look(corpus: Corpus) -> None:
@@ -233,13 +308,26 @@ def _train(
     example: str,
     extra: str = "",
     samples: bool = False,
+    watch: bool = False,
 ) -> None:
     """Run to the end, test and write; an interrupted run leaves a checkpoint."""
     _fitting_threads(trainer)
-    if not _run(trainer, samples):
-        complain(f"Stopped after step {trainer.step:,}; the same command with --resume goes on.")
-        raise typer.Exit(130)
-    _finish(trainer, test, count, example, extra)
+    with _page(trainer) if watch else nullcontext():
+        if not _run(trainer, samples):
+            complain(f"Stopped after step {trainer.step:,}; the same command with --resume goes on.")
+            raise typer.Exit(130)
+        _finish(trainer, test, count, example, extra)
+
+
+@contextmanager
+def _page(trainer: Trainer) -> Iterator[None]:
+    """Show the run in a browser meanwhile."""
+    from seq2see.serve.live import watched
+
+    assert trainer.out is not None
+    with watched(trainer.out) as address:
+        complain(f"watch it at {address} (afterwards: seq2see watch {trainer.out})")
+        yield
 
 
 def _fitting_threads(trainer: Trainer) -> None:
@@ -271,17 +359,22 @@ def _run(trainer: Trainer, samples: bool) -> bool:
         interrupted = True
 
     before = signal.signal(signal.SIGINT, interrupt)
-    total = trainer.config.training.steps
     header = f"{'step':>8} {'epoch':>7} {'loss':>10} {'held-out loss':>14} {'exact match':>12} {'seconds':>8}"
     if trainer.sentences:
         header += f" {'BLEU':>6}"
     console.print(f"[bold]{header}[/bold]")
     try:
         with progress_bar("steps") as bar:
-            task = bar.add_task("training", total=total, completed=trainer.step, speed="")
+            task = bar.add_task(
+                "training", total=trainer.config.training.steps, completed=trainer.step, speed=""
+            )
             for step in trainer.steps():
+                total = trainer.config.training.steps
                 bar.update(
-                    task, completed=step.step, speed=f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s"
+                    task,
+                    total=total,
+                    completed=step.step,
+                    speed=f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s",
                 )
                 if step.line is not None:
                     shown = bar.console if sys.stdout.isatty() and not bar.disable else console
@@ -289,7 +382,7 @@ def _run(trainer: Trainer, samples: bool) -> bool:
                     for sample in step.line.samples if samples else []:
                         shown.print(_sample(*sample), style="dim", markup=False, soft_wrap=True)
                 if interrupted and step.step < total:
-                    trainer.save()
+                    trainer.save(at_once=True)
                     return False
     finally:
         signal.signal(signal.SIGINT, before)

@@ -52,6 +52,15 @@ class Batch:
     source_mask: Mask
     tokens: int  # real tokens in target_out
 
+    def twice(self) -> Batch:
+        """Return the same sentences two times over."""
+        keys = self.source_mask.keys
+        mask = self.source_mask if keys is None else Mask(keys=keys.repeat(2, 1))
+        source, target_in, target_out = (
+            x.repeat(2, 1) for x in (self.source, self.target_in, self.target_out)
+        )
+        return Batch(source, target_in, target_out, mask, 2 * self.tokens)
+
     def to(self, device: torch.device) -> Batch:
         """Move to a device."""
         mask = self.source_mask
@@ -87,10 +96,11 @@ class Batches:
         """Return the batch of a step, counted from 0."""
         epoch, index = divmod(step, self.per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, self._shuffled(epoch)
+            self._epoch, self._order = epoch, self.order(epoch)
         return self.batch(self._order[index])
 
-    def _shuffled(self, epoch: int) -> list[np.ndarray]:
+    def order(self, epoch: int) -> list[np.ndarray]:
+        """Return the rows of each batch of an epoch."""
         random = np.random.default_rng([self.seed, epoch])
         order = random.permutation(len(self.longest))
         if self.sorted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ import numpy as np
 import torch
 
 from seq2see.config import Config
-from seq2see.data import language
+from seq2see.data import hub, language
 from seq2see.data.pairs import Corpus, Pair, split
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
 from seq2see.errors import shown
@@ -55,10 +57,18 @@ class Report:
         self.findings.append(Finding(False, text, advice))
 
 
-def examine(corpus: Corpus, test: Corpus | None = None) -> Report:
-    """Look at pairs from all sides; ``test`` are those that a model will be scored on."""
+def examine(corpus: Corpus, test: Corpus | None = None, count: int | None = None) -> Report:
+    """Look at pairs from all sides; ``test`` are those that a model will be scored on.
+
+    Of a corpus larger than memory, ``corpus`` is a sample of ``count`` pairs.
+    """
     report = inspect(corpus, test)
-    plan = choose(corpus.pairs)
+    if count is not None:
+        sample = (
+            f"{count:,} in {corpus.name}; what follows is of {len(corpus.pairs):,} of them, chosen at random"
+        )
+        report.facts[0] = ("pairs", sample)
+    plan = choose(corpus.pairs, count=count)
     tokenizers = tokenizers_of(plan, corpus.pairs)
     _lengths(report, corpus, tokenizers)
     _coverage(report, corpus, test)
@@ -93,7 +103,10 @@ def _counts(report: Report, corpus: Corpus) -> None:
     pairs = corpus.pairs
     report.facts.append(("pairs", f"{len(pairs):,} in {corpus.name}"))
     if corpus.header:
-        report.facts.append(("header", f"{' and '.join(map(repr, corpus.header[:2]))}: not a pair"))
+        names = " and ".join(map(repr, corpus.header[:2]))
+        report.facts.append(
+            ("columns", names) if corpus.name.startswith(hub.PREFIX) else ("header", f"{names}: not a pair")
+        )
     if corpus.columns > 2:
         report.facts.append(("columns", f"{corpus.columns}: the first two are used"))
     if len(pairs) < FEW:
@@ -265,8 +278,8 @@ def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
         letters = {character for pair in parts.train for character in pair[side]}
         new = sorted({character for pair in parts.test for character in pair[side]} - letters)
         if are_sentences(corpus.pairs):
-            known = {word for pair in parts.train for word in pair[side].lower().split()}
-            words = [word for pair in parts.test for word in pair[side].lower().split()]
+            known = {word for pair in parts.train for word in _words(pair[side])}
+            words = [word for pair in parts.test for word in _words(pair[side])]
             seen, what = sum(word in known for word in words) / max(1, len(words)), "words"
         else:
             characters = [character for pair in parts.test for character in pair[side]]
@@ -279,6 +292,10 @@ def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
             )
 
 
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
 def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     longest = min(LONGEST, max(len(ids) for side in (0, 1) for ids in
                                tokenizers[side].encode_batch([pair[side] for pair in corpus.pairs])))  # fmt: skip
@@ -287,9 +304,13 @@ def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokeniz
     report.facts.append(
         ("model", f"{count_parameters(config.model):,} parameters, {config.training.steps:,} steps")
     )
-    report.facts.append(
-        ("memory", f"{memory_of(config, longest) / 2**30:.1f} GiB for the worst batch (an estimate)")
-    )
+    needed, there = memory_of(config, longest), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    report.facts.append(("memory", f"{needed / 2**30:.1f} GiB for the worst batch (an estimate)"))
+    if needed > 0.9 * there:
+        report.fault(
+            f"the worst batch needs about {needed / 2**30:.1f} GiB, but this machine has {there / 2**30:.1f}",
+            f"train with --set training.batch_tokens={config.training.batch_tokens // 4}, or a smaller --preset",
+        )
     report.facts.append(("time", f"{in_words(seconds_of(config))} on this CPU (an estimate)"))
 
 
@@ -314,7 +335,8 @@ def seconds_of(config: Config) -> float:
     body = (shape.encoder_layers * (4 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
             + shape.decoder_layers * (8 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
             + shape.d_model * shape.target_vocabulary)  # fmt: skip
-    return 6.0 * body * config.training.batch_tokens * config.training.steps / speed
+    passes = config.training.accumulate * (2 if config.training.r_drop else 1)
+    return 6.0 * body * passes * config.training.batch_tokens * config.training.steps / speed
 
 
 def in_words(seconds: float) -> str:

@@ -46,6 +46,18 @@ class PackedBatch:
         """What it should say, (T,)."""
         return self.rows[4]
 
+    def twice(self) -> PackedBatch:
+        """Return the same sentences two times over, as sentences of their own."""
+        rows = self.rows.repeat(1, 2)  # (7, 2·size)
+        size = self.rows.shape[1]
+        rows[2, size:] += self.rows[2, -1] + 1
+        rows[6, size:] += self.rows[6, -1] + 1
+        return PackedBatch(rows, 2 * self.tokens)
+
+    def to(self, device: torch.device) -> PackedBatch:
+        """Move to a device."""
+        return PackedBatch(self.rows.to(device, non_blocking=True), self.tokens)
+
     def masks(self, block: int = BLOCK) -> PackedMasks:
         """Derive what keeps the sentences apart; on a GPU with the blocks that FlexAttention needs."""
         source, target = self.rows[2], self.rows[6]
@@ -116,13 +128,14 @@ class PackedBatches:
     def at(self, step: int) -> PackedBatch:
         """Return the batch of a step, counted from 0."""
         while self._first[-1] <= step:  # how many batches an epoch has depends on its order
-            self._first.append(self._first[-1] + len(self._shuffled(len(self._first) - 1)))
+            self._first.append(self._first[-1] + len(self.order(len(self._first) - 1)))
         epoch = int(np.searchsorted(self._first, step, side="right")) - 1
         if epoch != self._epoch:
-            self._epoch, self._batches = epoch, self._shuffled(epoch)
+            self._epoch, self._batches = epoch, self.order(epoch)
         return self.batch(self._batches[step - self._first[epoch]])
 
-    def _shuffled(self, epoch: int) -> list[np.ndarray]:
+    def order(self, epoch: int) -> list[np.ndarray]:
+        """Return the rows of each batch of an epoch."""
         order = np.random.default_rng([self.seed, epoch]).permutation(self.lengths.shape[1])
         ends = np.cumsum(self.lengths[:, order], axis=1)
         cuts, first = [], 0

@@ -16,6 +16,7 @@ from typing import IO, cast
 
 import numpy as np
 
+from seq2see.data import hub
 from seq2see.errors import UserError, shown
 
 Pair = tuple[str, str]
@@ -60,24 +61,14 @@ def fold(text: str) -> str:
 
 
 def read_pairs(paths: Sequence[Path], strict: bool = False, prepare: Callable[[str], str] = fold) -> Corpus:
-    """Read pairs from a TSV, CSV or JSON-lines file, or from two parallel files; gzip and xz are unpacked.
+    """Read pairs from a TSV, CSV or JSON-lines file, from two parallel files, or from a Hugging Face dataset.
 
+    gzip and xz are unpacked.
     Columns beyond the second are left alone if all rows have them, as in Tatoeba's exports. A bad row is skipped and
     listed in ``faults``; with ``strict`` it is an error. Both texts pass through ``prepare``.
     """
-    if len(paths) not in (1, 2):
-        raise UserError(f"{len(paths)} files were given: one of pairs was expected, or two parallel ones.")
-    corpus = Corpus(", ".join(path.name for path in paths))
-    rows = _parallel(paths[0], paths[1]) if len(paths) == 2 else _of_kind(paths[0])
-    rows = _with_columns(rows, corpus)
-    first = True
-    for line, row in rows:
-        if isinstance(row, list) and first:
-            first = False
-            if _is_header(row) and len(paths) == 1:
-                corpus.header = row
-                continue
-        pair = _pair(row, corpus.columns, prepare)
+    corpus = Corpus(name_of(paths))
+    for line, pair in stream(paths, corpus, prepare):
         if isinstance(pair, tuple):
             corpus.pairs.append(pair)
             corpus.lines.append(line)
@@ -93,6 +84,39 @@ def read_pairs(paths: Sequence[Path], strict: bool = False, prepare: Callable[[s
             "parallel files."
         )
     return corpus
+
+
+def name_of(paths: Sequence[Path]) -> str:
+    """Name a corpus by its files, or by the dataset that it is."""
+    return ", ".join(str(path) if is_hub(path) else path.name for path in paths)
+
+
+def is_hub(path: Path) -> bool:
+    """Whether this is no file but a Hugging Face dataset, ``hf:NAME``."""
+    return str(path).startswith(hub.PREFIX)
+
+
+def stream(
+    paths: Sequence[Path], corpus: Corpus, prepare: Callable[[str], str] = fold
+) -> Iterator[tuple[int, Pair | str]]:
+    """Read one pair after the other, or why a row is none, with its line; ``corpus`` is told of header and columns."""
+    if len(paths) not in (1, 2):
+        raise UserError(f"{len(paths)} files were given: one of pairs was expected, or two parallel ones.")
+    if any(map(is_hub, paths)):
+        if len(paths) == 2:
+            raise UserError(f"{paths[0]} and {paths[1]} were given: a Hugging Face dataset holds both sides.")
+        corpus.header, rows = hub.rows_of(str(paths[0]))
+    else:
+        rows = _parallel(paths[0], paths[1]) if len(paths) == 2 else _of_kind(paths[0])
+        rows = _with_columns(rows, corpus)
+    may_be_header = len(paths) == 1 and not corpus.header
+    for line, row in rows:
+        if isinstance(row, list) and may_be_header:
+            may_be_header = False
+            if _is_header(row):
+                corpus.header = row
+                continue
+        yield line, _pair(row, corpus.columns, prepare)
 
 
 Row = tuple[int, list[str] | str]  # the line number, and either the cells or why there are none

@@ -6,10 +6,7 @@ import json
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -193,51 +190,25 @@ class Tokenizer:
                 pass  # the library knows what to do with it
         return [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
 
-    def encode_with_dropout(
-        self, texts: Sequence[str], dropout: float, seed: Sequence[int]
-    ) -> list[list[int]]:
-        """Turn texts into ids, each merge of BPE left out with probability ``dropout`` (Provilkov et al., 2020).
+    def words_of(self, text: str) -> list[str]:
+        """Cut a text where sub-words may not reach across."""
+        return [word for word, _ in self.engine.pre_tokenizer.pre_tokenize_str(text)]
 
-        The outcome depends on the seed alone, such as (seed of the run, epoch): a resumed run sees the same.
-        """
-        if self.kind != "bpe":
-            raise UserError(f"Dropout is of BPE's merges, but this tokenizer is of the kind {self.kind!r}.")
-        random = Random(repr(tuple(seed)))
-        cut = self.engine.pre_tokenizer.pre_tokenize_str
-        return [
-            [
-                self.start,
-                *(i for word, _ in cut(text) for i in self._dropped(word, dropout, random)),
-                self.end,
-            ]
-            for text in texts
-        ]
+    def parts_of(self, words: Sequence[str]) -> list[list[int]]:
+        """Return the smallest parts of each word, before any merge: its characters, or the bytes of rare ones."""
+        ids: dict[str, int] = self.engine.get_vocab()
+        of_character = {
+            c: [ids[c]] if c in ids else [ids[BYTES[byte]] for byte in c.encode()]
+            for word in words
+            for c in word
+        }
+        return [[number for c in word for number in of_character[c]] for word in words]
 
-    def _dropped(self, word: str, dropout: float, random: Random) -> list[int]:
-        """Merge the parts of a word as BPE does, best first, but overlook each merge with probability ``dropout``."""
-        ranks, ids = self._merges, self._ids
-        parts = [part for c in word for part in ([c] if c in ids else [BYTES[b] for b in c.encode()])]
-        while len(parts) > 1:
-            found = [
-                (ranks[pair], i)
-                for i, pair in enumerate(pairwise(parts))
-                if pair in ranks and random.random() >= dropout
-            ]
-            if not found:
-                break
-            i = min(found)[1]
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        return [ids[part] for part in parts]
-
-    @cached_property
-    def _merges(self) -> dict[tuple[str, str], int]:
-        merges = json.loads(self.engine.to_str())["model"]["merges"]
-        return {(first, second): rank for rank, (first, second) in enumerate(merges)}
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        vocabulary: dict[str, int] = self.engine.get_vocab()
-        return vocabulary
+    def merges(self) -> list[tuple[int, int, int]]:
+        """Return BPE's merges, best first: two tokens, and the token they become."""
+        ids: dict[str, int] = self.engine.get_vocab()
+        pairs = json.loads(self.engine.to_str())["model"]["merges"]
+        return [(ids[first], ids[second], ids[first + second]) for first, second in pairs]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Return where in the text each id of ``encode`` stands: (first character, one past the last)."""

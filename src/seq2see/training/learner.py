@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
@@ -24,6 +24,41 @@ TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
     "online_softmax": False,
 }
 WARM_STEPS = 3  # taken before a step is captured: kernels compile, buffers settle
+
+
+class Objective(nn.Module):
+    """What is made small: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if asked for."""
+
+    def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
+        super().__init__()
+        self.model, self.settings, self.pad = model, settings, pad
+
+    def forward(self, batch: Batch | PackedBatch, masks: PackedMasks | None, tokens: Tensor) -> Tensor:
+        """Return the loss of a batch's real tokens, summed up, over ``tokens``: those of all that makes up the step."""
+        if isinstance(batch, PackedBatch):
+            assert masks is not None
+            logits = self.model.forward_packed(batch.source, batch.target_in, masks)  # (T, V)
+        else:
+            logits = self.model(batch.source, batch.target_in, batch.source_mask).flatten(0, 1)  # (B·T, V)
+        logits, right = logits.float(), batch.target_out.flatten()
+        loss = F.cross_entropy(
+            logits,
+            right,
+            ignore_index=self.pad,
+            label_smoothing=self.settings.label_smoothing,
+            reduction="sum",
+        )
+        if self.settings.r_drop:
+            loss = loss + self.settings.r_drop / 2 * self._divergence(logits, right)
+        return loss / tokens
+
+    def _divergence(self, logits: Tensor, right: Tensor) -> Tensor:
+        """Return ½·(KL(p₁‖p₂) + KL(p₂‖p₁)), summed up, of a batch that was read twice (Liang et al., 2021, eq. 3)."""
+        one, two = logits.log_softmax(-1).chunk(2)  # (T, V) each
+        each = ((one.exp() - two.exp()) * (one - two)).sum(-1) / 2  # (T,)
+        return (
+            each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
+        )  # as much as both passes' tokens
 
 
 class Learner:
@@ -48,67 +83,62 @@ class Learner:
             fused=True,
             capturable=self.captures,
         )
-        self.loss = self._loss
+        self.loss: Callable[..., Tensor] = Objective(self.worker, settings, pad)
         if self.captures:
             options = TUNED if settings.tuned else None
-            self.loss = torch.compile(self._loss, fullgraph=True, dynamic=False, options=options)
+            self.loss = torch.compile(self.loss, fullgraph=True, dynamic=False, options=options)
         self.block = SMALL_BLOCK if settings.tuned else BLOCK
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = 0
 
-    def _loss(self, batch: Batch | PackedBatch, masks: PackedMasks | None = None) -> Tensor:
-        """Return the mean cross-entropy of the batch's real tokens, smoothed as in section 5.4."""
-        if isinstance(batch, PackedBatch):
-            logits = self.worker.forward_packed(
-                batch.source, batch.target_in, masks or batch.masks()
-            )  # (T, V)
-        else:
-            logits = self.worker(batch.source, batch.target_in, batch.source_mask).flatten(0, 1)  # (B·T, V)
-        return F.cross_entropy(
-            logits.float(),
-            batch.target_out.flatten(),
-            ignore_index=self.pad,
-            label_smoothing=self.settings.label_smoothing,
-        )
-
-    def learn(self, batch: Batch | PackedBatch, learning_rate: float) -> Tensor:
-        """Take one step; return its loss, still on the device, so that nobody has to wait for it."""
+    def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
+        """Take one step on some batches; return its loss, still on the device, so that nobody has to wait for it."""
         self.worker.train()
-        if self.captures and isinstance(batch, PackedBatch):
-            return self._learn_by_graph(batch, learning_rate)
+        if self.captures:
+            return self._learn_by_graph([b for b in batches if isinstance(b, PackedBatch)], learning_rate)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate
-        return self._step(batch)
+        return self._step([batch.to(self.device) for batch in batches])
 
-    def _step(self, batch: Batch | PackedBatch) -> Tensor:
-        loss = self.loss(batch, batch.masks(self.block) if isinstance(batch, PackedBatch) else None)
-        loss.backward()  # type: ignore[no-untyped-call]
+    def _step(self, batches: Sequence[Batch | PackedBatch]) -> Tensor:
+        if self.settings.r_drop:
+            batches = [batch.twice() for batch in batches]
+        tokens = torch.stack([(batch.target_out != self.pad).sum() for batch in batches]).sum()
+        total = torch.zeros((), device=self.device)
+        for batch in batches:
+            loss = self.loss(
+                batch, batch.masks(self.block) if isinstance(batch, PackedBatch) else None, tokens
+            )
+            loss.backward()  # type: ignore[no-untyped-call]
+            total = total + loss.detach()
         self._gradients_to_model()
         if self.settings.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.weights_to_worker()
-        return loss.detach()
+        return total
 
-    def _learn_by_graph(self, batch: PackedBatch, learning_rate: float) -> Tensor:
+    def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
         """Take the first steps as they are, on a stream of their own; then record one, and from then on replay it."""
         if self.warm == 0:
             self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-            self.slot = torch.empty_like(batch.rows, device=self.device)
-        self.slot.copy_(batch.rows.pin_memory(), non_blocking=True)
+            self.slots = [torch.empty_like(batch.rows, device=self.device) for batch in batches]
+        for slot, batch in zip(self.slots, batches, strict=True):
+            slot.copy_(batch.rows.pin_memory(), non_blocking=True)
+        here = [PackedBatch(slot, batch.tokens) for slot, batch in zip(self.slots, batches, strict=True)]
         self.learning_rate.fill_(learning_rate)
         if self.warm < WARM_STEPS:
             self.warm += 1
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
-                loss = self._step(PackedBatch(self.slot, batch.tokens))
+                loss = self._step(here)
             torch.cuda.current_stream().wait_stream(self.stream)
             return loss
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                self.captured_loss = self._step(PackedBatch(self.slot, batch.tokens))
+                self.captured_loss = self._step(here)
         self.graph.replay()
         return self.captured_loss.clone()
 

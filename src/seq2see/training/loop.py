@@ -7,7 +7,8 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -15,12 +16,17 @@ from torch import Tensor
 
 from seq2see import folder
 from seq2see.config import Config
-from seq2see.data.batching import Batch, Batches, Ragged
+from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.data.plan import are_sentences
+from seq2see.data.recut import RecutBatches, Side
+from seq2see.data.shards import Shards
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluate import Pair, evaluate
 from seq2see.folder import Tokenizers
+from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.metrics import bleu
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import put_weights, weights_bytes, weights_of
@@ -29,8 +35,10 @@ from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner
 from seq2see.training.schedule import learning_rate
 
-CHECKPOINTS, LOG = "checkpoints", "log.jsonl"
+CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 SAMPLES = 3  # answers kept with each line of the table
+TIMED = (20, 100)  # steps between which the speed is taken, where a run is given seconds instead of steps
+LINES = 5  # of the table of such a run
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ class Line:
     seconds: float
     bleu: float | None = None  # free-running, where the held-out pairs are sentences
     samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, expected, given
+    attention: Sharpness | None = None  # on the first held-out pair
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,24 @@ class Step:
     step: int
     loss: Tensor
     line: Line | None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The line with the best free-running score so far, and how many lines have come since."""
+
+    step: int = 0
+    score: float = -1.0
+    lines_since: int = 0
+
+    def after(self, step: int, score: float) -> Best:
+        """Return the best after one more line; of equals the later, which has learned longer."""
+        return Best(step, score) if score >= self.score else replace(self, lines_since=self.lines_since + 1)
+
+
+def _digest(source: Ragged, target: Ragged) -> str:
+    arrays = (source.values, source.offsets, target.values, target.offsets)
+    return hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=16).hexdigest()
 
 
 class Trainer:
@@ -68,72 +95,125 @@ class Trainer:
         self,
         config: Config,
         tokenizers: Tokenizers,
-        train: Sequence[Pair],
+        train: Sequence[Pair] | Shards,
         validation: Sequence[Pair],
         out: Path | None = None,
         resume: bool = False,
         device: str = "cpu",
         say: Callable[[str], None] = lambda text: None,
+        start: dict[str, Tensor] | None = None,
     ) -> None:
         self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
         self.device = torch.device(device)
         self.validation = list(validation)[: config.training.evaluate_on]
         self.sentences = bool(self.validation) and are_sentences(self.validation)
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
-        source = Ragged.of(tokenizers.source.encode_batch([source for source, _ in train]))
-        target = Ragged.of(tokenizers.target.encode_batch([target for _, target in train]))
+        if isinstance(train, Shards):
+            source, target = train.source, train.target
+        else:
+            source = Ragged.of(tokenizers.source.encode_batch([source for source, _ in train]))
+            target = Ragged.of(tokenizers.target.encode_batch([target for _, target in train]))
         for side, rows in (("source", source), ("target", target)):
             if rows.lengths.max() > config.model.max_length:
                 raise UserError(
                     f"The longest {side} text has {rows.lengths.max():,} tokens, but model.max_length is "
                     f"{config.model.max_length:,}: set it higher, or leave such texts out."
                 )
-        arrays = (source.values, source.offsets, target.values, target.offsets)
-        self.data = hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=16).hexdigest()
+        self.data = train.digest if isinstance(train, Shards) else _digest(source, target)
         settings = config.training
-        self.batches: Batches | PackedBatches
-        if settings.layout == "packed":
-            self.batches = PackedBatches(source, target, self.pads, settings.batch_tokens, settings.seed)
-        else:
-            self.batches = Batches(source, target, self.pads, settings.batch_tokens, settings.seed)
+        self.batches: Batches | PackedBatches | RecutBatches = self._arranged(source, target)
+        if settings.bpe_dropout:
+            if isinstance(train, Shards):
+                raise UserError(
+                    "training.bpe_dropout cuts texts anew, which a corpus on disk cannot be: set it to 0."
+                )
+            self.batches = RecutBatches(self._sides(train), self._arranged, settings.seed)
 
         torch.manual_seed(settings.seed)
         self.model = Transformer(config.model).to(self.device)
+        if start is not None:
+            put_weights(self.model, start, "the model to start from")
         self.learner = Learner(self.model, settings, self.pads[1])
+        special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+        self.engine = TorchEngine(self.model, special)
         self.step = 0
         self.seconds = 0.0
+        self.writer = ThreadPoolExecutor(1)
+        self.saved: Future[None] = Future()  # the last checkpoint, on its way to the disk
+        self.saved.set_result(None)
+        self.best = Best()
         self.snapshots: dict[int, dict[str, Tensor]] = {}  # the weights that will be averaged, by step
         if out is not None:
             self._open(out, resume)
 
+    def _arranged(self, source: Ragged, target: Ragged) -> Batches | PackedBatches:
+        settings = self.config.training
+        kind = PackedBatches if settings.layout == "packed" else Batches
+        return kind(source, target, self.pads, settings.batch_tokens, settings.seed)
+
+    def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
+        settings, longest = self.config.training, self.config.model.max_length
+        source, target = (
+            Side(
+                texts, tokenizer, settings.bpe_dropout, settings.seed, min(longest, settings.batch_tokens - 1)
+            )
+            for texts, tokenizer in zip(
+                zip(*train, strict=True), (self.tokenizers.source, self.tokenizers.target), strict=True
+            )
+        )
+        return source, target
+
     def steps(self) -> Iterator[Step]:
         """Train to the end, yielding after each step; stop asking and the run can be resumed later."""
+        try:
+            yield from self._steps()
+        finally:
+            wait([self.saved])  # nobody who stops asking should find a checkpoint half on its way
+
+    def _steps(self) -> Iterator[Step]:
         settings = self.config.training
         started = time.perf_counter() - self.seconds
+        timed: float | None = None
         total, count = torch.zeros((), device=self.device), 0
-        while self.step < settings.steps:
-            batch = self.batches.at(self.step)
-            if isinstance(batch, Batch):
-                batch = batch.to(self.device)
+        while self.step < settings.steps and not self._out_of_patience():
+            first = self.step * settings.accumulate
+            batches = [self.batches.at(first + number) for number in range(settings.accumulate)]
             self.step += 1
-            loss = self.learner.learn(batch, learning_rate(self.step, settings, self.config.model.d_model))
+            loss = self.learner.learn(batches, learning_rate(self.step, settings, self.config.model.d_model))
             total, count = total + loss, count + 1
+            if settings.seconds is not None and self.step in TIMED:
+                float(loss)  # wait for the device
+                now = time.perf_counter() - started
+                if self.step == TIMED[1] and timed is not None:
+                    self._fit_into(settings.seconds - now, (now - timed) / (TIMED[1] - TIMED[0]))
+                    settings = self.config.training
+                timed = now
             self.seconds = time.perf_counter() - started
 
             line = None
             if self.step % settings.evaluate_every == 0 or self.step == settings.steps:
                 line = self._line(float(total) / count)
                 total, count = torch.zeros((), device=self.device), 0
-            if self.step % settings.checkpoint_every == 0 or self.step == settings.steps:
+            if self._saves(self.step):
                 self._snapshot()
                 self.save()
             yield Step(self.step, loss, line)
 
+    def _fit_into(self, seconds: float, each: float) -> None:
+        """Set the number of steps by the time that is left and the time that one takes; a resumed run keeps it."""
+        steps = self.step + max(1, int(0.9 * seconds / each))
+        settings = self.config.training.but(
+            steps=steps, evaluate_every=-(-steps // LINES), checkpoint_every=max(1, steps // (4 * LINES))
+        )
+        self.config = replace(self.config, training=settings)
+        if self.out is not None:
+            folder.write_atomically(self.out / folder.CONFIG, self.config.to_toml().encode())
+
     def _line(self, loss: float) -> Line:
-        scores = evaluate(self.model, self.tokenizers, self.validation)
+        scores = evaluate(self.model, self.tokenizers, self.validation, engine=self.engine)
         line = Line(
             step=self.step,
-            epoch=self.step / self.batches.per_epoch,
+            epoch=self.step * self.config.training.accumulate / self.batches.per_epoch,
             loss=loss,
             validation_loss=scores.loss,
             exact_match=scores.exact_match,
@@ -143,7 +223,11 @@ class Trainer:
             if self.sentences
             else None,
             samples=scores.answers[:SAMPLES],
+            attention=sharpness(self.model, self.tokenizers, *self.validation[0])
+            if self.validation
+            else None,
         )
+        self.best = self.best.after(self.step, line.exact_match if line.bleu is None else line.bleu)
         if self.out is not None:
             with (self.out / LOG).open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(line)) + "\n")
@@ -151,43 +235,56 @@ class Trainer:
 
     def finish(self) -> Transformer:
         """Average the last checkpoints into the model, and return it ready for use."""
+        self.saved.result()
         put_weights(self.model, checkpoint.average(list(self.snapshots.values())), "the averaged checkpoints")
         return self.model.eval()
 
     def write(self, card: str) -> None:
         """Write the finished model folder and drop the checkpoints, which it no longer needs."""
         assert self.out is not None
+        self.saved.result()
         data = weights_bytes(weights_of(self.model))
         folder.write(self.out, self.config, self.tokenizers, data, card)
+        shutil.rmtree(self.out / SHARDS, ignore_errors=True)
         shutil.rmtree(self.out / CHECKPOINTS)  # with what a killed process may have left there
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
+    def _out_of_patience(self) -> bool:
+        return 0 < self.config.training.patience <= self.best.lines_since
+
+    def _saves(self, step: int) -> bool:
+        """Whether a checkpoint is written after this step: with patience at every line, so that the best one is kept."""
+        settings = self.config.training
+        every = settings.evaluate_every if settings.patience else settings.checkpoint_every
+        return step % every == 0 or step == settings.steps
+
     def _in_average(self, step: int) -> bool:
         """Whether the weights after this step are part of the final average."""
         settings = self.config.training
-        regular = step % settings.checkpoint_every == 0 or step == settings.steps
-        last = [settings.steps, *range((settings.steps - 1) // settings.checkpoint_every, 0, -1)][
-            : settings.average
-        ]
-        earliest = settings.steps if len(last) == 1 else last[-1] * settings.checkpoint_every
-        return regular and step >= earliest
+        if settings.patience:
+            return step == self.best.step
+        before = (settings.steps - 1) // settings.checkpoint_every  # checkpoints before the last
+        others = min(settings.average - 1, before)
+        earliest = (before - others + 1) * settings.checkpoint_every if others else settings.steps
+        return self._saves(step) and step >= earliest
 
     def _snapshot(self) -> None:
         if self._in_average(self.step):
+            if self.config.training.patience:
+                self.snapshots.clear()
             self.snapshots[self.step] = weights_of(self.model)
 
-    def save(self) -> None:
-        """Write a checkpoint of this very moment."""
+    def save(self, at_once: bool = False) -> None:
+        """Keep a checkpoint of this very moment; it is written while training goes on, unless it must be at once."""
         if self.out is None:
             return
-        notes = {"data": self.data, "seconds": repr(self.seconds)}
-        where = self.out / CHECKPOINTS
-        checkpoint.write(where, Checkpoint(self.step, weights_of(self.model), self.learner.state(), notes))
-        others = [step for step in checkpoint.steps_in(where) if step != self.step]
-        checkpoint.prune(
-            where, {self.step, *others[-1:], *(step for step in others if self._in_average(step))}
-        )
+        self.saved.result()  # one at a time; what went wrong with the last one is told here
+        notes = {"data": self.data, "seconds": repr(self.seconds), "best": json.dumps(asdict(self.best))}
+        state = Checkpoint(self.step, weights_of(self.model), _copied(self.learner.state()), notes)
+        self.saved = self.writer.submit(_write, self.out / CHECKPOINTS, state, set(self.snapshots))
+        if at_once:
+            self.saved.result()
 
     def _open(self, out: Path, resume: bool) -> None:
         """Prepare the folder: a new one, or an unfinished one to go on with."""
@@ -210,6 +307,12 @@ class Trainer:
                 f"{out} is not empty and not a training of ours: name another folder with --out."
             )
         if unfinished:
+            if self.config.training.seconds is not None:
+                before = folder.read_config(out).training
+                fitted = {
+                    name: getattr(before, name) for name in ("steps", "evaluate_every", "checkpoint_every")
+                }
+                self.config = replace(self.config, training=self.config.training.but(**fitted))
             self._same_config(out)
             self._resume(out / CHECKPOINTS)
         else:
@@ -239,15 +342,16 @@ class Trainer:
                 whole[step] = checkpoint.read(where, step)
             except FolderError as error:
                 self.say(f"{error}; an earlier one is used.")
-        every = self.config.training.checkpoint_every
         for step in sorted(whole, reverse=True):
-            companions = [s for s in (*range(every, step, every), step) if self._in_average(s)]
+            self.best = Best(**json.loads(whole[step].notes.get("best", "{}")))
+            companions = [s for s in range(1, step + 1) if self._in_average(s)]
             if all(s in whole for s in companions):
                 self._restore(whole[step])
                 self.snapshots = {s: whole[s].weights for s in companions}
                 self.say(f"Going on from step {step:,}.")
                 checkpoint.prune(where, (s for s in whole if s <= step))
                 return
+        self.best = Best()
         self.say("There is no whole checkpoint yet: starting from the beginning.")
         checkpoint.prune(where, keep=())
 
@@ -260,3 +364,14 @@ class Trainer:
         self.learner.restore(state.run)
         self.step = state.step
         self.seconds = float(state.notes["seconds"])
+
+
+def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _write(where: Path, state: Checkpoint, averaged: set[int]) -> None:
+    """Write a checkpoint; of the others, keep the last one and those that will be averaged."""
+    checkpoint.write(where, state)
+    others = [step for step in checkpoint.steps_in(where) if step != state.step]
+    checkpoint.prune(where, {state.step, *others[-1:], *(step for step in others if step in averaged)})

@@ -1,0 +1,174 @@
+"""BPE-dropout: words cut anew each epoch, so that a model sees the parts of rare words (Provilkov et al., 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from seq2see.data.batching import Batch, Batches, Ragged
+from seq2see.data.packing import PackedBatch, PackedBatches
+from seq2see.errors import UserError
+from seq2see.text.tokenizer import Tokenizer
+
+WAYS = 16  # cuts drawn of each distinct word; every occurrence takes one of them at random, each epoch anew
+ROWS = 4000  # words cut together
+NEVER = np.iinfo(np.int64).max
+
+
+def cut_words(
+    words: Sequence[str], tokenizer: Tokenizer, dropout: float, random: np.random.Generator, ways: int = 1
+) -> Ragged:
+    """Cut words as BPE does, best merge first, but overlook each possible merge with probability ``dropout``.
+
+    All words are cut, then all once more, ``ways`` times. Words in the order of their lengths are cut fastest.
+    """
+    if tokenizer.kind != "bpe":
+        raise UserError(
+            f"BPE-dropout is of BPE's merges, but this tokenizer is of the kind {tokenizer.kind!r}."
+        )
+    merges = np.array(tokenizer.merges(), dtype=np.int64).reshape(-1, 3)
+    pairs = merges[:, 0] * tokenizer.size + merges[:, 1]
+    ranks = np.argsort(pairs)
+    table = pairs[ranks], merges[ranks, 2], ranks
+    parts = tokenizer.parts_of(words)
+    cut = [
+        _cut(_padded(parts[first : first + ROWS]), table, tokenizer.size, dropout, random)
+        for _ in range(ways)
+        for first in range(0, len(parts), ROWS)
+    ]
+    lengths = np.concatenate([[0], *((ids >= 0).sum(1) for ids in cut)])
+    return Ragged(np.concatenate([ids[ids >= 0] for ids in cut]).astype(np.int32), np.cumsum(lengths))
+
+
+def _padded(rows: list[list[int]]) -> np.ndarray:
+    """Return rows of ids as one array, with at least one -1 after each."""
+    ids = np.full((len(rows), 1 + max(map(len, rows))), -1, dtype=np.int64)
+    for row, parts in zip(ids, rows, strict=True):
+        row[: len(parts)] = parts
+    return ids
+
+
+def _cut(
+    ids: np.ndarray,
+    table: tuple[np.ndarray, np.ndarray, np.ndarray],
+    size: int,
+    dropout: float,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Merge all rows at once, one merge a row in each round; ``table`` is the pairs, what they become, their ranks."""
+    pairs, merged, ranks = table
+    open_ = np.arange(len(ids))
+    while len(open_) and len(pairs):
+        x = ids[open_]
+        keys = np.where(x[:, 1:] >= 0, x[:, :-1] * size + x[:, 1:], -1)
+        place = np.minimum(np.searchsorted(pairs, keys), len(pairs) - 1)
+        possible = pairs[place] == keys
+        if dropout:
+            possible &= random.random(keys.shape) >= dropout
+        rank = np.where(possible, ranks[place], NEVER)
+        best = rank.argmin(1)  # the left-most of the best, as the library does
+        here = np.flatnonzero(rank[np.arange(len(x)), best] < NEVER)
+        open_, x, best, whole = open_[here], x[here], best[here], merged[place[here, best[here]]]
+        columns = np.arange(x.shape[1] - 1)
+        x[:, :-1] = np.take_along_axis(x, columns + (columns > best[:, None]), axis=1)
+        x[np.arange(len(x)), best] = whole
+        ids[open_] = x
+    return ids
+
+
+class Side:
+    """One side of a corpus as words, each with its ways of being cut; the first way is the usual one."""
+
+    def __init__(
+        self, texts: Sequence[str], tokenizer: Tokenizer, dropout: float, seed: int, longest: int
+    ) -> None:
+        self.tokenizer, self.longest = tokenizer, longest
+        sentences = [tokenizer.words_of(text) for text in texts]
+        words = sorted(
+            {word for sentence in sentences for word in sentence}, key=lambda word: (len(word), word)
+        )
+        numbers = {word: number for number, word in enumerate(words)}
+        self.words = Ragged.of([[numbers[word] for word in sentence] for sentence in sentences])
+        usual = cut_words(words, tokenizer, 0.0, np.random.default_rng(seed))
+        others = cut_words(words, tokenizer, dropout, np.random.default_rng([seed, 1]), WAYS)
+        self.kinds = len(words)
+        self.ways = Ragged(
+            np.concatenate([usual.values, others.values]),
+            np.concatenate([usual.offsets, usual.offsets[-1] + others.offsets[1:]]),
+        )
+        self.lengths = self.ways.lengths
+
+    def at(self, random: np.random.Generator) -> Ragged:
+        """Draw a way for every word; a sentence that would become too long is cut as usual."""
+        way = random.integers(1, WAYS + 1, len(self.words.values))
+        lengths = self.lengths[self.words.values + way * self.kinds]
+        first = self.words.offsets
+        of_sentence = np.diff(np.concatenate([[0], np.cumsum(lengths)])[first])
+        way[np.repeat(of_sentence + 2 > self.longest, self.words.lengths)] = 0
+
+        rows = self.words.values + way * self.kinds
+        lengths = self.lengths[rows]
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        where = np.arange(ends[-1]) - np.repeat(ends[:-1] - self.ways.offsets[rows], lengths)
+        offsets = ends[first] + 2 * np.arange(len(first))  # <sos> and <eos> go around each sentence
+        values = np.empty(offsets[-1], dtype=np.int32)
+        inside = np.ones(len(values), dtype=bool)
+        inside[offsets[:-1]] = inside[offsets[1:] - 1] = False
+        values[inside] = self.ways.values[where]
+        values[offsets[:-1]], values[offsets[1:] - 1] = self.tokenizer.start, self.tokenizer.end
+        return Ragged(values, offsets)
+
+
+class RecutBatches:
+    """The batches of a corpus that is cut anew each epoch; ``at(step)`` is still a pure function.
+
+    ``arrange`` makes batches of the two sides of an epoch. The next epoch is cut while this one is learned from.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        arrange: Callable[[Ragged, Ragged], Batches | PackedBatches],
+        seed: int,
+    ) -> None:
+        self.sides, self.arrange, self.seed = sides, arrange, seed
+        self._first = [0]  # the step with which each epoch begins
+        self._epoch = -1
+        self._worker = ThreadPoolExecutor(1)
+        self._ahead: tuple[int, Future[tuple[Batches | PackedBatches, list[np.ndarray]]]] | None = None
+
+    @property
+    def per_epoch(self) -> int:
+        """About how many batches hold every pair once."""
+        if len(self._first) == 1:
+            self.at(0)
+        return self._first[1]
+
+    def at(self, step: int) -> Batch | PackedBatch:
+        """Return the batch of a step, counted from 0."""
+        while self._first[-1] <= step:  # how many batches an epoch has depends on its cuts
+            self._turn(len(self._first) - 1)
+            self._first.append(self._first[-1] + len(self._order))
+        epoch = int(np.searchsorted(self._first, step, side="right")) - 1
+        self._turn(epoch)
+        return self._batches.batch(self._order[step - self._first[epoch]])
+
+    def _turn(self, epoch: int) -> None:
+        if epoch == self._epoch:
+            return
+        if self._ahead is not None and self._ahead[0] == epoch:
+            self._batches, self._order = self._ahead[1].result()
+        else:
+            self._batches, self._order = self._made(epoch)
+        self._epoch = epoch
+        self._ahead = (epoch + 1, self._worker.submit(self._made, epoch + 1))
+
+    def _made(self, epoch: int) -> tuple[Batches | PackedBatches, list[np.ndarray]]:
+        source, target = (
+            side.at(np.random.default_rng([self.seed, epoch, number]))
+            for number, side in enumerate(self.sides)
+        )
+        batches = self.arrange(source, target)
+        return batches, batches.order(epoch)

@@ -1,0 +1,343 @@
+"""Corpora larger than memory: looked at in one pass, cut into ids once, and read from disk as they are needed.
+
+``survey`` reads all pairs and keeps a bounded random sample and the held-out pairs. ``write`` reads them again and
+writes ids end to end into files that are mapped into memory; batches are made from them as from any ``Ragged``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from seq2see.data import hub
+from seq2see.data.batching import Ragged
+from seq2see.data.pairs import Corpus, Fault, Pair, is_hub, name_of, stream
+from seq2see.errors import FolderError, InputError, UserError
+from seq2see.text.tokenizer import Tokenizer
+
+LARGE = 256 * 2**20  # bytes of text from which pairs are not read into memory
+PACKED = 4  # a packed file is about so many times as large unpacked
+SAMPLE = 200_000  # pairs kept to choose and train the tokenizers by
+HELD_OUT = 1000  # sources for validation, and as many for the final test
+PER_SOURCE = 20  # targets kept of one held-out source
+NAMED = 1000  # bad rows kept with their line numbers
+CHUNK = 10_000  # pairs cut at a time
+MANIFEST, FORMAT = "manifest.json", 1
+SIDES = ("source", "target")
+
+
+def is_large(paths: Sequence[Path]) -> bool:
+    """Whether files hold so much text that they are better not read into memory."""
+    total = 0
+    for path in paths:
+        if is_hub(path):
+            total += hub.size_of(str(path))
+        elif path.is_file():
+            total += path.stat().st_size * (PACKED if path.suffix.lower() in (".gz", ".xz") else 1)
+    return total >= LARGE
+
+
+# --- the first pass ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Survey:
+    """What one pass over a corpus tells: its size, a random sample, its characters, and the pairs held out."""
+
+    paths: list[Path]
+    seed: int
+    corpus: Corpus  # the sample and the first bad rows, for the doctor
+    count: int = 0  # pairs that can be used
+    bad: int = 0  # rows that cannot
+    letters: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    validation: list[Pair] = field(default_factory=list)
+    test: list[Pair] = field(default_factory=list)
+    below: int = 0  # a source whose hash is below this is held out
+    given: frozenset[int] = frozenset()  # hashes of sources of parts that were given
+
+    def is_held_out(self, source: str) -> bool:
+        """Whether pairs with this source are not to be learned from."""
+        number = hash_of(source, self.seed)
+        return number < self.below or number in self.given
+
+
+def survey(
+    paths: Sequence[Path],
+    seed: int = 1,
+    validation: Sequence[Pair] | None = None,
+    test: Sequence[Pair] | None = None,
+    strict: bool = False,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Survey:
+    """Read all pairs once, in bounded memory; parts that are not given are split off by the hash of the source."""
+    given = frozenset(hash_of(source, seed) for part in (validation, test) for source, _ in part or ())
+    found = Survey(list(paths), seed, Corpus(name_of(paths)), given=given)
+    random, held = Random(seed), _Smallest(2 * HELD_OUT + 1)
+    corpus = found.corpus
+    for line, pair in stream(paths, corpus):
+        if isinstance(pair, str):
+            if strict:
+                raise UserError(
+                    f"{corpus.name}, line {line:,}: {pair}. Mend it, or let such rows be skipped."
+                )
+            found.bad += 1
+            if found.bad <= NAMED:
+                corpus.faults.append(Fault(line, pair))
+            continue
+        for letters, text in zip(found.letters, pair, strict=True):
+            letters.update(text)
+        number = hash_of(pair[0], seed)
+        if number not in given:
+            held.add(number, pair)
+        place = found.count if found.count < SAMPLE else random.randrange(found.count + 1)
+        if place == len(corpus.pairs):
+            corpus.pairs.append(pair)
+            corpus.lines.append(line)
+        elif place < SAMPLE:
+            corpus.pairs[place], corpus.lines[place] = pair, line
+        found.count += 1
+        if found.count % CHUNK == 0:
+            progress(found.count)
+    if not found.count:
+        raise UserError(f"{corpus.name} has no pair that can be used ({found.bad:,} bad rows).")
+    _hold_out(found, held, validation, test)
+    # What tokenizers are trained on and what the doctor looks at is what will be learned from.
+    kept = [(p, n) for p, n in zip(corpus.pairs, corpus.lines, strict=True) if not found.is_held_out(p[0])]
+    if not kept:
+        raise UserError(
+            f"{corpus.name} leaves nothing to learn from after validation and test are set aside."
+        )
+    corpus.pairs, corpus.lines = [pair for pair, _ in kept], [line for _, line in kept]
+    return found
+
+
+def hash_of(source: str, seed: int) -> int:
+    """Return a number that depends on a source and the seed alone, evenly spread over 64 bits."""
+    data = hashlib.blake2b(source.encode(), digest_size=8, salt=seed.to_bytes(8, "little")).digest()
+    return int.from_bytes(data, "little")
+
+
+class _Smallest:
+    """The pairs of the sources with the smallest hashes: a random choice of sources that needs no list of all."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.pairs: dict[int, list[Pair]] = {}
+        self.heap: list[int] = []  # negative, so that the largest hash kept is on top
+
+    def add(self, number: int, pair: Pair) -> None:
+        """Count a pair in."""
+        if number in self.pairs:
+            if len(self.pairs[number]) < PER_SOURCE:
+                self.pairs[number].append(pair)
+        elif len(self.heap) < self.count:
+            heapq.heappush(self.heap, -number)
+            self.pairs[number] = [pair]
+        elif number < -self.heap[0]:
+            del self.pairs[-heapq.heapreplace(self.heap, -number)]
+            self.pairs[number] = [pair]
+
+    def distinct(self) -> int:
+        """Estimate how many different sources there are: exactly, if they are few."""
+        if len(self.heap) < self.count:
+            return len(self.heap)
+        return int((self.count - 1) * 2**64 / -self.heap[0])
+
+
+def _hold_out(
+    found: Survey, held: _Smallest, validation: Sequence[Pair] | None, test: Sequence[Pair] | None
+) -> None:
+    """Take validation (5 %, at most 1,000 sources) and test (10 %) from the smallest hashes, unless they are given."""
+    numbers, distinct, first = sorted(held.pairs), held.distinct(), 0
+    for part, given, share in ((found.test, test, 0.1), (found.validation, validation, 0.05)):
+        if given is not None:
+            part += given
+            continue
+        last = first + min(HELD_OUT, max(1, int(distinct * share)))
+        part += [pair for number in numbers[first:last] for pair in held.pairs[number]]
+        first = last
+        found.below = numbers[min(last, len(numbers)) - 1] + 1
+
+
+# --- the second pass -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The ids of a corpus on disk; ``len`` is the number of pairs."""
+
+    source: Ragged
+    target: Ragged
+    digest: str  # of all ids, in order
+    longest: int  # tokens
+    dropped: int  # pairs that were too long
+    dropped_lines: list[int]  # the first of them
+
+    def __len__(self) -> int:
+        return len(self.source.offsets) - 1
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    format: int
+    key: str
+    pairs: int
+    ids: list[int]  # of both sides
+    kinds: list[str]
+    digest: str
+    longest: int
+    dropped: int
+    dropped_lines: list[int]
+
+
+def write(
+    folder: Path,
+    found: Survey,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    limit: int,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Shards:
+    """Cut all pairs that are not held out and have at most ``limit`` tokens a side, unless the folder holds them."""
+    key = _key(found, tokenizers, limit)
+    if (manifest := _manifest(folder)) is not None and manifest.key == key:
+        return _opened(folder, manifest)
+    shutil.rmtree(folder, ignore_errors=True)  # half-written, or of something else
+    try:
+        folder.mkdir(parents=True)
+        manifest = _written(folder, key, found, tokenizers, limit, progress)
+        _finish(folder, json.dumps(asdict(manifest)))
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise FolderError(
+            f"The ids of {found.corpus.name} could not be written to {folder}: {error.strerror}."
+        ) from error
+    if not manifest.pairs:
+        raise UserError(
+            f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
+        )
+    return _opened(folder, manifest)
+
+
+def _written(
+    folder: Path,
+    key: str,
+    found: Survey,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    limit: int,
+    progress: Callable[[int], None],
+) -> _Manifest:
+    kinds = ["uint16" if tokenizer.size <= 2**16 else "int32" for tokenizer in tokenizers]
+    digest = hashlib.blake2b(digest_size=16)
+    ends, pairs, longest, dropped = [0, 0], 0, 1, 0
+    lines: list[int] = []
+    with ExitStack() as stack:
+        ids, offsets = (
+            [stack.enter_context((folder / f"{side}.{kind}").open("wb")) for side in SIDES]
+            for kind in ("ids", "offsets")
+        )
+        for file in offsets:
+            file.write(np.zeros(1, dtype=np.int64).tobytes())
+        learned = (
+            (line, pair)
+            for line, pair in stream(found.paths, Corpus(""))
+            if isinstance(pair, tuple) and not found.is_held_out(pair[0])
+        )
+        while chunk := list(islice(learned, CHUNK)):
+            rows = [
+                _cut(found.corpus.name, tokenizers[side], [(n, pair[side]) for n, pair in chunk])
+                for side in (0, 1)
+            ]
+            most = np.maximum(*(np.fromiter(map(len, side), np.int64, len(side)) for side in rows))
+            kept = np.flatnonzero(most <= limit).tolist()
+            dropped += len(chunk) - len(kept)
+            lines += [chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED - len(lines)]]
+            if not kept:
+                continue
+            longest = max(longest, int(most[kept].max()))
+            for side in (0, 1):
+                ragged = Ragged.of([rows[side][place] for place in kept])
+                for file, array in (
+                    (ids[side], ragged.values.astype(kinds[side])),
+                    (offsets[side], ragged.offsets[1:] + ends[side]),
+                ):
+                    data = array.tobytes()
+                    digest.update(data)
+                    file.write(data)
+                ends[side] += len(ragged.values)
+            pairs += len(kept)
+            progress(pairs)
+    return _Manifest(FORMAT, key, pairs, ends, kinds, digest.hexdigest(), longest, dropped, lines)
+
+
+def _cut(name: str, tokenizer: Tokenizer, lines: list[tuple[int, str]]) -> list[list[int]]:
+    """Turn texts into ids; one that a tokenizer of earlier days does not know is named by its line."""
+    if not tokenizer.has_bytes and tokenizer.unknown is None:
+        for line, text in lines:
+            try:
+                tokenizer.check(text)
+            except InputError as error:
+                raise UserError(f"{name}, line {line:,}: {error}") from None
+    return tokenizer.encode_batch([text for _, text in lines])
+
+
+def _finish(folder: Path, manifest: str) -> None:
+    """Write the manifest last and in one move, when all else is safe on disk: without it nothing is trusted."""
+    temporary = folder / f"{MANIFEST}.part"
+    temporary.write_text(manifest, encoding="utf-8")
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    temporary.replace(folder / MANIFEST)
+
+
+def _key(found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int) -> str:
+    """Say of what some shards are: any change of files, tokenizers or split makes them others."""
+    files = [
+        (str(path), 0, 0) if is_hub(path) else (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+        for path in found.paths
+    ]
+    parts = [files, found.count, found.seed, found.below, sorted(found.given), limit]
+    texts = [json.dumps(parts), tokenizers[0].to_json(), tokenizers[1].to_json()]
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
+
+
+def _manifest(folder: Path) -> _Manifest | None:
+    """Read what a folder holds; None if it holds nothing whole."""
+    try:
+        known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if known["format"] != FORMAT:
+            return None
+        manifest = _Manifest(**known)
+        sizes = [
+            size
+            for ids, kind in zip(manifest.ids, manifest.kinds, strict=True)
+            for size in (ids * np.dtype(kind).itemsize, (manifest.pairs + 1) * 8)
+        ]
+        real = [(folder / f"{side}.{kind}").stat().st_size for side in SIDES for kind in ("ids", "offsets")]
+        return manifest if sizes == real else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _opened(folder: Path, manifest: _Manifest) -> Shards:
+    ragged = [
+        Ragged(
+            np.asarray(np.memmap(folder / f"{side}.ids", dtype=kind, mode="r")),
+            np.asarray(np.memmap(folder / f"{side}.offsets", dtype=np.int64, mode="r")),
+        )
+        for side, kind in zip(SIDES, manifest.kinds, strict=True)
+    ]
+    return Shards(
+        ragged[0], ragged[1], manifest.digest, manifest.longest, manifest.dropped, manifest.dropped_lines
+    )

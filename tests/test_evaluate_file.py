@@ -1,0 +1,113 @@
+"""`seq2see evaluate` on a small file, as a user meets it: the worst answers, what is refused, two models compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from seq2see.cli import app
+from seq2see.errors import UserError
+
+DATES = [
+    ("1845-01-05", "January 5, 1845"),
+    ("1845-01-06", "January 7, 1845"),
+    ("2025-09-03", "September 3, 2025"),
+]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["evaluate", *arguments])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "dates.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in DATES))
+    return path
+
+
+def test_the_worst_answer_stands_beside_the_right_one(file: Path) -> None:
+    done = run(str(file))
+    assert done.exit_code == 0, done.output
+    assert "exact match           2 of 3 (66.67%)" in done.output
+    assert "1845-01-06 → January 6, 1845   (right: January 7, 1845)" in done.output
+    assert "nats a token" in done.output
+    assert "worst" not in run(str(file), "--worst", "0").output
+
+
+def test_texts_are_shown_as_they_are(file: Path) -> None:
+    with file.open("a") as more:
+        more.write("1845-01-08\t:cat: [bold]\n")
+    assert "(right: :cat: [bold])" in run(str(file)).output  # neither an emoji nor a style
+
+
+def test_lengths_are_told_apart(file: Path) -> None:
+    long = "The words of a sentence that is longer than ten words, and so in another bucket."
+    file.write_text("".join(f"{s}\tThis is for {t}.\n" for s, t in DATES))
+    done = run(str(file))
+    assert "words of the source" not in done.output  # one bucket is no table
+    file.write_text("".join(f"{s}\t{t}\n" for s, t in [*DATES, (long, "x")]))
+    done = run(str(file))
+    assert done.exit_code == 0, done.output
+    assert "dates, pair 4: " in done.output
+    assert "loss                  unknown: some pairs cannot be scored" in done.output
+    assert [line.split()[:2] for line in done.output.splitlines() if line.endswith("%") and "-" in line][-2:] == [
+        ["1-5", "3"], ["11-20", "1"]
+    ]  # fmt: skip
+
+
+def test_sentences_stand_one_under_the_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2see.data.plan.are_sentences", lambda pairs: True)
+    done = run(str(file))
+    assert "  1845-01-06\n    →  January 6, 1845\nright  January 7, 1845\n" in done.output
+    assert "BLEU" in done.output
+    assert "BLEU" in run(str(file), "--compare", "dates", "dates").output
+
+
+def test_two_models_are_compared(file: Path) -> None:
+    done = run(str(file), "--compare", "dates", "dates")
+    assert done.exit_code == 0, done.output
+    assert "3 pairs; A is dates, B is dates." in done.output
+    assert "may be chance" in done.output
+    said = json.loads(run(str(file), "--compare", "dates", "dates", "--json").stdout)
+    assert (said["results"][0]["p_value"], said["results"][0]["interval"]) == (1.0, [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "message"),
+    [
+        (
+            ["a\tb", "c\td"],
+            [],
+            r"dates takes none of the 2 sources\. The first, pair 1: 'a' is not of the form",
+        ),
+        (
+            ["1845-01-05\tx"],
+            ["--compare", "dates", "dates", "--at-least", "0.5"],
+            "--at-least is for one model",
+        ),
+        (["1845-01-05\tx"], ["--sample", "2"], "--sample is 2, but the file has 1 pairs"),
+        (["1845-01-05\tx"], ["--years", "1845"], "--years is for dates"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    rows: list[str], arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("\n".join(rows) + "\n")
+    done = run(str(path), *arguments)
+    assert isinstance(done.exception, UserError)
+    assert re.search(message, str(done.exception)), done.exception
+
+
+def test_many_bad_rows_are_counted_not_listed(file: Path) -> None:
+    with file.open("a") as more:
+        more.write("one side\n" * 50 + "1845-13-01\tx\n" * 30)
+    said = run(str(file)).output
+    assert said.count("one side only") == 10
+    assert "40 more bad rows are skipped." in said
+    assert "20 more pairs are refused by dates." in said
