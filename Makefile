@@ -8,6 +8,7 @@ BIN := .venv/bin
 demo: .venv/installed
 	$(BIN)/seq2see predict --dates=1845-01-05,1845-01-06,1426-08-10,2025-09-03
 	$(BIN)/seq2see demo
+	$(BIN)/seq2see predict --model en-fr "Where is the train station?"
 
 test: .venv/tested chromium types
 	$(BIN)/ruff check .

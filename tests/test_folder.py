@@ -108,3 +108,30 @@ def test_a_folder_is_never_pickle() -> None:
         assert "import pickle" not in source
         assert "torch.load" not in source
         assert "torch.save" not in source
+
+
+def test_a_compressed_folder_is_a_quarter_and_answers_the_same(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from seq2see.cli import app
+
+    done = CliRunner().invoke(app, ["compress", "--model", "dates", "--out", str(tmp_path / "small")])
+    assert done.exit_code == 0, done.output
+    small, whole = seq2see.load(tmp_path / "small"), seq2see.load("dates")
+    days = [f"{year}-{month:02}-28" for year in (1000, 1845, 9999) for month in range(1, 13)]
+    assert small.predict(days) == whole.predict(days)
+    before, after = (
+        folder.weights_path(path).stat().st_size for path in (folder.find("dates"), tmp_path / "small")
+    )
+    assert after < 0.5 * before  # narrow rows: their steps weigh more than in a large model
+    assert folder.parameter_count(tmp_path / "small") == folder.parameter_count(folder.find("dates"))
+    for a, b in zip(small.transformer.parameters(), whole.transformer.parameters(), strict=True):
+        assert (a - b).abs().max() <= b.abs().max() / 127
+    refused = CliRunner().invoke(app, ["compress", "--out", str(tmp_path)])
+    assert isinstance(refused.exception, UserError)
+    damaged = {
+        n: x for n, x in load_file(tmp_path / "small" / folder.WEIGHTS).items() if not n.endswith("/step")
+    }
+    save_file(damaged, tmp_path / "small" / folder.WEIGHTS)
+    with pytest.raises(UserError, match="lacks"):
+        seq2see.load(tmp_path / "small")

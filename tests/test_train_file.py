@@ -266,3 +266,30 @@ def test_fit_takes_the_same_choices() -> None:
     fitted = seq2see.fit(sentences(60), tokenizer="unigram", training={"steps": 2}, model={"d_model": 16})
     assert fitted.tokenizers.shared
     assert fitted.tokenizers.source.kind == "unigram"
+
+
+def test_a_model_learns_on_from_another(corpus: Path) -> None:
+    """The shape, the tokenizer and the weights are the other's; the learning rate is lower."""
+    assert run("train", str(corpus), *LITTLE, "--out", "first").exit_code == 0
+    done = run("train", str(corpus), "--from", "first", "--steps", "2", "--set", "training.learning_rate=0.0",
+               "--set", "training.evaluate_on=5", "--out", "second")  # fmt: skip
+    assert done.exit_code == 0, (done.output, done.exception)
+    first, second = seq2see.load("first"), seq2see.load("second")
+    assert second.config.model == first.config.model
+    for a, b in zip(first.transformer.parameters(), second.transformer.parameters(), strict=True):
+        assert bool((a == b).all())  # nothing was learned at a rate of 0
+    further = seq2see.fit([("001", "007 items"), ("002", "014 items")], start=first, training={"steps": 1})
+    assert further.config.model == first.config.model
+    assert further.config.training.learning_rate == pytest.approx(0.3 * 0.003)
+    assert "leave it out" in refused("train", str(corpus), "--from", "first", "--tokenizer", "bpe")
+    assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--seconds", "9")
+
+
+def test_sentences_on_a_gpu_get_another_recipe() -> None:
+    pairs = sentences(12_000)
+    here, there = choose(pairs), choose(pairs, device="cuda")
+    assert (here.preset, there.preset) == ("small", "medium")
+    assert there.training["layout"] == "packed"
+    assert there.training["bpe_dropout"] == 0.1
+    assert "bpe_dropout" not in choose(pairs, "unigram", device="cuda").training
+    assert "layout" not in here.training

@@ -73,7 +73,7 @@ def choose(
     long = median(max(map(len, pair)) for pair in pairs) > 80
     if count < 10_000 or (kind == "characters" and count < 100_000 and not long):
         fitting, size = "tiny", 2000
-    elif count < 500_000:
+    elif count < 300_000:
         fitting, size = "medium" if sentences and device != "cpu" else "small", 8000
     else:
         fitting, size = "base", 32_000

@@ -1,0 +1,47 @@
+"""The translation model that ships: what it says, what it weighs, and that it is a model as any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import seq2see
+from seq2see import folder
+from seq2see.seq2seq import Seq2Seq
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def french() -> Seq2Seq:
+    return seq2see.load("en-fr")
+
+
+def test_it_says_what_a_french_speaker_would(french: Seq2Seq) -> None:
+    said = {
+        "I've lost my passport.": "J'ai perdu mon passeport.",
+        "Please call the doctor.": "Appelle le médecin, s'il te plaît.",
+        "The cat is sleeping on the table.": "Le chat dort sur la table.",
+        "My brother is taller than my sister.": "Mon frère est plus grand que ma sœur.",
+        "It's raining cats and dogs.": "Il pleut des cordes.",
+    }
+    assert french.predict([*said], beam=5) == [*said.values()]
+
+
+def test_the_readme_shows_what_it_says(french: Seq2Seq) -> None:
+    text = "Where is the train station?"
+    (alignment,) = french.align(french.answers([text]))
+    assert f"{french(text)}\t{alignment.pharaoh}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_no_text_is_outside_its_vocabulary(french: Seq2Seq) -> None:
+    assert all(french.predict(["Ω ≈ 3.14 😀", "日本語", "<eos>"]))
+
+
+def test_it_fits_into_the_repository_and_credits_its_authors(french: Seq2Seq) -> None:
+    where = folder.find("en-fr")
+    assert sum(path.stat().st_size for path in where.iterdir()) < 25e6
+    assert folder.parameter_count(where) == french.transformer.parameter_count()
+    assert "CC BY 2.0 FR" in french.card
+    assert "sacredceltic" in (where / "credits.txt").read_text(encoding="utf-8").splitlines()
