@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import seq2see
@@ -93,3 +94,22 @@ def test_the_model_is_read_upwards() -> None:
         assert {
             i for i in imports_of(everything[f"model.{name}"], everything) if i.startswith("model.")
         } <= below
+
+
+#: What is looked up by name when it is first used, and why: each is a door that nothing below needs to be open.
+BY_NAME = {
+    "__init__": "the package hands out its names on first use",
+    "cli.__init__": "a command is imported when it is called",
+    "seq2seq": "answering through CTranslate2 needs no torch",
+    "inspection.trace": "a notebook asks a trace for the page",
+}
+
+
+def test_what_is_imported_by_name_is_known() -> None:
+    everything = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")
+        for path in ROOT.rglob("*.py")
+    }
+    assert {
+        name for name, text in everything.items() if re.search(r"import_module\((?!\"transformers\")", text)
+    } == set(BY_NAME)
