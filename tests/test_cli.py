@@ -43,7 +43,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["score"] == ["--json", "--model"]
     assert options["train"] == [
         "--count", "--device", "--from", "--out", "--preset", "--resume", "--seconds", "--seed", "--set", "--steps",
-        "--strict", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch", "--years",
+        "--strict", "--tensorboard", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--json", "--test"]
     assert options["tokenize"] == ["--data", "--model", "--vocabulary"]
@@ -51,7 +51,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["demo"] == []
     assert options["export"] == ["--file", "--format", "--model", "--quantization"]
     assert options["compress"] == ["--model", "--out"]
-    assert options["bench"] == ["--json", "--rounds"]
+    assert options["bench"] == ["--json", "--plot", "--rounds"]
     assert options["serve"] == ["--host", "--model", "--open", "--port"]
     assert options["see"] == ["--html", "--model", "--open"]
     assert options["watch"] == ["--host", "--open", "--port"]

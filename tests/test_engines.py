@@ -13,6 +13,7 @@ import torch
 import seq2see
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding import engines, torch_engine
+from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.errors import UserError
 from seq2see.text.tokenizer import Tokenizer
 
@@ -70,6 +71,10 @@ def test_auto_takes_what_the_folder_holds_and_what_is_asked() -> None:
     model = seq2see.load("dates")
     assert model.engine_for(1).name.startswith("ctranslate2")
     assert model.engine_for(10_000, beam=4).name.startswith("ctranslate2")
+    assert (
+        model.engine_for(10_000).name == "torch, float32"
+    )  # torch is imported here, and faster for thousands
+    assert model.engine_for(1).name.startswith("ctranslate2")  # which changes nothing for the next
     assert seq2see.load("dates").engine_for(1, beam=2, n_best=2).name == "torch, float32"
     assert seq2see.load("dates").engine_for(1, beam=40).name == "torch, float32"  # 80 candidates of 68 tokens
     assert seq2see.load("dates", engine="torch").engine_for(1).name == "torch, float32"
@@ -121,23 +126,56 @@ def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pyte
     assert model.tokenizers.target.decode(engine.ids([source])[0]) == ""
 
 
-def test_little_work_runs_on_one_thread_and_leaves_the_setting_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_threads_of_a_small_model_take_parts_of_their_own_and_leave_the_settings_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     used = []
     search = torch_engine.greedy_tensors
 
-    def watched(*arguments: object) -> object:
-        used.append(torch.get_num_threads())
-        return search(*arguments)  # type: ignore[arg-type]
+    def watched(model: object, sources: list[object], *rest: object, **named: object) -> object:
+        used.append((len(sources), torch.get_num_threads()))
+        return search(model, sources, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(torch_engine, "greedy_tensors", watched)
-    before = torch.get_num_threads()
+    before = torch.get_num_threads(), torch.backends.mkldnn.enabled
     torch.set_num_threads(2)
     try:
-        seq2see.load("dates", engine="torch").predict(["1845-01-05"])
-        seq2see.load("dates", engine="torch").predict(["1845-01-05"] * 1024)
-        assert (used, torch.get_num_threads()) == ([1, 2], 2)
+        model = seq2see.load("dates", engine="torch")
+        model.predict(["1845-01-05"])
+        assert used == [(1, 1)]
+        assert set(model.predict(["1845-01-05"] * 2047 + ["2025-09-03"])[-2:]) == {
+            "January 5, 1845",
+            "September 3, 2025",
+        }
+        assert used[1:] == [(1024, 1)] * 2
+        assert (torch.get_num_threads(), torch.backends.mkldnn.enabled) == (2, before[1])
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+
+
+def test_a_search_that_fails_leaves_the_settings_alone() -> None:
+    engine = seq2see.load("dates", engine="torch").engine_for(1)
+    before = torch.get_num_threads(), torch.backends.mkldnn.enabled
+    with pytest.raises(IndexError):
+        engine.ids([[10_000]])
+    assert (torch.get_num_threads(), torch.backends.mkldnn.enabled) == before
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_answer_does_not_depend_on_how_ctranslate2_shares_the_work(beam: int) -> None:
+    model = seq2see.load("dates", engine="ctranslate2")
+    engine = model.engine_for(1)
+    assert isinstance(engine, CTranslate2Engine)
+    sources = model.tokenizers.source.encode_batch(TEXTS[:40])
+    ours = engine.ids(sources, beam)
+    engine.small, engine.cores = (
+        False,
+        2,
+    )  # as with a large model on two cores: workers for many, threads for few
+    engine.translators.clear()
+    assert engine.ids(sources, beam) == ours
+    assert [engine.ids([source], beam)[0] for source in sources[:3]] == ours[:3]
+    assert sorted(engine.translators) == [1, 2]
 
 
 def test_looking_letters_up_is_what_the_library_does() -> None:

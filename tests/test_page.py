@@ -8,6 +8,7 @@ import shutil
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def other(folder: Path) -> Trace:
 def address(folder: Path) -> Iterator[str]:
     listener = listen("127.0.0.1", 0)
     # models of its own: a model is traced by one thread at a time
-    app = create_app({"dates": seq2see.load("dates"), "pre": seq2see.load(folder)})
+    models = {"dates": seq2see.load("dates"), "pre": seq2see.load(folder), "en-fr": seq2see.load("en-fr")}
+    app = create_app(models)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -126,12 +128,20 @@ def open_page(browser: Browser, address: str) -> Iterator[Open]:
         page.on("pageerror", lambda error: faults.append(f"error: {error}"))
         page.goto(f"{url or address}#{view}")
         page.wait_for_selector("#probabilities .bar")
+        page.wait_for_function(
+            "!document.querySelector('[data-waiting]')"
+        )  # all comes without being looked at
         return page
 
     yield open_
     for context in contexts:
         context.close()
     assert not faults
+
+
+def filled(page: Page) -> None:
+    """Wait until every panel shows what it has to show."""
+    expect(page.locator("[data-waiting]")).to_have_count(0, timeout=15_000)
 
 
 def answer(page: Page) -> Any:
@@ -719,6 +729,76 @@ def test_the_lens_and_the_saliency_of_a_large_pre_norm_model(open_page: Open, ot
     first = page.locator("#saliency .saliency title").first.text_content()
     share = float(saliency(other, 4).source[0, 0])
     assert number(str(first).rpartition(" ")[2].rstrip("%")) == pytest.approx(100 * share, abs=0.06)
+
+
+# --- the other model that ships ------------------------------------------------------------------------
+
+
+def test_english_to_french(open_page: Open) -> None:
+    page = open_page("layer=1&head=2&step=3")
+    page.select_option("#model", "en-fr")
+    question = "Where is the train station?"
+    answer(page).to_have_text("Où se trouve la gare ?")
+    filled(page)
+    assert (
+        page.locator("#text").input_value() == question == page.locator("#examples button").first.inner_text()
+    )
+    assert page.locator("#examples button").count() == 5
+    assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#text'))")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tokens = page.locator("#tokens ol").first.locator(".token").all_inner_texts()
+    assert tokens == ["<sos>", "Where", "␣is", "␣the", "␣train", "␣station", "?", "<eos>"]
+    rows = page.locator("#cross .cards").evaluate_all(
+        "rows => rows.map(row => new Set([...row.children].map(card => card.offsetTop)).size)"
+    )
+    assert rows == [1, 1, 1]  # eight heads side by side
+    words = page.locator("#head .arcs .key").evaluate_all(
+        "words => words.map(word => [word.getBBox().x, word.getBBox().x + word.getBBox().width])"
+    )
+    assert all(before[1] < after[0] for before, after in pairwise(words))
+    plane(page, "encoder.layers.4.self_attention.weights", 7, "#encoder").click(position={"x": 5, "y": 5})
+    expect(page.locator("#arithmetic")).to_contain_text("Softmax over the row")
+    results = [number(text) for text in page.locator("#arithmetic .result b").all_inner_texts()]
+    assert results[1] == pytest.approx(results[0] / 8, abs=2e-6)  # not in half precision
+    page.get_by_role("switch", name="cross layer 2, head 3").click()
+    expect(page.locator("#difference .compare")).to_contain_text("Où se trouve la gare ?")
+    page.locator("#probabilities li button").nth(1).click()
+    expect(page.locator("#remark")).to_contain_text("forced")
+    page.select_option("#model", "dates")
+    answer(page).to_have_text("January 5, 1845")
+    expect(page.locator("#remark")).to_be_empty()
+
+
+# --- what is seen first --------------------------------------------------------------------------------
+
+
+def test_what_is_in_sight_comes_first_and_the_rest_when_it_comes_near(open_page: Open) -> None:
+    page = open_page()
+    page.evaluate("window.requestIdleCallback = () => 0")  # there is never time
+    drawing = page.locator("#figure svg").element_handle()
+    page.fill("#text", "1845-01-06")
+    page.keyboard.press("Enter")
+    answer(page).to_have_text("January 6, 1845")
+    waiting = page.locator("[data-waiting]").evaluate_all("panels => panels.map(panel => panel.id)")
+    assert {"cross", "probabilities", "lens"} <= set(waiting)
+    assert "figure" not in waiting
+    assert drawing.evaluate("e => e.isConnected")  # the same for every text
+    tall = page.locator("#lens").bounding_box()["y"]
+    page.locator("#cross").scroll_into_view_if_needed()
+    expect(page.locator("#cross .plane")).to_have_count(8)
+    page.evaluate("document.getElementById('probabilities').scrollIntoView()")
+    expect(page.locator("#probabilities .so-far b")).to_have_text("J")
+    page.evaluate("scrollTo(0, 0)")
+    assert page.locator("#lens").bounding_box()["y"] == pytest.approx(tall, abs=2)  # nothing jumped
+
+
+def test_every_module_is_fetched_ahead_and_none_by_the_single_file(model: Seq2Seq) -> None:
+    static = Path(seq2see.__file__).parent / "serve" / "static"
+    ahead = re.findall(r'"modulepreload" href="(.*)"', (static / "index.html").read_text(encoding="utf-8"))
+    assert sorted([*ahead, "main.js"]) == sorted(path.name for path in static.glob("*.js"))
+    page = single_file("dates", model, "1845-01-05")
+    assert "<link" in page  # the icon
+    assert not re.search(r'<link rel="(modulepreload|preload|stylesheet)"', page)
 
 
 # --- the single file -----------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from conftest import small_model
+from seq2see.decoding import columns
 from seq2see.decoding.search import Special, beam_search, greedy, length_penalty, padded
 from seq2see.model.transformer import Transformer
 
@@ -47,6 +49,34 @@ def test_cached_batched_greedy_equals_plain(seed: int, norm: str) -> None:
         assert answer.ids == ids
         assert answer.log_probabilities == pytest.approx(values, abs=1e-4)
         assert answer.finished == (ids[-1] == SPECIAL.end)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_columns_answer_as_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chatty_model(seed)
+    used = []
+    monkeypatch.setattr(columns.ColumnCache, "select", _counting(columns.ColumnCache.select, used))
+    for sources in (SOURCES, [SOURCES[0]] * 3 + [[1, 9, 3, 8, 2]] * 2):  # with padding and without
+        monkeypatch.setattr(columns, "MANY", 10**9)
+        rows, beams = greedy(model, sources, SPECIAL), beam_search(model, sources, SPECIAL, 3)
+        assert not used
+        monkeypatch.setattr(columns, "MANY", 1)
+        for one, other in zip(greedy(model, sources, SPECIAL), rows, strict=True):
+            assert (one.ids, one.finished) == (other.ids, other.finished)
+            assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
+        for some, others in zip(beam_search(model, sources, SPECIAL, 3), beams, strict=True):
+            assert some[0].ids == others[0].ids
+            assert [h.score for h in some] == pytest.approx([h.score for h in others], rel=1e-4)
+        assert used
+        used.clear()
+
+
+def _counting(select: Callable[..., None], used: list[int]) -> Callable[..., None]:
+    def counted(cache: columns.ColumnCache, rows: torch.Tensor) -> None:
+        used.append(len(rows))
+        select(cache, rows)
+
+    return counted
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])

@@ -293,3 +293,15 @@ def test_sentences_on_a_gpu_get_another_recipe() -> None:
     assert there.training["bpe_dropout"] == 0.1
     assert "bpe_dropout" not in choose(pairs, "unigram", device="cuda").training
     assert "layout" not in here.training
+
+
+def test_tensorboard_finds_the_table(corpus: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    done = run("train", str(corpus), *LITTLE, "--tensorboard", "--out", "seen")
+    assert done.exit_code == 0, (done.output, done.exception)
+    board = EventAccumulator("seen/tensorboard").Reload()
+    lines = [json.loads(line) for line in Path("seen/log.jsonl").read_text().splitlines()]
+    for name in ("loss", "validation_loss", "exact_match", "learning_rate"):
+        assert [event.step for event in board.Scalars(name)] == [2, 4]
+        assert [event.value for event in board.Scalars(name)] == pytest.approx([line[name] for line in lines])

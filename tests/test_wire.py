@@ -19,6 +19,7 @@ from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.tracer import Tracer
 from seq2see.serve.tracing import describe, describe_trace
 from seq2see.serve.wire import packed
 from seq2see.text.tokenizer import Tokenizer
@@ -84,15 +85,15 @@ def test_one_head_is_sent_by_itself(trace: Trace) -> None:
 
 def test_what_is_not_there_is_told(model: Seq2Seq) -> None:
     with pytest.raises(UserError, match="There is no head 4: heads are 0 to 3"):
-        describe_trace(model, "1845-01-05", head=4)
+        describe_trace(Tracer(model), "1845-01-05", head=4)
     with pytest.raises(UserError, match="There is no step 16"):
-        describe_trace(model, "1845-01-05", names=[], also=["saliency"], step=16)
+        describe_trace(Tracer(model), "1845-01-05", names=[], also=["saliency"], step=16)
 
 
 def test_lens_and_saliency_are_told_when_asked_for(model: Seq2Seq) -> None:
-    plain = describe_trace(model, "1845-01-05", names=[])
+    plain = describe_trace(Tracer(model), "1845-01-05", names=[])
     assert not {"lens", "saliency"} & plain.keys()
-    told = describe_trace(model, "1845-01-05", names=[], also=["lens", "saliency"], step=3)
+    told = describe_trace(Tracer(model), "1845-01-05", names=[], also=["lens", "saliency"], step=3)
     assert [layer["after"] for layer in told["lens"]] == [None, 0, 1]
     assert told["lens"][-1]["ids"] == [step["id"] for step in told["steps"]]
     assert told["saliency"]["first"] == 3

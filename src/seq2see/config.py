@@ -162,6 +162,9 @@ class TrainingConfig(Schema):
     epsilon: float = option(1e-9, "Adam's ε", 0.0)
     clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
     accumulate: int = option(1, "batches whose gradients are summed up for one step", low=1)
+    sharded: bool = option(
+        False, "under torchrun, share parameters and optimiser state out over the processes: for large models"
+    )
     bpe_dropout: float = option(
         0.0, "probability of leaving out a merge of BPE, so that words are cut anew each epoch", 0.0, 0.9
     )
@@ -169,7 +172,7 @@ class TrainingConfig(Schema):
         0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
     )
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
-    average: int = option(5, "checkpoints averaged into the final weights", low=1)
+    average: int = option(5, "checkpoints averaged into the final weights, of the last quarter of the run at most", low=1)
     patience: int = option(
         0,
         "lines of the table without a better score after which to stop, and keep the best; 0 for never",

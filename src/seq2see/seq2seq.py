@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from math import exp
@@ -40,9 +40,10 @@ else:
     workshop = _Workshop()
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: small models need many rows to be worth a step
-LARGEST_BATCH = 4096
+LARGEST_BATCH = 16384
 FEW = 16  # inputs from which torch's bfloat16 products are faster, where the CPU has them
 WORTH_TORCH = 256  # inputs from which it is worth importing torch for them
+THOUSANDS = 2048  # inputs from which torch answers faster with a tiny model, once it is imported
 
 #: What a task asks of its inputs beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": calendar.check}
@@ -149,30 +150,39 @@ class Seq2Seq:
             self._transformer = workshop.read(self._path, self.config.model, self.device)
         return self._transformer
 
+    @property
+    def path(self) -> Path | None:
+        """The folder that it was read from, if it was."""
+        return self._path
+
     def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1) -> Engine:
         """Return the engine that answers so many inputs."""
         obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary)
         if self.engine == "ctranslate2" and obstacle:
             raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use --engine auto or torch.")
-        wide = self.config.model.d_model >= engines.LARGE and engines.has_bfloat16()
-        worth = inputs >= (FEW if "torch" in sys.modules else WORTH_TORCH)
-        if (
-            self.engine == "torch"
-            or obstacle
-            or (self.engine == "auto" and self._transformer is not None)
-            or (self.engine == "auto" and wide and worth)
-        ):
-            # Not kept: the transformer may be another one by the next call.
+        # Not kept: the transformer may be another one by the next call.
+        if self.engine == "torch" or obstacle or (self.engine == "auto" and self._transformer is not None):
             return workshop.TorchEngine(self.transformer, self._special())
+        if self.engine == "auto" and self._torch_is_faster(inputs, beam):
+            return workshop.TorchEngine(self._network(), self._special())
         if "ctranslate2" not in self._engines:
             from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 
             assert self._path is not None
             vocabularies = self.tokenizers.source.vocabulary(), self.tokenizers.target.vocabulary()
             self._engines["ctranslate2"] = CTranslate2Engine(
-                self._path / engines.FORMAT, vocabularies, self._special(), self.config.model
+                self._path / engines.FORMAT, vocabularies, self._special(), self.config.model, inputs=inputs
             )
         return self._engines["ctranslate2"]
+
+    def _torch_is_faster(self, inputs: int, beam: int) -> bool:
+        """Whether torch is faster than CTranslate2, as benchmarks/README.md measures it."""
+        width, imported = self.config.model.d_model, "torch" in sys.modules
+        if width <= engines.TINY:
+            return imported and beam == 1 and inputs >= THOUSANDS
+        return (
+            width >= engines.LARGE and inputs >= (FEW if imported else WORTH_TORCH) and engines.has_bfloat16()
+        )
 
     def _special(self) -> Special:
         return Special(self.tokenizers.target.start, self.tokenizers.target.end, self.tokenizers.source.pad)
@@ -212,11 +222,15 @@ class Seq2Seq:
 
     def predict(self, texts: Sequence[str], beam: int = 1) -> list[str]:
         """Answer many texts, in order; if some are refused, RefusedInputs holds the others' answers."""
-        answers = self.answers(texts, beam=beam, probabilities=False)
-        reasons = {index: answer.error for index, answer in enumerate(answers) if answer.error is not None}
+        encoded, reasons = self._encoded(texts, beam)
+        outputs: list[str | None] = [None] * len(texts)
+        for engine, rows in self._batches(encoded, beam):
+            found = engine.ids([encoded[i] for i in rows], beam)
+            for row, output in zip(rows, self.tokenizers.target.decode_batch(found), strict=True):
+                outputs[row] = output
         if reasons:
-            raise RefusedInputs(reasons, [answer.output for answer in answers])
-        return [str(answer.output) for answer in answers]
+            raise RefusedInputs(reasons, outputs)
+        return [str(output) for output in outputs]
 
     def answers(
         self, texts: Sequence[str], beam: int = 1, n_best: int = 1, probabilities: bool = True
@@ -226,25 +240,12 @@ class Seq2Seq:
         A beam is at least as wide as ``n_best``, the number of answers to each text.
         Without ``probabilities`` the answers hold texts and ids only, which is faster.
         """
-        if isinstance(texts, str):
-            raise UserError("A list of texts was expected, but one text was given: put it into [ ].")
-        if beam < 1 or n_best < 1:
-            raise UserError(f"beam is {beam} and n_best is {n_best}: both must be at least 1.")
-        beam = max(beam, n_best)
+        encoded, reasons = self._encoded(texts, beam, n_best)
         results: list[Answer | None] = [None] * len(texts)
-        encoded: dict[int, list[int]] = {}
-        for index, text in enumerate(texts):
-            try:
-                encoded[index] = self._checked(text)
-            except InputError as error:
-                results[index] = Answer(text, None, error=str(error))
-        if not encoded:
-            return [answer for answer in results if answer is not None]
-        engine = self.engine_for(len(encoded), beam, n_best)
-        good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
-        size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * beam)))
-        for first in range(0, len(good), size):
-            rows = good[first : first + size]
+        for index, reason in reasons.items():
+            results[index] = Answer(texts[index], None, error=reason)
+        beam = max(beam, n_best)
+        for engine, rows in self._batches(encoded, beam, n_best):
             sources = [encoded[i] for i in rows]
             if probabilities or n_best > 1:
                 for row, hypotheses in zip(rows, engine.search(sources, beam, n_best), strict=True):
@@ -256,6 +257,35 @@ class Seq2Seq:
                 ):
                     results[row] = Answer(texts[row], output, ids=ids)
         return [answer for answer in results if answer is not None]
+
+    def _encoded(
+        self, texts: Sequence[str], beam: int, n_best: int = 1
+    ) -> tuple[dict[int, list[int]], dict[int, str]]:
+        """Return the ids of each text that the model can take, by its place, and why the others are refused."""
+        if isinstance(texts, str):
+            raise UserError("A list of texts was expected, but one text was given: put it into [ ].")
+        if beam < 1 or n_best < 1:
+            raise UserError(f"beam is {beam} and n_best is {n_best}: both must be at least 1.")
+        encoded: dict[int, list[int]] = {}
+        reasons: dict[int, str] = {}
+        for index, text in enumerate(texts):
+            try:
+                encoded[index] = self._checked(text)
+            except InputError as error:
+                reasons[index] = str(error)
+        return encoded, reasons
+
+    def _batches(
+        self, encoded: dict[int, list[int]], beam: int, n_best: int = 1
+    ) -> Iterator[tuple[Engine, list[int]]]:
+        """Say which places are answered together, and by which engine."""
+        if not encoded:
+            return
+        engine = self.engine_for(len(encoded), beam, n_best)
+        good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
+        size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * beam)))
+        for first in range(0, len(good), size):
+            yield engine, good[first : first + size]
 
     def _answer(self, text: str, hypotheses: list[Hypothesis]) -> Answer:
         target, best = self.tokenizers.target, hypotheses[0]

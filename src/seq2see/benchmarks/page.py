@@ -27,27 +27,35 @@ LETTERS = string.ascii_letters + string.digits  # 62 of them: 64 tokens with <so
 TARGET = "0.2 s for a date, 1 s at base size"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
-#: Tells when the trace of a text is on the screen: the title names it, its bars are there, and a frame has passed.
+#: Tells when the trace of a text is on the screen: the title names it, its answer stands there, no panel within the
+#: window (``whole``: none at all) waits for its numbers, and a frame with all this has been painted.
 WATCH = """
-window.shown = (text) => new Promise((done) => {
+window.shown = (text, whole = false) => new Promise((done) => {
+  const waits = (panel) => {
+    const { top, bottom } = panel.getBoundingClientRect();
+    return whole || (top < innerHeight && bottom > 0);
+  };
   const look = () => {
-    const ready = document.title.startsWith(`${text} →`) && document.querySelector("#probabilities .bar");
+    const ready = document.title.startsWith(`${text} →`) && document.querySelector(".panel")
+      && document.querySelector("#answer").textContent && ![...document.querySelectorAll("[data-waiting]")].some(waits);
     if (ready) requestAnimationFrame(() => setTimeout(() => done(performance.now() / 1000)));
     else requestAnimationFrame(look);
   };
   look();
 });
 """
-ASK = """async (text) => {
+ASK = """async ([text, panel]) => {
   performance.clearResourceTimings();
+  if (panel) document.getElementById(panel).scrollIntoView();
   const input = document.querySelector("#text");
   input.value = text;
   const before = performance.now() / 1000;
   input.form.requestSubmit();
   const after = await window.shown(text);
+  const whole = await window.shown(text, true);
   const calls = performance.getEntriesByType("resource").filter((entry) => entry.name.includes("/api/trace"));
   const [longest] = calls.sort((a, b) => b.duration - a.duration);
-  return [after - before, longest.duration / 1000, longest.encodedBodySize];
+  return [after - before, whole - before, longest.duration / 1000, longest.encodedBodySize];
 }"""
 
 
@@ -57,7 +65,7 @@ def page(rounds: int) -> Line:
     missing = [
         name for name, there in (("playwright", find_spec("playwright")), ("chromium", browser)) if not there
     ]
-    work = "from opening the page, and from asking, to the painted trace"
+    work = "from opening the page, and from asking, to the painted trace: all that is in the window"
     if missing:
         return Line("page", work, "pages", 1, {}, TARGET, missing)
     assert browser is not None
@@ -69,13 +77,16 @@ def page(rounds: int) -> Line:
         chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
         base = Path(name) / "base"
         _random_model(base)
-        texts = {"dates": ["1845-01-05", "2025-09-03"], "base": [LETTERS, LETTERS[::-1]]}
+        texts = {
+            "dates": ["1845-01-05", "2025-09-03", "1426-08-10"],
+            "base": [LETTERS, LETTERS[::-1], LETTERS[31:] + LETTERS[:31]],
+        }
         with running("seq2see", "serve", "--model", "dates", "--model", str(base), "--port", "0") as server:
             for _ in range(rounds + 1):  # the first warms up
                 for model, both in texts.items():
-                    opened, asked, call, size = _turn(chromium, server, model, *both)
-                    seconds.setdefault(f"{model}, opened", []).append(opened)
-                    seconds.setdefault(f"{model}, asked", []).append(asked)
+                    times, call, size = _turn(chromium, server, model, *both)
+                    for what, spent in times.items():
+                        seconds.setdefault(f"{model}, {what}", []).append(spent)
                     notes.append((model, call, size))
         chromium.close()
     told = [
@@ -87,14 +98,24 @@ def page(rounds: int) -> Line:
     return Line("page", work, "pages", 1, seconds, TARGET, notes=told)
 
 
-def _turn(browser: Any, server: Server, model: str, text: str, other: str) -> tuple[float, float, float, int]:
-    """Open the page on a text, then ask another; return both times, that of the last call, and its bytes."""
+def _turn(
+    browser: Any, server: Server, model: str, text: str, other: str, third: str
+) -> tuple[dict[str, float], float, int]:
+    """Open the page on a text, ask another, and one more while looking at heads; tell the server's part of the second."""
     with _new_page(browser) as page:
         page.goto(f"http://127.0.0.1:{server.port}/#model={model}&text={text}", wait_until="commit")
         opened = page.evaluate("text => window.shown(text)", text)
         page.wait_for_load_state("networkidle")  # some panels ask for more once they are there
-        asked, call, size = page.evaluate(ASK, other)
-        return opened, asked, call, size
+        asked, whole, call, size = page.evaluate(ASK, [other, ""])
+        page.wait_for_load_state("networkidle")
+        at_heads = page.evaluate(ASK, [third, "cross"])[0]
+        times = {
+            "opened": opened,
+            "asked": asked,
+            "asked, at the heads": at_heads,
+            "asked, all panels": whole,
+        }
+        return times, call, size
 
 
 @contextmanager

@@ -79,12 +79,12 @@ def main() -> None:
     try:
         build(*([called] if called else dict.fromkeys(HOMES.values())))()
     except UserError as error:
-        complain(str(error))
+        complain(str(error), last=True)
         sys.exit(2)
     except KeyboardInterrupt:
         complain("Stopped.")
         sys.exit(130)
     except OSError as error:
-        complain(f"{error.filename or 'The output'}: {error.strerror}.")
+        complain(f"{error.filename or 'The output'}: {error.strerror}.", last=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)

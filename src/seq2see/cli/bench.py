@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,23 +25,35 @@ def bench(
         str,
         typer.Argument(
             metavar="NAME",
-            help="cold-start, dates-10000, base-batch32, base-batch1, serve-load, page, or all of them.",
+            help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, serve-load, page, or all of "
+            "them; or growth.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="With growth: draw it, .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
     """Measure ours beside its peers, in turns, in one process, on the same work.
 
     Medians, with the spread of the rounds. A peer that is not installed is named and left out.
 
     [dim]seq2see bench dates-10000[/dim]
+    [dim]seq2see bench growth --plot growth.png[/dim]
     """
-    from seq2see.benchmarks import cpu, load, page
+    if plot is not None and name != "growth":
+        raise UserError(f"--plot draws growth, but {name!r} is measured: seq2see bench growth --plot {plot}")
+    if plot is not None and (plot.suffix not in (".png", ".svg", ".pdf") or not plot.parent.is_dir()):
+        raise UserError(f"--plot is {plot}: a .png, .svg or .pdf file in a folder that exists was expected.")
+    if name == "growth":
+        _growth(min(rounds, 3), as_json, plot)
+        return
+    from seq2see.benchmarks import cpu, load, page, training
 
-    lines = {**cpu.LINES, **load.LINES, **page.LINES}
+    lines = {**cpu.LINES, **training.LINES, **load.LINES, **page.LINES}
     if name != "all" and name not in lines:
-        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, 'all'])}")
+        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, 'growth', 'all'])}")
     for chosen in lines if name == "all" else [name]:
         complain(f"measuring {chosen} …")
         line = lines[chosen](rounds)
@@ -48,6 +61,34 @@ def bench(
             print(json.dumps(line.record()), flush=True)
         else:
             _show(line)
+
+
+def _growth(rounds: int, as_json: bool, plot: Path | None) -> None:
+    """Measure growth, size by size, and draw it if asked to."""
+    from rich.table import Table
+
+    from seq2see.benchmarks.growth import growth, record
+
+    complain("measuring growth …")
+    points = []
+    table = Table(title="growth: " + record([])["work"], title_justify="left", title_style="bold")
+    for column in ("varied", "work", "source", "batch", "d_model", "seconds", "peak MB"):
+        table.add_column(column, justify="left" if column in ("varied", "work") else "right")
+    for point in growth(rounds):
+        points.append(point)
+        size = point.size
+        table.add_row(
+            point.axis, point.kind, str(size.source), str(size.batch), str(size.d_model), f"{point.seconds:.3f}",
+            f"{point.megabytes:.1f}"
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(record(points)), flush=True)
+    else:
+        console.print(table)
+    if plot is not None:
+        from seq2see.benchmarks.growth_picture import plot_growth
+
+        plot_growth(points).savefig(plot, dpi=160)
 
 
 def _show(line: Line) -> None:

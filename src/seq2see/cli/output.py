@@ -32,8 +32,16 @@ console = cast("Console", _WhenUsed(stderr=False))
 aside = cast("Console", _WhenUsed(stderr=True))
 
 
-def complain(message: str) -> None:
-    """Say what is wrong, on standard error."""
+def hush() -> None:
+    """Say nothing any more, for another process speaks."""
+    for stderr in (False, True):
+        _made(stderr).quiet = True
+
+
+def complain(message: str, last: bool = False) -> None:
+    """Say what is wrong, on standard error; the ``last`` word of a process is heard in any case."""
+    if last:
+        _made(True).quiet = False
     aside.print("seq2see:", message, markup=False, soft_wrap=True)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 
 from seq2see.cli.data import are_dates, paths_of, read, run_name
 from seq2see.cli.evaluate import parse_years
-from seq2see.cli.output import aside, complain, console, progress_bar
+from seq2see.cli.output import aside, complain, console, hush, progress_bar
 from seq2see.config import PAPER_VOCABULARY
 from seq2see.errors import UserError
 
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 
 HELD_OUT = 10_000  # dates kept for validation, and as many for the final test
 NAMED = 10  # bad rows named at the start; `seq2see doctor` says more
+
+
+@dataclass(frozen=True)
+class Views:
+    """Where a run is shown besides the terminal."""
+
+    page: bool
+    tensorboard: bool
 
 
 def register(app: typer.Typer) -> None:
@@ -97,6 +106,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an unfinished training, to the bit.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write the table for TensorBoard too, into DIR/tensorboard.")
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show the run on a page while it goes on; the address is printed.")
     ] = False,
@@ -106,7 +118,7 @@ def train(
     A file of pairs needs no other option. Its texts are read in Unicode NFC with white space folded; bad rows are
     named and skipped. Pairs for validation and for the final test are split off by their source and never trained
     on. Ctrl-C leaves a checkpoint; --resume goes on from the last one and gives the same weights as if nothing
-    had happened.
+    had happened. Under torchrun many processes train one model together.
 
     [dim]seq2see train mine.tsv[/dim]
 
@@ -125,7 +137,8 @@ def train(
     chosen["training"] = {name: value for name, value in said.items() if value is not None} | chosen[
         "training"
     ]
-    device = _device(device)
+    device, again = _joined(_device(device))
+    resume = resume or again
     if are_dates(data):
         for name, value in (("--tokenizer", tokenizer), ("--vocabulary", vocabulary), ("--validation", validation),
                             ("--test", test), ("--strict", strict or None), ("--from", start)):  # fmt: skip
@@ -141,7 +154,7 @@ def train(
             out or Path("runs/dates"),
             resume,
             device,
-            watch,
+            Views(watch, tensorboard),
         )
         return
     if years is not None or count is not None:
@@ -158,7 +171,17 @@ def train(
     found = survey(paths, seed, given["validation"], given["test"], strict) if is_large(paths) else None
     corpus = read(*data, strict=strict) if found is None else found.corpus
     where = out or Path("runs") / run_name(paths)
-    _pairs(corpus, found, given, wanted, seed, where, resume, device, watch, weights)
+    _pairs(corpus, found, given, wanted, seed, where, resume, device, Views(watch, tensorboard), weights)
+
+
+def _joined(device: str) -> tuple[str, bool]:
+    """Join the others if torchrun has started some, of which the first speaks; say whether it has done so before."""
+    from seq2see.training import distributed
+
+    device, again = distributed.join(device)
+    if not distributed.first():
+        hush()
+    return device, again
 
 
 def _dates(
@@ -170,7 +193,7 @@ def _dates(
     out: Path,
     resume: bool,
     device: str,
-    watch: bool,
+    views: Views,
 ) -> None:
     """Train on dates that are generated."""
     from seq2see.config import Config, ModelConfig, TrainingConfig
@@ -198,7 +221,7 @@ def _dates(
     with aside.status(f"Making {count:,} dates …"):
         pairs, validation, test = splits(count, held_out, held_out, seed, (first, last))
         trainer = Trainer(config, tokenizers, pairs, validation, out, resume, device, complain)
-    _train(trainer, test, count, "1845-01-05", watch=watch)
+    _train(trainer, test, count, "1845-01-05", views)
 
 
 def _pairs(
@@ -210,13 +233,14 @@ def _pairs(
     out: Path,
     resume: bool,
     device: str,
-    watch: bool,
+    views: Views,
     weights: dict[str, Tensor] | None,
 ) -> None:
     """Train on the pairs of a file: look at them, choose what fits, train, test."""
     from seq2see.data.doctor import in_words, seconds_of
     from seq2see.data.pairs import split
     from seq2see.folder import CONFIG, read_tokenizers
+    from seq2see.training import distributed
     from seq2see.training.loop import SHARDS, Trainer
     from seq2see.workshop import prepare, prepare_large
 
@@ -224,10 +248,14 @@ def _pairs(
     if resume and (out / CONFIG).is_file():
         wanted["tokenizers"] = read_tokenizers(out)
     with aside.status("Preparing …"):
+        if not distributed.first():  # which makes the tokenizers for all, and shards that the others find
+            wanted["tokenizers"] = distributed.from_first(None)
         if found is None:
             ready = prepare(split(corpus.pairs, seed=seed, **given), **wanted)
         else:
             ready = prepare_large(found, out / SHARDS, **wanted)
+        if distributed.first():
+            distributed.from_first(ready.tokenizers)
         parts = ready.splits
         trainer = Trainer(
             ready.config,
@@ -264,7 +292,7 @@ def _pairs(
         f"\nData: {corpus.name}, {counts}, split by source with seed {seed}; tokenizer {ready.plan.tokenizer}, preset "
         f"{ready.plan.preset}.\n"
     )
-    _train(trainer, parts.test, len(ready.train), parts.test[0][0], extra, samples=True, watch=watch)
+    _train(trainer, parts.test, len(ready.train), parts.test[0][0], views, extra, samples=True)
 
 
 def _from(start: Path, wanted: dict[str, Any]) -> dict[str, Tensor]:
@@ -306,17 +334,23 @@ def _train(
     test: list[tuple[str, str]],
     count: int,
     example: str,
+    views: Views,
     extra: str = "",
     samples: bool = False,
-    watch: bool = False,
 ) -> None:
     """Run to the end, test and write; an interrupted run leaves a checkpoint."""
+    from seq2see.training import distributed
+
     _fitting_threads(trainer)
-    with _page(trainer) if watch else nullcontext():
-        if not _run(trainer, samples):
-            complain(f"Stopped after step {trainer.step:,}; the same command with --resume goes on.")
-            raise typer.Exit(130)
-        _finish(trainer, test, count, example, extra)
+    with _page(trainer) if views.page and distributed.first() else nullcontext():
+        board = _board(trainer.out) if views.tensorboard and trainer.out and distributed.first() else None
+        ended = _run(trainer, samples, board)
+        if ended and distributed.first():
+            _finish(trainer, test, count, example, extra)
+    distributed.leave()
+    if not ended:
+        complain(f"Stopped after step {trainer.step:,}; the same command with --resume goes on.")
+        raise typer.Exit(130)
 
 
 @contextmanager
@@ -348,17 +382,38 @@ def _device(name: str) -> str:
     return name
 
 
-def _run(trainer: Trainer, samples: bool) -> bool:
+def _board(out: Path) -> Callable[[Line], None]:
+    """Return what writes a line of the table where TensorBoard finds it."""
+    from importlib.util import find_spec
+
+    if find_spec("tensorboard") is None:
+        raise UserError('--tensorboard needs its package: pip install "seq2see[tensorboard]".')
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(out / "tensorboard"))
+
+    def write(line: Line) -> None:
+        for name in ("loss", "validation_loss", "exact_match", "bleu", "learning_rate"):
+            if (value := getattr(line, name)) is not None:
+                writer.add_scalar(name, value, line.step)
+        writer.flush()
+
+    return write
+
+
+def _run(trainer: Trainer, samples: bool, board: Callable[[Line], None] | None) -> bool:
     """Train with a table and a bar; return False if interrupted, with a checkpoint written."""
+    from seq2see.training import distributed
+
     interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
         nonlocal interrupted
-        if interrupted:
+        if interrupted and distributed.size() == 1:  # torchrun knows by itself how to end those who linger
             raise KeyboardInterrupt
         interrupted = True
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {sort: signal.signal(sort, interrupt) for sort in (signal.SIGINT, signal.SIGTERM)}
     header = f"{'step':>8} {'epoch':>7} {'loss':>10} {'held-out loss':>14} {'exact match':>12} {'seconds':>8}"
     if trainer.sentences:
         header += f" {'BLEU':>6}"
@@ -377,15 +432,18 @@ def _run(trainer: Trainer, samples: bool) -> bool:
                     speed=f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s",
                 )
                 if step.line is not None:
+                    if board is not None:
+                        board(step.line)
                     shown = bar.console if sys.stdout.isatty() and not bar.disable else console
                     shown.print(_row(step.line))
                     for sample in step.line.samples if samples else []:
                         shown.print(_sample(*sample), style="dim", markup=False, soft_wrap=True)
-                if interrupted and step.step < total:
+                if distributed.any_of(interrupted) and step.step < total:
                     trainer.save(at_once=True)
                     return False
     finally:
-        signal.signal(signal.SIGINT, before)
+        for sort, handler in before.items():
+            signal.signal(sort, handler)
     return True
 
 
@@ -405,12 +463,14 @@ def _finish(trainer: Trainer, test: list[tuple[str, str]], count: int, example: 
     """Average, test on pairs never seen, and write the folder."""
     from seq2see.evaluate import evaluate
     from seq2see.metrics import bleu
+    from seq2see.training import distributed
     from seq2see.training.card import model_card
 
     model = trainer.finish()
     with aside.status("Testing …"):
         scores = evaluate(model, trainer.tokenizers, test)
-    command = " ".join(["seq2see", *(word for word in sys.argv[1:] if word != "--resume")])
+    many = f"torchrun --nproc-per-node {distributed.size()} -m " if distributed.size() > 1 else ""
+    command = " ".join([many + "seq2see", *(word for word in sys.argv[1:] if word != "--resume")])
     trainer.write(
         model_card(trainer.config, model.parameter_count(), count, scores, trainer.seconds, command, extra)
     )

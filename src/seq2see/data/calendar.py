@@ -27,6 +27,12 @@ def in_words(day: date) -> str:
 
 def check(text: str) -> None:
     """Raise an InputError that says in one sentence why a text is no date, if it is none."""
+    if len(text) == 10 and text[4] == text[7] == "-" and text[0] != "0":
+        try:
+            date.fromisoformat(text)  # a tenth of the time of what follows, which knows what is wrong
+            return
+        except ValueError:
+            pass
     if not text.strip():
         raise InputError(f"The line is empty: {EXPECTED}.")
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):

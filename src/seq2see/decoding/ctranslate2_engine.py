@@ -13,7 +13,8 @@ from seq2see.decoding.engines import SMALL
 from seq2see.decoding.hypothesis import Hypothesis, Special, length_penalty, limit
 from seq2see.errors import FolderError
 
-BATCH = 256  # inputs that one worker takes at a time
+BATCH = 256  # inputs that one worker takes at a time, at most
+EACH = 8  # inputs that each worker must get if several of one thread are to be faster than one of several threads
 
 #: CTranslate2 leaves its beam early if there is no length penalty; with this one it searches on as ours does, and its
 #: totals can be ranked anew by the paper's penalty, which it does not know.
@@ -34,24 +35,41 @@ class CTranslate2Engine:
         special: Special,
         config: ModelConfig,
         compute_type: str = "default",
+        inputs: int = 1,
     ) -> None:
-        # The products of a small model are too small to share out: its threads work on batches of their own.
-        small = config.d_model < SMALL
-        workers = (os.cpu_count() or 1) if small else 1
-        try:
-            self.translator = ctranslate2.Translator(
-                str(path), compute_type=compute_type, inter_threads=workers, intra_threads=1 if small else 0
-            )
-        except (RuntimeError, ValueError) as error:
-            raise FolderError(
-                f"{path.parent.name}/{path.name} cannot be read by CTranslate2 ({error}): "
-                "`seq2see export` writes it again."
-            ) from None
+        self.path, self.compute_type = path, compute_type
+        self.small, self.cores = config.d_model < SMALL, os.cpu_count() or 1
+        self.translators: dict[int, ctranslate2.Translator] = {}  # by the number of workers
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
         self.special, self.max_length = special, config.max_length
-        self.batch = BATCH if small else 0
-        self.name = f"ctranslate2, {self.translator.compute_type}"
+        self.name = f"ctranslate2, {self._translator(inputs).compute_type}"
+
+    def _translator(self, inputs: int) -> ctranslate2.Translator:
+        """Return what is faster for so many inputs: threads that share each product, or each with inputs of its own.
+
+        Threads that share a product wait for each other at each; but a single input gives them nothing else to do,
+        unless its products are too small to be shared.
+        """
+        workers = self.cores if self.small or inputs >= EACH * self.cores else 1
+        if workers not in self.translators:
+            try:
+                self.translators[workers] = ctranslate2.Translator(
+                    str(self.path),
+                    compute_type=self.compute_type,
+                    inter_threads=workers,
+                    intra_threads=1 if workers > 1 or self.small else 0,
+                )
+            except (RuntimeError, ValueError) as error:
+                raise FolderError(
+                    f"{self.path.parent.name}/{self.path.name} cannot be read by CTranslate2 ({error}): "
+                    "`seq2see export` writes it again."
+                ) from None
+        return self.translators[workers]
+
+    def _batch(self, inputs: int) -> int:
+        """Return how many of so many inputs a worker takes at a time."""
+        return min(BATCH, -(-inputs // self.cores)) if inputs >= EACH * self.cores else inputs
 
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the best answer's ids to each source."""
@@ -99,15 +117,15 @@ class CTranslate2Engine:
             self._tokens_of(row[:-1] if row[-1] == end else row, self.target_tokens) for row in answers
         ]
         # It scores every target with an <eos> after it; an answer cut at its limit has none.
-        scored = self.translator.score_batch(
-            self._named(sources), targets, max_input_length=0, max_batch_size=self.batch
+        scored = self._translator(len(sources)).score_batch(
+            self._named(sources), targets, max_input_length=0, max_batch_size=self._batch(len(sources))
         )
         return [result.log_probs[: len(row)] for row, result in zip(answers, scored, strict=True)]
 
     def _translate(
         self, sources: list[list[str]], most: int, beam: int = 1
     ) -> list[tuple[list[list[str]], list[float]]]:
-        results = self.translator.translate_batch(
+        results = self._translator(len(sources)).translate_batch(
             sources,
             beam_size=beam,
             num_hypotheses=beam,
@@ -117,7 +135,7 @@ class CTranslate2Engine:
             max_input_length=0,
             return_end_token=True,
             return_scores=beam > 1,
-            max_batch_size=self.batch,
+            max_batch_size=self._batch(len(sources)),
         )
         return [(result.hypotheses, result.scores) for result in results]
 

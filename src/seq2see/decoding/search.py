@@ -12,12 +12,15 @@ from math import inf
 import torch
 from torch import Tensor
 
+from seq2see.decoding.columns import fitting_cache
 from seq2see.decoding.hypothesis import LENGTH_PENALTY, limit
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.hypothesis import length_penalty as length_penalty
 from seq2see.model.attention import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
+
+CROWDED = 0.75  # of a batch's rows that are still open, below which the others are dropped; each drop copies the caches
 
 
 def padded(
@@ -55,9 +58,12 @@ def greedy(model: Transformer, sources: Sequence[Sequence[int]], special: Specia
 
 @torch.inference_mode()
 def greedy_tensors(
-    model: Transformer, sources: Sequence[Sequence[int]], special: Special
+    model: Transformer, sources: Sequence[Sequence[int]], special: Special, values: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Search greedily; return ids (B, L) padded, their log-probabilities (B, L), lengths (B,), finished (B,)."""
+    """Search greedily; return ids (B, L) padded, their log-probabilities (B, L), lengths (B,), finished (B,).
+
+    Without ``values`` the log-probabilities are not computed: they cost more than finding the likeliest token.
+    """
     device = next(model.parameters()).device
     source, mask = padded(sources, special.pad, device)
     memory = model.encode(source, mask)
@@ -69,23 +75,28 @@ def greedy_tensors(
     finished = torch.zeros(B, dtype=torch.bool, device=device)
 
     alive = torch.arange(B, device=device)  # which sentence each row of the shrinking batch is
+    over = torch.zeros(B, dtype=torch.bool, device=device)  # rows of it that have stopped
     last = torch.full((B,), special.start, device=device)
-    cache = model.new_cache()
+    cache = fitting_cache(model, B, source.shape[1])
     for t in range(longest):
         logits = model.decode(last[:, None], memory, mask, cache)[:, -1].float()  # (rows, V)
         best, last = logits.max(-1)
-        ids[alive, t] = last
-        log_probabilities[alive, t] = best - logits.logsumexp(-1)
-        ended = last == special.end
-        stopped = ended | (limits[alive] == t + 1)
+        ids[alive, t] = last.masked_fill(over, special.pad)
+        if values:
+            log_probabilities[alive, t] = (best - logits.logsumexp(-1)).masked_fill(over, 0.0)
+        ended = (last == special.end) & ~over
+        stopped = ended | ((limits[alive] == t + 1) & ~over)
         if stopped.any():
             lengths[alive[stopped]] = t + 1
             finished[alive[ended]] = True
-            rows = (~stopped).nonzero()[:, 0]
+            over = over | stopped
+            rows = (~over).nonzero()[:, 0]
             if not len(rows):
                 break
-            alive, last, memory, mask = alive[rows], last[rows], memory[rows], mask.select(rows)
-            cache.select(rows)
+            if len(rows) <= CROWDED * len(over):
+                alive, over, last = alive[rows], over[rows], last[rows]
+                memory, mask = memory[rows], mask.select(rows)
+                cache.select(rows)
     return ids, log_probabilities, lengths, finished
 
 
@@ -187,7 +198,7 @@ def beam_search(
     spread = torch.arange(len(sources), device=device).repeat_interleave(beam)  # rows are sentences × beams
     memory, mask = model.encode(source, mask)[spread], mask.select(spread)
     beams = Beams.start(limits, int(limits.max()), beam, special.pad)
-    cache = model.new_cache()
+    cache = fitting_cache(model, len(spread), source.shape[1])
 
     results: list[list[Hypothesis]] = [[] for _ in sources]
     sentence = torch.arange(

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+import itertools
+import math
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock
+from typing import TypeVar
 
 import torch
 
-from seq2see.decoding.engines import LARGE
+from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_tensors
 from seq2see.model.transformer import Transformer
 
 LITTLE = 2**14  # rows × d_model of one step below which one thread is faster than two
+PART = 80_000  # rows × d_model that a thread takes at a time with a small model: enough to forget what a call costs
+
+T = TypeVar("T")
 
 
 class TorchEngine:
@@ -47,9 +56,12 @@ class TorchEngine:
         """Return the best answer's ids to each source."""
         if beam > 1 or self.graphs is not None:
             return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
-        with _fitting_threads(self.original, len(sources)):
-            ids, _, lengths, _ = greedy_tensors(self.transformer, sources, self.special)
-        return [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
+
+        def found(part: Sequence[Sequence[int]]) -> list[list[int]]:
+            ids, _, lengths, _ = greedy_tensors(self.transformer, part, self.special, values=False)
+            return [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
+
+        return self._shared_out(found, sources)
 
     def search(
         self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
@@ -57,11 +69,39 @@ class TorchEngine:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.graphs is not None:
             return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, beam)]
-        with _fitting_threads(self.original, len(sources) * beam):
+
+        def found(part: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
             if beam == 1:
-                return [[hypothesis] for hypothesis in greedy(self.transformer, sources, self.special)]
-            found = beam_search(self.transformer, sources, self.special, beam)
-        return [hypotheses[:n_best] for hypotheses in found]
+                return [[hypothesis] for hypothesis in greedy(self.transformer, part, self.special)]
+            return [row[:n_best] for row in beam_search(self.transformer, part, self.special, beam)]
+
+        return self._shared_out(found, sources, beam)
+
+    def _shared_out(
+        self,
+        found: Callable[[Sequence[Sequence[int]]], list[T]],
+        sources: Sequence[Sequence[int]],
+        beam: int = 1,
+    ) -> list[T]:
+        """Search on the CPU with as many threads as the work is worth.
+
+        The products of a small model are too small to share out: its threads search on parts of their own.
+        """
+        config = self.original.config
+        numbers, threads = len(sources) * beam * config.d_model, torch.get_num_threads()
+        with _tuned(self.name):
+            if config.d_model >= SMALL:
+                with _threads(1 if numbers < LITTLE else threads):
+                    return found(sources)
+            each = threads if numbers >= threads * LITTLE else 1
+            count = each * math.ceil(numbers / (each * PART))
+            cuts = [len(sources) * part // count for part in range(count + 1)]
+            parts = [sources[first:end] for first, end in itertools.pairwise(cuts) if first < end]
+            with _threads(1):
+                if each == 1:
+                    return [answer for part in parts for answer in found(part)]
+                with ThreadPoolExecutor(each, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                    return [answer for answers in pool.map(found, parts) for answer in answers]
 
 
 def multiplies_bfloat16() -> bool:
@@ -70,15 +110,34 @@ def multiplies_bfloat16() -> bool:
 
 
 @contextmanager
-def _fitting_threads(transformer: Transformer, rows: int) -> Iterator[None]:
-    """Use one thread for little work on the CPU: sharing it out costs more than it brings."""
+def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    little = rows * transformer.config.d_model < LITTLE
-    if not little or next(transformer.parameters()).device.type != "cpu":
-        yield
-        return
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+_searches, _lock, _found_on = 0, Lock(), True
+
+
+@contextmanager
+def _tuned(kind: str) -> Iterator[None]:
+    """Do without oneDNN while float32 searches run on ARM: there it prepares each product anew, which takes longer."""
+    global _searches, _found_on
+    if kind != "torch, float32" or platform.machine() not in ("aarch64", "arm64"):
+        yield
+        return
+    with _lock:
+        if _searches == 0:
+            _found_on = bool(torch.backends.mkldnn.enabled)
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        _searches += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _searches -= 1
+            if _searches == 0:
+                torch.backends.mkldnn.enabled = _found_on  # type: ignore[assignment]

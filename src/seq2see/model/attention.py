@@ -89,6 +89,13 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     T, S = q.shape[-3], k.shape[-3]
     if T == 1 and torch.compiler.is_compiling():  # the compiler makes one pass over keys and values of it
         return written_attention(q, k, v, mask)
+    if T == 1 and k.stride(-1) > 1:  # the rows of the batch lie side by side: see columns.py
+        q, k, v = (x.movedim(0, -1) for x in (q, k, v))  # (1 or S, H, K, B)
+        scores = (q.contiguous() / math.sqrt(q.shape[-2]) * k).sum(-2)  # (S, H, B)
+        if mask.keys is not None:
+            scores = scores.masked_fill(~mask.keys.T[:, None], -math.inf)
+        z = (scores.softmax(0)[:, :, None] * v).sum(0)  # (H, K, B)
+        return z.movedim(-1, 0)[:, None]  # (B, 1, H, K)
     q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (…, H, T, K)
     if mask.blocks is not None:
         z = flex_attention(q[None], k[None], v[None], block_mask=mask.blocks, kernel_options=BLOCKS)[0]

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Match, Mount
@@ -39,6 +40,7 @@ from seq2see.serve.predicting import (
     told,
     too_long,
 )
+from seq2see.serve.tracer import Tracer
 from seq2see.serve.tracing import describe_model, describe_trace, known
 
 STATIC = Path(__file__).parent / "static"
@@ -89,7 +91,7 @@ def create_app(
     metrics, batcher = Metrics(), Batcher(limits)
     predictor = Predictor(models, limits, batcher, metrics)
     # A model answers by its network once somebody holds that; so copies are traced, and the faster engine answers.
-    traced = {name: copy(model) for name, model in models.items()}
+    tracers = {name: Tracer(copy(model), quick=model) for name, model in models.items()}
     described = [describe_model(name, model) for name, model in models.items()]
 
     @asynccontextmanager
@@ -126,8 +128,8 @@ def create_app(
         """Answer texts; one that is refused has its error, the others are answered."""
         return await predictor(request)
 
-    @app.post("/api/trace", responses=REFUSALS)
-    async def trace(request: TraceRequest) -> dict[str, Any]:
+    @app.post("/api/trace", responses=REFUSALS, response_model=dict[str, Any])
+    async def trace(request: TraceRequest) -> Response:
         """Answer one text and tell every number on the way.
 
         ``data`` holds the tensors of the manifest end to end, in base64.
@@ -138,11 +140,12 @@ def create_app(
         check_beam(request.beam, limits)
         muted = [(head.attention, head.layer, head.head) for head in request.muted]
         wanted = partial(
-            describe_trace, traced[name], prefix=request.prefix, muted=muted, names=request.names,
+            describe_trace, tracers[name], prefix=request.prefix, muted=muted, names=request.names,
             beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
         )  # fmt: skip
         (described,) = await batcher.do(object(), [request.input], lambda texts: [wanted(texts[0])])
-        return {"model": name, **described}
+        # not by the framework, which would look at every one of these numbers first
+        return Response(to_json({"model": name, **described}), media_type="application/json")
 
     app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
     (route,) = (route for route in app.routes if isinstance(route, APIRoute) and route.path == PATH)

@@ -64,7 +64,7 @@ def _page(network: dict[str, Any], trace: Trace) -> str:
     # "<" would let a token of the model end the script element
     data = json.dumps(saved, ensure_ascii=False).replace("<", "\\u003c")
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    page = page.replace('<link rel="stylesheet" href="style.css">\n', "")
+    page = re.sub(r'<link rel="(stylesheet|preload|modulepreload)" [^>]*>\n', "", page)
     page = page.replace('<script type="module" src="main.js"></script>', "\n".join(head))
     return page.replace("</body>", f'<script type="application/json" id="saved">{data}</script>\n</body>')
 

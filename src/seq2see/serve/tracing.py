@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
 import torch
 
 from seq2see.config import ModelConfig
-from seq2see.decoding.search import Special, limits_of
-from seq2see.errors import InputError, UserError
-from seq2see.folder import Tokenizers
+from seq2see.errors import UserError
 from seq2see.inspection.lens import logit_lens
 from seq2see.inspection.saliency import saliency
-from seq2see.inspection.tables import attention_name
-from seq2see.inspection.trace import Edit, Trace, mute_head, names_of
-from seq2see.inspection.trace import trace as recording_of
-from seq2see.model.attention import EVERYTHING
+from seq2see.inspection.trace import Trace
 from seq2see.model.transformer import Transformer, count_parameters
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.figure import code
+from seq2see.serve.tracer import Head, Tracer
 from seq2see.serve.tree import beam_nodes
 from seq2see.serve.wire import SMALL, packed
 
 TOP = 20  # alternatives told at each step
-EXAMPLES = {"dates": ["1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29"]}
+#: What the models that ship may be asked, for a start.
+EXAMPLES = {
+    "dates": ["1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29"],
+    "en-fr": [
+        "Where is the train station?",
+        "I'm very proud of you.",
+        "She doesn't want to go home.",
+        "Could you speak more slowly?",
+        "We have known each other for years.",
+    ],
+}
 
 
 def describe_model(name: str, model: Seq2Seq) -> dict[str, Any]:
@@ -36,8 +42,17 @@ def describe_model(name: str, model: Seq2Seq) -> dict[str, Any]:
         "name": name,
         "task": model.config.task,
         "card": model.card,
-        "examples": EXAMPLES.get(model.config.task, []),
+        "examples": EXAMPLES.get(model.config.task) or EXAMPLES.get(name) or _samples(model),
     }
+
+
+def _samples(model: Seq2Seq) -> list[str]:
+    """Return what a model was asked in the course of its training, as its log has it."""
+    try:
+        last = (model.path / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1] if model.path else "{}"
+        return [str(source) for source, *_ in json.loads(last).get("samples", [])]
+    except (OSError, ValueError, IndexError):
+        return []
 
 
 def describe_network(config: ModelConfig) -> dict[str, Any]:
@@ -47,10 +62,10 @@ def describe_network(config: ModelConfig) -> dict[str, Any]:
 
 
 def describe_trace(
-    model: Seq2Seq,
+    tracer: Tracer,
     text: str,
     prefix: Sequence[int] = (),
-    muted: Sequence[tuple[str, int, int]] = (),
+    muted: Sequence[Head] = (),
     names: Sequence[str] = ("*",),
     beam: int = 1,
     compact: bool = False,
@@ -63,14 +78,8 @@ def describe_trace(
     ``prefix`` holds ids that the answer must begin with; ``muted`` names heads as (attention, layer, head); the rest is
     for ``describe``.
     """
-    model.check(text)
-    transformer, tokenizers = model.transformer, model.tokenizers
-    _check_head(transformer, head)
-    edit = _muting(transformer, muted)
-    source_ids = tokenizers.source.encode(text)
-    _check_prefix(model, prefix)
-    ids = _continued(transformer, source_ids, prefix, _special(tokenizers), edit)
-    traced = _trace(model, text, source_ids, [tokenizers.target.start, *ids], edit)
+    _check_head(tracer.model.transformer, head)
+    traced = tracer.trace(text, prefix, muted)
     return {
         **describe(traced, names, beam, compact, head, also, step),
         "forced": len(prefix),
@@ -119,70 +128,10 @@ def describe(
     }
 
 
-def _special(tokenizers: Tokenizers) -> Special:
-    return Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
-
-
 def _check_head(transformer: Transformer, head: int | None) -> None:
     heads = transformer.config.heads
     if head is not None and head >= heads:
         raise UserError(f"There is no head {head}: heads are 0 to {heads - 1}.")
-
-
-def _muting(transformer: Transformer, muted: Sequence[tuple[str, int, int]]) -> dict[str, Edit]:
-    heads: dict[str, list[int]] = {}
-    names = names_of(transformer) if muted else []
-    for attention, layer, head in muted:
-        heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
-    return {name: mute_head(*numbers) for name, numbers in heads.items()}
-
-
-def _check_prefix(model: Seq2Seq, prefix: Sequence[int]) -> None:
-    target, longest = model.tokenizers.target, model.config.model.max_length
-    if any(not 0 <= number < target.size for number in prefix):
-        raise InputError(
-            f"The forced beginning has ids beyond the vocabulary: 0 to {target.size - 1} were expected."
-        )
-    if target.end in prefix[:-1]:
-        raise InputError("The forced beginning goes on after its <eos>: let it end there.")
-    if len(prefix) > longest:
-        raise InputError(
-            f"The forced beginning has {len(prefix):,} tokens, but this model takes {longest:,}."
-        )
-
-
-@torch.no_grad()
-def _continued(
-    transformer: Transformer,
-    source_ids: list[int],
-    prefix: Sequence[int],
-    special: Special,
-    edit: Mapping[str, Edit],
-) -> list[int]:
-    """Answer greedily after a forced beginning; without an edit nothing is attached, as when anybody asks."""
-    ids = list(prefix)
-    new = [special.start, *ids]
-    longest = int(limits_of(transformer, [source_ids]))
-    with recording_of(transformer, edit) if edit else nullcontext():
-        memory = transformer.encode(torch.tensor([source_ids]))
-        cache = transformer.new_cache()
-        while len(ids) < longest and (not ids or ids[-1] != special.end):
-            logits = transformer.decode(torch.tensor([new]), memory, EVERYTHING, cache)[0, -1]  # (V,)
-            new = [int(logits.argmax())]
-            ids += new
-    return ids
-
-
-@torch.no_grad()
-def _trace(
-    model: Seq2Seq, text: str, source_ids: list[int], answer_ids: list[int], edit: Mapping[str, Edit]
-) -> Trace:
-    """Read a text and its answer, all positions at once, keeping every value."""
-    traced = Trace(model.transformer, model.tokenizers, text, source_ids, answer_ids, edit)
-    with recording_of(model.transformer, edit) as recording:
-        logits = model.transformer(torch.tensor(source_ids), torch.tensor(traced.target_ids))  # (T, V)
-    traced.values = {**recording.values, "probabilities": logits.float().softmax(-1)}
-    return traced
 
 
 def _tokens(tokens: list[str], ids: list[int], spans: list[tuple[int, int]]) -> list[dict[str, Any]]:
@@ -206,24 +155,33 @@ def _target_spans(traced: Trace) -> list[tuple[int, int]]:
 
 
 def _steps(traced: Trace, compact: bool) -> list[dict[str, Any]]:
+    """Tell each step's choice and the likeliest tokens; the vocabulary may be large, so it is gone through once."""
+
     def told(x: float) -> float:
         return float(f"{x:.6g}") if compact else x
 
-    best = traced.probabilities.topk(min(TOP, traced.probabilities.shape[-1])).indices
-    logits = traced["logits"].float().gather(1, best)
+    logits, shares = traced["logits"].float(), traced.probabilities  # (T, V)
+    logs = logits.log_softmax(-1)
+    chosen = logs.gather(1, torch.tensor(traced.output_ids)[:, None])[:, 0].tolist()
+    entropies = (-torch.linalg.vecdot(shares, logs.clamp_min(torch.finfo(logs.dtype).min))).tolist()
+    best = logits.topk(min(TOP, logits.shape[-1]))
+    target = traced.tokenizers.target
     return [
         {
-            "id": step.id,
-            "token": step.token,
-            "log_probability": told(step.log_probability),
-            "entropy": told(step.entropy),
+            "id": number,
+            "token": token,
+            "log_probability": told(log_probability),
+            "entropy": told(entropy),
             "top": [
-                {"id": number, "token": token, "probability": told(share), "logit": told(logit)}
-                for number, (token, share), logit in zip(numbers, step.top, values, strict=True)
+                {"id": one, "token": name, "probability": told(share), "logit": told(logit)}
+                for one, name, share, logit in zip(ids, target.tokens(ids), likely, values, strict=True)
             ],
         }
-        for numbers, values, step in zip(best.tolist(), logits.tolist(), traced.steps(TOP), strict=True)
-    ]
+        for number, token, log_probability, entropy, ids, likely, values in zip(
+            traced.output_ids, traced.output_tokens, chosen, entropies, best.indices.tolist(),
+            shares.gather(1, best.indices).tolist(), best.values.tolist(), strict=True,
+        )
+    ]  # fmt: skip
 
 
 def _lens(traced: Trace) -> list[dict[str, Any]]:

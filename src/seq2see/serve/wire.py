@@ -6,6 +6,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from seq2see.inspection.trace import Trace
 #: the rest when it is looked at.
 SMALL = 100_000
 ALIGNED = 4  # bytes
+_entry = cache(entry_of)
+QUICKLY = 1  # the level of compression: the way is short
 
 
 def packed(
@@ -41,7 +44,11 @@ def packed(
         data += bytes(-len(data) % ALIGNED)
     if not compact:
         return {"tensors": manifest, "data": b64encode(data).decode()}
-    return {"tensors": manifest, "data": b64encode(zlib.compress(data)).decode(), "encoding": "deflate"}
+    return {
+        "tensors": manifest,
+        "data": b64encode(zlib.compress(data, QUICKLY)).decode(),
+        "encoding": "deflate",
+    }
 
 
 def _wanted(traced: Trace, names: Sequence[str]) -> Iterator[tuple[str, np.ndarray, str, str]]:
@@ -49,7 +56,7 @@ def _wanted(traced: Trace, names: Sequence[str]) -> Iterator[tuple[str, np.ndarr
         return any(fnmatchcase(name, pattern) for pattern in names)
 
     for name in filter(asked, traced.names):
-        entry = entry_of(name)
+        entry = _entry(name)
         yield name, array_of(traced, name), entry.symbol, entry.sentence
     for name, parameter in traced.transformer.named_parameters():
         if asked(name):
@@ -61,7 +68,7 @@ def _of_head(traced: Trace, name: str, array: np.ndarray, head: int) -> tuple[np
     """Return one head's part of an array, and whether it has such parts."""
     parts = name.split(".")
     if name in traced.values:
-        letters = [letter for letter in entry_of(name).shape if letter != "…"]
+        letters = [letter for letter in _entry(name).shape if letter != "…"]
         return (array.take(head, letters.index("H")), True) if "H" in letters else (array, False)
     if len(parts) > 1 and parts[-2] in {"w_q", "w_k", "w_v"}:
         return array.reshape(traced.transformer.config.heads, -1, *array.shape[1:])[head], True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from seq2see.data.batching import Batch
 from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatch
 from seq2see.model.attention import PackedMasks
 from seq2see.model.transformer import Transformer
+from seq2see.training import distributed
 
 #: Matrix products stay the library's; what is tried out are FlexAttention's tiles and the fused kernels' shapes.
 TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
@@ -66,14 +68,19 @@ class Learner:
 
     In bfloat16 a copy of the model does the arithmetic, and the model itself keeps the weights in float32, which
     small steps need. On a GPU, packed batches have one shape for good: the step is compiled, then captured as a
-    CUDA graph, so that the host has next to nothing to do.
+    CUDA graph, so that the host has next to nothing to do. Under torchrun the processes learn from a step's batches
+    together (``distributed``): the step is compiled, not captured, and ``model`` is cut up if it is to be sharded.
     """
 
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
         self.model, self.settings, self.pad = model, settings, pad
-        self.worker = copy.deepcopy(model).bfloat16() if settings.precision == "bfloat16" else model
+        self.sharded = settings.sharded and distributed.size() > 1
+        copies = settings.precision == "bfloat16" and not self.sharded
+        self.worker = copy.deepcopy(model).bfloat16() if copies else model
         self.device = next(model.parameters()).device
-        self.captures = self.device.type == "cuda" and settings.layout == "packed"
+        compiles = self.device.type == "cuda" and settings.layout == "packed"
+        self.captures = compiles and distributed.size() == 1
+        self.loss = self._spread(Objective(self.worker, settings, pad), compiles)
         self.learning_rate = torch.zeros((), device=self.device)
         self.optimiser = torch.optim.Adam(
             model.parameters(),
@@ -83,13 +90,23 @@ class Learner:
             fused=True,
             capturable=self.captures,
         )
-        self.loss: Callable[..., Tensor] = Objective(self.worker, settings, pad)
-        if self.captures:
-            options = TUNED if settings.tuned else None
-            self.loss = torch.compile(self.loss, fullgraph=True, dynamic=False, options=options)
         self.block = SMALL_BLOCK if settings.tuned else BLOCK
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = 0
+
+    def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
+        """Compile the objective where that pays, and share the work out over the processes."""
+        compiled = partial(
+            torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
+        )
+        if not self.sharded:
+            return distributed.averaging(compiled(objective) if compiles else objective)
+        layers = [*self.worker.encoder.layers, *self.worker.decoder.layers]
+        if compiles:  # one by one: between them, parameters are put together and dropped
+            for layer in layers:
+                layer.forward = compiled(layer.forward)
+        distributed.shard(objective, layers, self.device, self.settings.precision == "bfloat16")
+        return objective
 
     def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
         """Take one step on some batches; return its loss, still on the device, so that nobody has to wait for it."""
@@ -103,9 +120,12 @@ class Learner:
     def _step(self, batches: Sequence[Batch | PackedBatch]) -> Tensor:
         if self.settings.r_drop:
             batches = [batch.twice() for batch in batches]
-        tokens = torch.stack([(batch.target_out != self.pad).sum() for batch in batches]).sum()
+        tokens = distributed.mean(
+            torch.stack([(batch.target_out != self.pad).sum() for batch in batches]).sum()
+        )
         total = torch.zeros((), device=self.device)
         for batch in batches:
+            distributed.exchange(self.loss, now=batch is batches[-1])  # of gradients: once a step
             loss = self.loss(
                 batch, batch.masks(self.block) if isinstance(batch, PackedBatch) else None, tokens
             )
@@ -117,7 +137,7 @@ class Learner:
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.weights_to_worker()
-        return total
+        return distributed.mean(total)
 
     def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
         """Take the first steps as they are, on a stream of their own; then record one, and from then on replay it."""
@@ -157,6 +177,10 @@ class Learner:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.worker.parameters()), list(self.model.parameters()))
 
+    def weights(self) -> dict[str, Tensor]:
+        """Return copies of the weights by name, on the CPU: in the first process, but all must ask for them."""
+        return distributed.gathered(dict(self.model.named_parameters()))
+
     def state(self) -> dict[str, Tensor]:
         """Return the optimiser's moments and the random state, by name."""
         state = {"random": torch.get_rng_state()}
@@ -167,11 +191,17 @@ class Learner:
                 state[f"{key}/{name}"] = value
         return state
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Take back what ``state`` returned; the model's weights have been put back before."""
+    @torch.no_grad()
+    def restore(self, weights: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+        """Take back what ``weights`` and ``state`` returned."""
         for name, parameter in self.model.named_parameters():
+            parameter.copy_(distributed.cut_like(weights[name], parameter))
             self.optimiser.state[parameter] = {
-                key: state[f"{key}/{name}"].to(self.device) for key in ("step", "exp_avg", "exp_avg_sq")
+                "step": state[f"step/{name}"].to(self.device),
+                **{
+                    key: distributed.cut_like(state[f"{key}/{name}"], parameter)
+                    for key in ("exp_avg", "exp_avg_sq")
+                },
             }
         torch.set_rng_state(state["random"])
         if self.device.type == "cuda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -30,7 +31,7 @@ from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.metrics import bleu
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import put_weights, weights_bytes, weights_of
-from seq2see.training import checkpoint
+from seq2see.training import checkpoint, distributed
 from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner
 from seq2see.training.schedule import learning_rate
@@ -39,6 +40,7 @@ CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 SAMPLES = 3  # answers kept with each line of the table
 TIMED = (20, 100)  # steps between which the speed is taken, where a run is given seconds instead of steps
 LINES = 5  # of the table of such a run
+SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,9 @@ class Trainer:
 
     With a folder it writes checkpoints there, and with ``resume`` it goes on from the last one: batches depend on
     the step alone, and the checkpoint holds everything else, so the outcome is the same to the bit.
+
+    Under torchrun every process has a trainer of its own, and all take the same steps. Only the first one writes,
+    has lines of the table and ends with ``finish``.
     """
 
     def __init__(
@@ -133,18 +138,24 @@ class Trainer:
         self.model = Transformer(config.model).to(self.device)
         if start is not None:
             put_weights(self.model, start, "the model to start from")
-        self.learner = Learner(self.model, settings, self.pads[1])
+        sharded = settings.sharded and distributed.size() > 1
+        self.learner = Learner(copy.deepcopy(self.model) if sharded else self.model, settings, self.pads[1])
+        if sharded and not distributed.first():  # which keeps a whole one to evaluate
+            self.model.to("meta")
         special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
         self.engine = TorchEngine(self.model, special)
         self.step = 0
+        self.taken = 0  # batches, by all processes
         self.seconds = 0.0
         self.writer = ThreadPoolExecutor(1)
         self.saved: Future[None] = Future()  # the last checkpoint, on its way to the disk
         self.saved.set_result(None)
         self.best = Best()
         self.snapshots: dict[int, dict[str, Tensor]] = {}  # the weights that will be averaged, by step
-        if out is not None:
+        if out is not None and distributed.first():
             self._open(out, resume)
+        if distributed.size() > 1:
+            self._agree()
 
     def _arranged(self, source: Ragged, target: Ragged) -> Batches | PackedBatches:
         settings = self.config.training
@@ -176,14 +187,16 @@ class Trainer:
         timed: float | None = None
         total, count = torch.zeros((), device=self.device), 0
         while self.step < settings.steps and not self._out_of_patience():
-            first = self.step * settings.accumulate
-            batches = [self.batches.at(first + number) for number in range(settings.accumulate)]
-            self.step += 1
+            last = self.taken + settings.accumulate * distributed.size()
+            own = range(self.taken + distributed.rank(), last, distributed.size())
+            batches = [self.batches.at(number) for number in own]
+            self.step, self.taken = self.step + 1, last
+            distributed.seed(settings.seed, self.step)
             loss = self.learner.learn(batches, learning_rate(self.step, settings, self.config.model.d_model))
             total, count = total + loss, count + 1
             if settings.seconds is not None and self.step in TIMED:
                 float(loss)  # wait for the device
-                now = time.perf_counter() - started
+                now = distributed.from_first(time.perf_counter() - started)
                 if self.step == TIMED[1] and timed is not None:
                     self._fit_into(settings.seconds - now, (now - timed) / (TIMED[1] - TIMED[0]))
                     settings = self.config.training
@@ -206,14 +219,28 @@ class Trainer:
             steps=steps, evaluate_every=-(-steps // LINES), checkpoint_every=max(1, steps // (4 * LINES))
         )
         self.config = replace(self.config, training=settings)
-        if self.out is not None:
+        if self.out is not None and distributed.first():
             folder.write_atomically(self.out / folder.CONFIG, self.config.to_toml().encode())
 
-    def _line(self, loss: float) -> Line:
+    def _line(self, loss: float) -> Line | None:
+        """Measure and write a line of the table, in the first process; the others hear the score."""
+        if self.learner.model is not self.model:
+            weights = self.learner.weights()
+            if distributed.first():
+                put_weights(self.model, weights, "the sharded model")
+        line = self._measured(loss) if distributed.first() else None
+        score = 0.0 if line is None else line.exact_match if line.bleu is None else line.bleu
+        self.best = self.best.after(self.step, distributed.from_first(score))
+        if self.out is not None and line is not None:
+            with (self.out / LOG).open("a", encoding="utf-8") as log:
+                log.write(json.dumps(asdict(line)) + "\n")
+        return line
+
+    def _measured(self, loss: float) -> Line:
         scores = evaluate(self.model, self.tokenizers, self.validation, engine=self.engine)
-        line = Line(
+        return Line(
             step=self.step,
-            epoch=self.step * self.config.training.accumulate / self.batches.per_epoch,
+            epoch=self.taken / self.batches.per_epoch,
             loss=loss,
             validation_loss=scores.loss,
             exact_match=scores.exact_match,
@@ -227,11 +254,6 @@ class Trainer:
             if self.validation
             else None,
         )
-        self.best = self.best.after(self.step, line.exact_match if line.bleu is None else line.bleu)
-        if self.out is not None:
-            with (self.out / LOG).open("a", encoding="utf-8") as log:
-                log.write(json.dumps(asdict(line)) + "\n")
-        return line
 
     def finish(self) -> Transformer:
         """Average the last checkpoints into the model, and return it ready for use."""
@@ -267,24 +289,33 @@ class Trainer:
         before = (settings.steps - 1) // settings.checkpoint_every  # checkpoints before the last
         others = min(settings.average - 1, before)
         earliest = (before - others + 1) * settings.checkpoint_every if others else settings.steps
-        return self._saves(step) and step >= earliest
+        # In a short run the last few checkpoints may reach back to when the model knew nothing: of the last quarter only.
+        return self._saves(step) and step >= max(earliest, 0.75 * settings.steps)
 
     def _snapshot(self) -> None:
         if self._in_average(self.step):
             if self.config.training.patience:
                 self.snapshots.clear()
-            self.snapshots[self.step] = weights_of(self.model)
+            self.snapshots[self.step] = self.learner.weights()
 
     def save(self, at_once: bool = False) -> None:
         """Keep a checkpoint of this very moment; it is written while training goes on, unless it must be at once."""
         if self.out is None:
             return
         self.saved.result()  # one at a time; what went wrong with the last one is told here
-        notes = {"data": self.data, "seconds": repr(self.seconds), "best": json.dumps(asdict(self.best))}
-        state = Checkpoint(self.step, weights_of(self.model), _copied(self.learner.state()), notes)
-        self.saved = self.writer.submit(_write, self.out / CHECKPOINTS, state, set(self.snapshots))
+        notes = {
+            "data": self.data,
+            "batches": str(self.taken),
+            "seconds": repr(self.seconds),
+            "best": json.dumps(asdict(self.best)),
+        }
+        run = distributed.gathered(self.learner.state())
+        state = Checkpoint(self.step, self.learner.weights(), run, notes)
+        if distributed.first():
+            self.saved = self.writer.submit(_write, self.out / CHECKPOINTS, state, set(self.snapshots))
         if at_once:
             self.saved.result()
+            distributed.wait()
 
     def _open(self, out: Path, resume: bool) -> None:
         """Prepare the folder: a new one, or an unfinished one to go on with."""
@@ -323,11 +354,25 @@ class Trainer:
         kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= self.step]
         folder.write_atomically(log, "".join(line + "\n" for line in kept).encode())
 
+    def _agree(self) -> None:
+        """Go on from where the first process does, with the same data and settings."""
+        mine = self.data
+        self.config, self.data, self.best, step = distributed.from_first(
+            (self.config, self.data, self.best, self.step)
+        )
+        if self.data != mine:
+            raise UserError(
+                f"Process {distributed.rank()} has other pairs than process 0: give all of them the same files."
+            )
+        if step and not distributed.first():
+            assert self.out is not None
+            self._restore(checkpoint.read(self.out / CHECKPOINTS, step))
+
     def _same_config(self, out: Path) -> None:
         before, now = folder.read_config(out), self.config
         for old, new in ((before.model, now.model), (before.training, now.training)):
             for key, value in asdict(old).items():
-                if asdict(new)[key] != value:
+                if key not in SHARING and asdict(new)[key] != value:
                     raise UserError(
                         f"{out} was started with {old.section}.{key} = {value}, but now it is {asdict(new)[key]}: "
                         "resume with the settings of the start, or train into another folder."
@@ -361,13 +406,10 @@ class Trainer:
                 f"{self.out} was started on other data: resume with the same, or train into another folder."
             )
         put_weights(self.model, state.weights, "the checkpoint")
-        self.learner.restore(state.run)
+        self.learner.restore(state.weights, state.run)
         self.step = state.step
+        self.taken = int(state.notes.get("batches", state.step * self.config.training.accumulate))
         self.seconds = float(state.notes["seconds"])
-
-
-def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def _write(where: Path, state: Checkpoint, averaged: set[int]) -> None:

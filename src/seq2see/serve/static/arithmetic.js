@@ -57,7 +57,8 @@ export function arithmetic(/** @type {Trace} */ trace, /** @type {Cell} */ cell)
   const labels = trace.labels(cell.name, cell.head);
   const at = place(cell.name);
   const dims = !at || ["q", "k", "v", "z", "out"].includes(at.role);
-  const title = `‘${visible(labels.rows[cell.row])}’ × ${dims ? `dimension ${cell.col}` : `‘${visible(labels.cols[cell.col])}’`}`;
+  const quoted = (/** @type {string} */ token) => `‘${visible(token).trim()}’`;
+  const title = `${quoted(labels.rows[cell.row])} × ${dims ? `dimension ${cell.col}` : quoted(labels.cols[cell.col])}`;
   if (at && at.role !== "out" && !trace.has(`${attention(at.kind, at.layer)}.q`, cell.head)) {
     return { title, symbol, sentence, value, lines: [{ say: "In one of 256 shades, since this model is large. Pin the cell, and the numbers that it is made of are fetched.", sum: symbol, value }] };
   }

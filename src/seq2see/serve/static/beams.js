@@ -1,7 +1,7 @@
 /** The beam as a tree: every prefix that was kept open, step by step; a branch can be followed. */
 
-import { h, number, svg, visible } from "./dom.js";
-import { drawn } from "./section.js";
+import { exact, h, number, svg } from "./dom.js";
+import { Panel } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node  with a score it is an end */
@@ -27,9 +27,9 @@ function bend(/** @type {number} */ x, /** @type {number} */ y, /** @type {numbe
 function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type {boolean} */ live) {
   /** @type {Map<number, number>} */ const filled = new Map();
   const steps = Math.max(...nodes.map(({ step }) => step)) + 1;
-  const longest = nodes.reduce((most, node) => Math.max(most, node.score === undefined ? visible(node.token).length : 1), 1);
+  const longest = nodes.reduce((most, node) => Math.max(most, node.score === undefined ? exact(node.token).length : 1), 1);
   const GAP = Math.max(46, 9 * longest + 28); // words need more room than letters
-  const arm = (/** @type {Node} */ node) => (node.score === undefined ? 4.5 * visible(node.token).length + 5 : 9);
+  const arm = (/** @type {Node} */ node) => (node.score === undefined ? 4.5 * exact(node.token).length + 5 : 9);
   const places = nodes.map((node) => {
     const rank = filled.get(node.step) ?? 0;
     filled.set(node.step, rank + 1);
@@ -55,13 +55,13 @@ function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type
         onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && choose(),
       } : {}),
     }, svg("title", {}, label), ...(ends ? [svg("rect", { x: x - 8, y: y - 9, width: 16, height: 16, rx: 3, class: "stop" })] : []),
-    svg("text", { x, y: y + 5 }, ends ? "∎" : visible(node.token)),
+    svg("text", { x, y: y + 5 }, ends ? "∎" : exact(node.token)),
     svg("text", { x, y: y + 19, class: "score" }, short(node.score ?? node.log_probability))));
   });
   return picture;
 }
 
-/** @returns {import("./section.js").Panel} */
+/** @returns {Panel} */
 export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ live, /** @type {(beam: number) => Promise<Node[]>} */ fetchBeams) {
   const place = h("div", { className: "scroll beams", tabIndex: 0, role: "group", "aria-label": "The tree" });
   const buttons = h("div", { className: "choice", role: "group", "aria-label": "beam" }, h("span", {}, "beam"),
@@ -71,12 +71,10 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
     const nodes = live ? (view.beam > 1 ? await fetchBeams(view.beam) : []) : trace.json.beams;
     place.replaceChildren(...(nodes.length ? [tree(trace, nodes, live)] : []));
   };
-  build();
-  return {
-    element: drawn("beams", "Beam search", `Instead of the likeliest token, the likeliest beginnings are kept open (section 6.1). Each shows its last token and its log-probability; ∎ is an end, with the score that answers are ranked by: log-probability over length penalty.${live ? " Follow one, and all panels show it." : ""}`,
-      live && buttons, place),
-    update: (changed) => {
-      if (changed.has("beam")) build();
-    },
+  const make = () => {
+    build();
+    return [live && buttons, place];
   };
+  return new Panel("beams", "Beam search", `Instead of the likeliest token, the likeliest beginnings are kept open (section 6.1). Each shows its last token and its log-probability; ∎ is an end, with the score that answers are ranked by: log-probability over length penalty.${live ? " Follow one, and all panels show it." : ""}`,
+    make, (changed) => changed.has("beam") && build(), true);
 }

@@ -39,6 +39,16 @@ async function inflate(/** @type {Uint8Array<ArrayBuffer>} */ bytes) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 }
 
+/** @returns {Uint8Array<ArrayBuffer>} */
+function fromBase64(/** @type {string} */ text) {
+  const quick = /** @type {any} */ (Uint8Array).fromBase64;
+  if (quick) return quick.call(Uint8Array, text);
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
+
 /** A number of 16 bits: sign, 5 of exponent, 10 of fraction. */
 function half(/** @type {number} */ bits) {
   const sign = bits & 0x8000 ? -1 : 1;
@@ -50,9 +60,12 @@ function half(/** @type {number} */ bits) {
 
 /** @returns {Float32Array} */
 function numbers(/** @type {ArrayBuffer} */ buffer, /** @type {string} */ dtype, /** @type {number} */ offset, /** @type {number} */ size) {
-  if (dtype === "uint8") return Float32Array.from(new Uint8Array(buffer, offset, size), (shade) => shade / 255);
-  if (dtype === "float16") return Float32Array.from(new Uint16Array(buffer, offset, size), half);
-  return new Float32Array(buffer, offset, size);
+  if (dtype === "float32") return new Float32Array(buffer, offset, size);
+  const shades = dtype === "uint8";
+  const given = shades ? new Uint8Array(buffer, offset, size) : new Uint16Array(buffer, offset, size);
+  const found = new Float32Array(size);
+  for (let i = 0; i < size; i += 1) found[i] = shades ? given[i] / 255 : half(given[i]);
+  return found;
 }
 
 export class Trace {
@@ -76,7 +89,7 @@ export class Trace {
 
   /** Take more tensors in, and whatever else was asked for. @param {any} json */
   async add(json) {
-    const bytes = Uint8Array.from(atob(json.data), (letter) => letter.charCodeAt(0));
+    const bytes = fromBase64(json.data);
     const buffer = json.encoding === "deflate" ? await inflate(bytes) : bytes.buffer;
     for (const { name, shape, dtype, offset, symbol, sentence, head } of json.tensors) {
       const size = shape.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
@@ -163,26 +176,22 @@ export class Trace {
 export function headLabel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
   const A = trace.matrix(`${attention(kind, layer)}.weights`, head);
   const source = trace.tokens("source");
-  /** @type {Record<string, (row: number, col: number) => boolean>} */
+  const same = (/** @type {string} */ token) => source.flatMap((other, s) => (other === token ? [s] : []));
+  /** Which columns count, by row. @type {Record<string, (row: number) => number[]>} */
   const tests = kind === "cross"
-    ? { copies: (t, s) => source[s] === trace.steps[t].token, "first token": (_, s) => s === 0, "last token": (_, s) => s === A.cols - 1 }
+    ? { copies: (t) => same(trace.steps[t].token), "first token": () => [0], "last token": () => [A.cols - 1] }
     : {
-      itself: (t, s) => s === t, previous: (t, s) => s === t - 1, next: (t, s) => s === t + 1,
-      "first token": (t, s) => s === 0 && t > 1, "last token": (t, s) => s === A.cols - 1 && t < s - 1,
+      itself: (t) => [t], previous: (t) => (t > 0 ? [t - 1] : []), next: (t) => (t < A.cols - 1 ? [t + 1] : []),
+      "first token": (t) => (t > 1 ? [0] : []), "last token": (t) => (t < A.cols - 2 ? [A.cols - 1] : []),
     };
   let best = { name: "mixed", share: 0 };
   for (const [name, test] of Object.entries(tests)) {
     let sum = 0;
     let rows = 0;
     for (let row = 0; row < A.rows; row += 1) {
-      let any = false;
-      for (let col = 0; col < A.cols; col += 1) {
-        if (test(row, col)) {
-          sum += A.at(row, col);
-          any = true;
-        }
-      }
-      rows += any ? 1 : 0;
+      const columns = test(row);
+      for (const col of columns) sum += A.at(row, col);
+      rows += columns.length ? 1 : 0;
     }
     if (rows > 1 && sum / rows > Math.max(0.4, best.share)) best = { name, share: sum / rows };
   }

@@ -1,8 +1,8 @@
 /** The paper’s Figure 1, drawn for this model: each box leads to its numbers, its equation and its code. */
 
-import { h, svg } from "./dom.js";
+import { h, svg, thousands } from "./dom.js";
 import { FORMULAS } from "./formulas.js";
-import { drawn, goTo } from "./section.js";
+import { goTo, Panel } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {{name: string, place: string, text: string, line: number}} Place */
@@ -204,24 +204,21 @@ function openBox(/** @type {string} */ id, /** @type {Record<string, any>} */ co
   goTo(box.panel);
 }
 
-/** @returns {import("./section.js").Panel} */
+/** @returns {Panel} */
 export function figurePanel(/** @type {Network} */ network) {
   const { config } = network;
-  const picture = new Drawing(config).picture();
   const update = () => {
-    for (const box of picture.querySelectorAll("[data-box]")) box.classList.toggle("chosen", box.getAttribute("data-box") === view.box);
+    for (const box of panel.element.querySelectorAll("[data-box]")) box.classList.toggle("chosen", box.getAttribute("data-box") === view.box);
   };
-  update();
   const facts = [
     [config.d_model, "numbers in every vector on the way, d_model"], [config.heads, `heads of ${config.d_k} numbers in every attention`], [config.d_ff, "numbers in the middle of a feed-forward network"],
     [config.target_vocabulary, "tokens that might come next"], [network.parameters, "numbers learned in all"],
   ];
-  return {
-    element: drawn("figure", "The model", `Figure 1 of the paper, as this model is built: ${config.encoder_layers} layers on the left, ${config.decoder_layers} on the right, the norm ${config.norm === "pre" ? "before each sub-layer" : "after each sum"}. A box leads to its numbers, its equation and the lines that compute it.`,
-      h("div", { className: "figure-row" }, h("div", { className: "drawing" }, picture),
-        h("dl", { className: "facts" }, ...facts.map(([n, says]) => h("div", {}, h("dt", {}, n.toLocaleString("en")), h("dd", {}, says)))))),
-    update,
-  };
+  const make = () => [h("div", { className: "figure-row" }, h("div", { className: "drawing" }, new Drawing(config).picture()),
+    h("dl", { className: "facts" }, ...facts.map(([n, says]) => h("div", {}, h("dt", {}, thousands(n)), h("dd", {}, says)))))];
+  const panel = new Panel("figure", "The model", `Figure 1 of the paper, as this model is built: ${config.encoder_layers} layers on the left, ${config.decoder_layers} on the right, the norm ${config.norm === "pre" ? "before each sub-layer" : "after each sum"}. A box leads to its numbers, its equation and the lines that compute it.`,
+    make, update, true);
+  return panel;
 }
 
 /** What the side shows of a box. @returns {(Node|false)[]} */

@@ -16,11 +16,30 @@ function stops(/** @type {string} */ name) {
     [1, 3, 5].map((index) => Number.parseInt(hex.slice(index, index + 2), 16)));
 }
 
-/** @returns {number[]} the colour at x of 0 … 1 */
-function mix(/** @type {number[][]} */ colours, /** @type {number} */ x) {
-  const at = Math.min(1, Math.max(0, x)) * (colours.length - 1);
-  const index = Math.min(colours.length - 2, Math.floor(at));
-  return colours[index].map((low, channel) => low + (colours[index + 1][channel] - low) * (at - index));
+const EVERY = [1, 2, 4, 8, 16, 32, 64, 128]; // which dimensions are numbered
+const SHADES = 1020; // in steps of a quarter of a byte’s
+
+/** @type {Map<string, Uint8ClampedArray>} */
+const scales = new Map();
+
+/** The theme has changed: forget its colours. */
+export function forgetColours() {
+  scales.clear();
+}
+
+/** The colours of a scale from 0 to SHADES, three numbers each: reading the style sheet for each matrix would take long. */
+function scale(/** @type {string} */ name) {
+  const known = scales.get(name);
+  if (known) return known;
+  const colours = stops(name);
+  const found = new Uint8ClampedArray(3 * (SHADES + 1));
+  for (let shade = 0; shade <= SHADES; shade += 1) {
+    const at = (shade / SHADES) * (colours.length - 1);
+    const index = Math.min(colours.length - 2, Math.floor(at));
+    found.set(colours[index].map((low, channel) => low + (colours[index + 1][channel] - low) * (at - index)), 3 * shade);
+  }
+  scales.set(name, found);
+  return found;
 }
 
 /** Say one cell in words. */
@@ -83,12 +102,16 @@ export class Heat {
   }
 
   colLabels(/** @type {number} */ px) {
-    const dims = this.labels.cols[0] === "0";
-    const every = dims ? Math.ceil(16 / px) : px < 7 ? Infinity : 1;
-    return h("div", { className: "cols", "aria-hidden": "true" }, ...this.labels.cols.map((label, index) => {
-      const span = h("span", { className: label.length > 2 ? "long" : "" }, index % every ? "" : visible(label));
-      span.style.width = `${px}px`;
-      return span;
+    const { cols } = this.labels;
+    const dims = cols[0] === "0";
+    const room = 7 * String(cols.length - 1).length + 5;
+    const every = dims ? (EVERY.find((n) => n * px >= room) ?? 256) : px < 7 ? Infinity : 1;
+    return h("div", { className: "cols", "aria-hidden": "true" }, ...cols.flatMap((label, index) => {
+      if (dims && index % every) return [];
+      const span = h("span", { className: !dims && label.length > 2 ? "long" : "" }, every === Infinity ? "" : visible(label));
+      span.style.width = `${px * (dims ? Math.min(every, cols.length - index) : 1)}px`;
+      if (dims && every > 1) span.style.textAlign = "left";
+      return [span];
     }));
   }
 
@@ -143,10 +166,10 @@ export class Heat {
   paint() {
     const { rows, cols, at } = this.matrix;
     const shares = this.name.endsWith(".weights");
-    const colours = stops(shares ? "--shares" : "--signed");
+    const colours = scale(shares ? "--shares" : "--signed");
     const masked = shares && place(this.name)?.kind === "decoder";
-    let largest = 1e-9;
-    for (let row = 0; row < rows; row += 1) {
+    let largest = 1e-9; // signed numbers are shaded by the largest
+    for (let row = 0; row < rows && !shares; row += 1) {
       for (let col = 0; col < cols; col += 1) {
         const x = Math.abs(at(row, col));
         if (x < Infinity) largest = Math.max(largest, x);
@@ -158,8 +181,10 @@ export class Heat {
       for (let col = 0; col < cols; col += 1) {
         const x = at(row, col);
         if (x === -Infinity || (masked && col > row)) continue;
-        const [r, g, b] = mix(colours, shares ? x : 0.5 + x / largest / 2);
-        image.data.set([r, g, b, 255], 4 * (row * cols + col));
+        const shade = 3 * Math.round(SHADES * Math.min(1, Math.max(0, shares ? x : 0.5 + x / largest / 2)));
+        const pixel = 4 * (row * cols + col);
+        for (let channel = 0; channel < 3; channel += 1) image.data[pixel + channel] = colours[shade + channel];
+        image.data[pixel + 3] = 255;
       }
     }
     context.putImageData(image, 0, 0);

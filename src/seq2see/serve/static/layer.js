@@ -3,7 +3,7 @@
 import { before, inputTo, SUBLAYERS } from "./arithmetic.js";
 import { h } from "./dom.js";
 import { Heat } from "./heat.js";
-import { flowWidth, section, whenSeen } from "./section.js";
+import { flowWidth, Panel, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -42,7 +42,7 @@ const SAYS = {
   norm: "Every row of what the stack has come to is brought to mean 0 and variance 1.",
 };
 
-/** @returns {import("./section.js").Panel} */
+/** @returns {Panel} */
 export function layerPanel(/** @type {Trace} */ trace, /** @type {import("./panels.js").FetchMore} */ fetchMore) {
   const choosers = h("div", { className: "choosers" });
   const says = h("p", { className: "sentence" });
@@ -79,8 +79,11 @@ export function layerPanel(/** @type {Trace} */ trace, /** @type {import("./pane
     body.replaceChildren(...wanted.map(({ name, title, sign }) => h("div", { className: "term" },
       sign && h("b", { className: "sign" }, sign), new Heat(trace, name, { box, most: 12, title, about: name }).element)));
   };
-  const element = section("layer", "Between the attentions", "Residual sums, layer norms and the feed-forward network (sections 3.1, 3.3).", choosers, says, body);
-  if (trace.has("encoder.layers.0.feed_forward.hidden")) build();
-  else whenSeen(element, build);
-  return { element, update: (changed) => (changed.has("part") || changed.has("layer")) && build() };
+  const make = () => {
+    if (trace.has("encoder.layers.0.feed_forward.hidden")) build();
+    else whenSeen(body, build);
+    return [choosers, says, body];
+  };
+  return new Panel("layer", "Between the attentions", "Residual sums, layer norms and the feed-forward network (sections 3.1, 3.3).",
+    make, (changed) => (changed.has("part") || changed.has("layer")) && build());
 }

@@ -1,7 +1,7 @@
 /** The logit lens: what each layer of the decoder would say, were it the last. */
 
 import { h, percent, visible } from "./dom.js";
-import { section, whenSeen } from "./section.js";
+import { Panel, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -20,7 +20,7 @@ function lensTable(/** @type {Trace} */ trace) {
     h("thead", {}, h("tr", {}, h("td"), ...trace.target.map(({ token }) => h("th", { scope: "col" }, visible(token))))), h("tbody", {}, ...body));
 }
 
-/** @returns {import("./section.js").Panel} */
+/** @returns {Panel} */
 export function lensPanel(/** @type {Trace} */ trace, /** @type {import("./panels.js").FetchMore} */ fetchMore) {
   const place = h("div", { className: "scroll", tabIndex: 0, role: "group", "aria-label": "The logit lens" });
   place.style.minHeight = `${34 * (trace.layers("cross") + 2) + 16}px`; // what is fetched later must not push the page about
@@ -33,8 +33,11 @@ export function lensPanel(/** @type {Trace} */ trace, /** @type {import("./panel
     place.replaceChildren(lensTable(trace));
     update();
   };
-  const element = section("lens", "What each layer would say", "The “logit lens”: the output projection applied after every layer, as if it were the last. Bold is what was answered, the shade is how sure.", place);
-  if (trace.json.lens) build();
-  else whenSeen(element, build);
-  return { element, update: (changed) => changed.has("step") && update() };
+  const make = () => {
+    if (trace.json.lens) build();
+    else whenSeen(place, build);
+    return [place];
+  };
+  return new Panel("lens", "What each layer would say", "The “logit lens”: the output projection applied after every layer, as if it were the last. Bold is what was answered, the shade is how sure.",
+    make, (changed) => changed.has("step") && update());
 }

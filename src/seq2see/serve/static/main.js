@@ -4,12 +4,12 @@ import { beamPanel } from "./beams.js";
 import { Trace, KINDS } from "./data.js";
 import { announce, byId, h, percent, visible } from "./dom.js";
 import { figurePanel } from "./figure.js";
-import { heats } from "./heat.js";
+import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
 import { saliencyPanel } from "./saliency.js";
-import { section } from "./section.js";
+import { fillAll, Panel } from "./section.js";
 import { change, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
 /** @typedef {import("./figure.js").Network & {name: string, examples: string[], small: boolean}} Model */
@@ -20,7 +20,8 @@ const AT_ONCE = ["*.weights"]; // of a large model; the rest when it is looked a
 
 /** @type {Model[]} */ let models = [];
 /** @type {Trace|null} */ let trace = null;
-/** @type {panels.Panel[]} */ let shown = [];
+/** @type {Panel[]} */ let shown = [];
+/** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
 /** @type {number|undefined} */ let playing;
 let asked = 0;
@@ -124,31 +125,50 @@ function build(/** @type {Trace} */ found) {
   const held = document.activeElement;
   heats.clear();
   byId("answer").textContent = found.output;
+  byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
+  if (drawing?.of !== model) drawing = { of: model, panel: figurePanel(model) };
+  const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
-    figurePanel(model), panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
+    drawing.panel, panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
     panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
     beamPanel(found, live, fetchBeams), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
+    ...(live ? [comparePanel()] : []),
   ];
-  byId("flow").replaceChildren(...shown.map(({ element }) => element), ...(live ? [comparePanel()] : []));
+  // who has scrolled down stays there, though what stands above is filled later
+  for (const { element, filled } of shown) if (!filled && tall.has(element.id)) element.style.minHeight = `${tall.get(element.id)}px`;
+  const flow = byId("flow");
+  if (flow.firstChild !== drawing.panel.element) flow.replaceChildren(drawing.panel.element);
+  while (flow.lastChild !== drawing.panel.element) flow.lastChild.remove();
+  flow.append(...shown.slice(1).map(({ element }) => element));
   buildScrubber(found);
   buildRemark();
   showAside();
+  const within = held?.closest(".panel")?.id;
+  shown.find(({ element }) => element.id === within)?.fill();
   refocus(held);
+  drawing.panel.update(new Set());
+  fillAll(shown);
 }
+
+const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
 
 function buildScrubber(/** @type {Trace} */ found) {
   const slider = h("input", { type: "range", id: "step", min: "0", max: String(found.steps.length - 1), "aria-label": "Step of the answer", oninput: () => change({ step: Number(slider.value) }) });
   const part = 100 / found.steps.length; // the thumb stands under its token
   slider.style.width = `calc(${100 - part}% + 16px)`;
   slider.style.marginLeft = `calc(${part / 2}% - 8px)`;
+  const longest = Math.max(...found.steps.map(({ token }) => (special(token) ? 1 : token.trim().length)));
+  const wide = h("div");
+  wide.style.minWidth = `calc(${found.steps.length} * (${longest}ch + 6px))`; // what has no room can be scrolled to
   byId("scrub").replaceChildren(
     h("button", { type: "button", id: "play", className: "play", "aria-label": "Play", onclick: toggle }, "▶"),
-    h("div", { className: "track" },
+    h("div", { className: "track" }, wide));
+  wide.append(
       h("ol", { className: "chips" }, ...found.steps.map(({ token, log_probability }, t) => h("li", {},
-        h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${token.length > 2 ? " long" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
-      slider));
+        h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
+      slider);
   byId("scrub").hidden = false;
   showStep();
 }
@@ -161,8 +181,11 @@ function showStep() {
   for (const chip of document.querySelectorAll(".chip")) {
     const t = Number(/** @type {HTMLElement} */ (chip).dataset.step);
     chip.classList.toggle("future", t > view.step);
-    if (t === view.step) chip.setAttribute("aria-current", "step");
-    else chip.removeAttribute("aria-current");
+    if (t === view.step) {
+      chip.setAttribute("aria-current", "step");
+      const track = /** @type {HTMLElement} */ (chip.closest(".track"));
+      if (track.scrollWidth > track.clientWidth) track.scrollLeft = ((t + 0.5) / trace.steps.length) * track.scrollWidth - track.clientWidth / 2;
+    } else chip.removeAttribute("aria-current");
   }
 }
 
@@ -181,8 +204,10 @@ function comparePanel() {
     event.preventDefault();
     change({ against: input.value });
   };
-  return section("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
-    h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" }));
+  const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
+    () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
+  panel.fill(); // the comparison is written into it
+  return panel;
 }
 
 /** Fill the comparison: with another text if there is one, else with the untouched answer. */
@@ -265,7 +290,7 @@ onChange((changed) => {
   if (changed.has("kind") && view.layer >= trace.layers(view.kind)) {
     change({ layer: 0 });
   }
-  for (const panel of shown) panel.update?.(changed);
+  for (const panel of shown) panel.update(changed);
   for (const heat of heats) {
     if (heat.element.isConnected) heat.update();
     else heats.delete(heat);
@@ -282,7 +307,10 @@ function ask(/** @type {string} */ text) {
 
 async function start() {
   document.addEventListener("keydown", onKey);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => heats.forEach((heat) => heat.paint()));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    forgetColours();
+    heats.forEach((heat) => heat.paint());
+  });
   window.addEventListener("hashchange", () => {
     const wanted = fromAddress();
     change({ ...wanted, model: models.some(({ name }) => name === wanted.model) ? wanted.model : view.model, text: (live && wanted.text) || view.text });

@@ -2,28 +2,25 @@
 
 import { arithmetic, needed } from "./arithmetic.js";
 import { attention, headLabel, KINDS, TITLES } from "./data.js";
-import { h, number, percent, svg, visible } from "./dom.js";
+import { exact, h, number, percent, svg, visible } from "./dom.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
 import { Heat } from "./heat.js";
-import { drawn, flowWidth, goTo, section, whenSeen } from "./section.js";
+import { flowWidth, goTo, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** @typedef {import("./section.js").Panel} Panel */
-/** Fetches what was left out at first. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number}) => Promise<void>} FetchMore */
+/** Fetches what was left out at first. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, compact?: boolean}) => Promise<void>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {
   const line = (/** @type {string} */ name, /** @type {import("./data.js").Token[]} */ tokens) => h("div", { className: "tokens" },
     h("h3", {}, name), h("ol", {}, ...tokens.map(({ token, id, span }) =>
       h("li", { title: span[1] > span[0] ? `characters ${span[0]} to ${span[1] - 1}` : "stands for no character" },
-        h("span", { className: token.startsWith("<") && token.length > 2 ? "token special" : "token" }, visible(token)), h("small", {}, id)))));
-  return {
-    element: section("tokens", "Tokens", "A text is cut into tokens, and each has a number. The decoder reads its own answer, one place later.",
-      line("The encoder reads", trace.source), line("The decoder reads", trace.target)),
-  };
+        h("span", { className: token.startsWith("<") && token.length > 2 ? "token special" : "token" }, exact(token)), h("small", {}, id)))));
+  return new Panel("tokens", "Tokens", "A text is cut into tokens, and each has a number. The decoder reads its own answer, one place later.",
+    () => [line("The encoder reads", trace.source), line("The decoder reads", trace.target)]);
 }
 
 /** @returns {Panel} */
@@ -37,15 +34,19 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     for (const button of choice.children) button.setAttribute("aria-pressed", String(button.value === side));
     if (!trace.has(`${half}.embedding.sum`)) await fetchMore(["embedded", "scaled", "positions", "sum"].map((role) => `${half}.embedding.${role}`));
     if (side !== view.side) return;
-    // three matrices, their row labels and two signs fit one line where there is room for it
+    // three matrices, their row labels and two signs fit one line where there is room for it; else each has its own
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
-    const heat = (/** @type {string} */ role, /** @type {string} */ title) => new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title }).element;
-    body.replaceChildren(heat("scaled", "√d · E[x]"), h("b", { className: "sign" }, "+"), heat("positions", "PE"), h("b", { className: "sign" }, "="), heat("sum", "X"));
+    const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) =>
+      h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title }).element);
+    body.replaceChildren(term("", "scaled", "√d · E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"));
   };
-  const element = section("embedding", "From numbers to vectors", "Each token’s row of the embedding table, times √d, plus the encoding of its position: what layer 0 reads (sections 3.4, 3.5).", choice, body);
-  if (trace.has("encoder.embedding.sum")) build();
-  else whenSeen(element, build);
-  return { element, update: (changed) => changed.has("side") && build() };
+  const make = () => {
+    if (trace.has("encoder.embedding.sum")) build();
+    else whenSeen(body, build);
+    return [choice, body];
+  };
+  return new Panel("embedding", "From numbers to vectors", "Each token’s row of the embedding table, times √d, plus the encoding of its position: what layer 0 reads (sections 3.4, 3.5).",
+    make, (changed) => changed.has("side") && build());
 }
 
 function sideChoice() {
@@ -63,28 +64,37 @@ const SENTENCES = {
 /** All heads of one kind as small maps. @returns {Panel} */
 export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {boolean} */ live) {
   /** @type {HTMLElement[]} */ const cards = [];
-  const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => {
-    const row = Array.from({ length: trace.heads }, (_, head) => {
-      const card = headCard(trace, kind, layer, head, live);
-      cards.push(card);
-      return card;
-    });
-    return h("div", { className: "layer" }, h("h3", {}, `layer ${layer}`), h("div", { className: "cards" }, ...row));
-  });
   const update = () => {
     for (const card of cards) {
       card.classList.toggle("chosen", card.dataset.head === `${view.kind}.${view.layer}.${view.head}`);
     }
   };
-  update();
-  return { element: section(kind, TITLES[kind], SENTENCES[kind], ...layers), update };
+  const make = () => {
+    const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => {
+      const row = Array.from({ length: trace.heads }, (_, head) => headCard(trace, kind, layer, head, live));
+      cards.push(...row);
+      return h("div", { className: "layer" }, h("h3", {}, `layer ${layer}`), h("div", { className: trace.heads > 6 && inOneRow(trace) ? "cards many" : "cards" }, ...row));
+    });
+    update();
+    return layers;
+  };
+  return new Panel(kind, TITLES[kind], SENTENCES[kind], make, update);
+}
+
+const GAP = 10; // between the cards of a full row
+const LEAST = 88; // pixels for the name of a head and its switch
+
+/** How wide a card may be so that all heads of a layer stand side by side; 0 if they cannot. */
+function inOneRow(/** @type {Trace} */ trace) {
+  const width = (flowWidth() - GAP * (trace.heads - 1)) / trace.heads;
+  return width < LEAST ? 0 : width;
 }
 
 function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live) {
   const key = `${kind}.${layer}.${head}`;
   const label = headLabel(trace, kind, layer, head);
   const off = view.muted.includes(key);
-  const box = document.documentElement.clientWidth < 600 ? 132 : 150;
+  const box = Math.min(150, inOneRow(trace) || (trace.heads > 4 ? 92 : 132));
   const heat = new Heat(trace, `${attention(kind, layer)}.weights`, { head, box, most: 12, labels: false, steps: true });
   const toggle = () => change({ muted: off ? view.muted.filter((other) => other !== key) : [...view.muted, key] });
   return h("div", { className: off ? "card off" : "card", "data-head": key },
@@ -109,20 +119,20 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
     arcs.replaceChildren(arcDiagram(trace));
     if (!trace.has(`${base}.q`, head)) {
       body.replaceChildren(h("p", {}, "Fetching the numbers of this head …"));
-      await fetchMore(needed(trace, view.kind, view.layer), { head });
+      await fetchMore(needed(trace, view.kind, view.layer), { head, compact: false }); // as exact as they are
       if (base !== attention(view.kind, view.layer) || head !== view.head) return;
     }
     body.replaceChildren(...stages(trace, base));
   };
-  build();
-  return {
-    element: drawn("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values (equation 1).",
-      choosers, attentionFormula(), arcs, body),
-    update: (changed) => {
-      if (["kind", "layer", "head"].some((key) => changed.has(key))) build();
-      else if (changed.has("step") || changed.has("query")) arcs.replaceChildren(arcDiagram(trace));
-    },
+  const make = () => {
+    build();
+    return [choosers, attentionFormula(), arcs, body];
   };
+  const follow = (/** @type {Set<string>} */ changed) => {
+    if (["kind", "layer", "head"].some((key) => changed.has(key))) build();
+    else if (changed.has("step") || changed.has("query")) arcs.replaceChildren(arcDiagram(trace));
+  };
+  return new Panel("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values (equation 1).", make, follow, true);
 }
 
 function chooserButtons(/** @type {Trace} */ trace) {
@@ -149,30 +159,41 @@ function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
   ];
 }
 
+/** Tokens side by side, each as wide as its letters. */
+function spread(/** @type {string[]} */ tokens) {
+  let width = 0;
+  const middles = tokens.map((token) => {
+    const wide = Math.max(40, 9 * visible(token).trim().length + 16);
+    width += wide;
+    return width - wide / 2;
+  });
+  return { middles, width };
+}
+
 /** The current query and its lines to the keys. */
 function arcDiagram(/** @type {Trace} */ trace) {
   const name = `${attention(view.kind, view.layer)}.weights`;
   const A = trace.matrix(name, view.head);
   const { rows, cols } = trace.labels(name, view.head);
   const row = Math.min(A.rows - 1, view.kind === "encoder" ? view.query : view.step);
-  const gap = 40;
-  const width = (Math.max(rows.length, cols.length) + 0.5) * gap;
-  const x = (/** @type {number} */ index, /** @type {number} */ n) => (index + 0.5) * gap + (width - n * gap) / 2;
+  const [queries, keys] = [spread(rows), spread(cols)];
+  const width = Math.max(queries.width, keys.width) + 20;
+  const from = queries.middles[row] + (width - queries.width) / 2;
+  const at = (/** @type {number} */ s) => keys.middles[s] + (width - keys.width) / 2;
   const picture = svg("svg", { viewBox: `0 0 ${width} 150`, width, height: 150, role: "img", "aria-label": `What ${visible(rows[row])} attends to` });
   for (let s = 0; s < A.cols; s += 1) {
     const share = A.at(row, s);
     if (share < 0.005) continue;
-    const from = x(row, rows.length);
-    const to = x(s, cols.length);
+    const to = at(s);
     picture.append(svg("path", { d: `M${from} 118 C${from} 75 ${to} 75 ${to} 34`, class: "arc", "stroke-width": (0.8 + 7 * share).toFixed(2), opacity: (0.25 + 0.75 * share).toFixed(2) }));
   }
   cols.forEach((token, s) => {
     const share = A.at(row, s);
-    picture.append(svg("text", { x: x(s, cols.length), y: 24, class: share > 0.1 ? "key strong" : "key" }, visible(token)));
-    if (share > 0.1) picture.append(svg("text", { x: x(s, cols.length), y: 8, class: "share" }, share.toFixed(2)));
+    picture.append(svg("text", { x: at(s), y: 24, class: share > 0.1 ? "key strong" : "key" }, visible(token)));
+    if (share > 0.1) picture.append(svg("text", { x: at(s), y: 8, class: "share" }, share.toFixed(2)));
   });
   rows.forEach((token, t) => picture.append(svg("text", {
-    x: x(t, rows.length), y: 134, class: t === row ? "query strong" : "query",
+    x: queries.middles[t] + (width - queries.width) / 2, y: 134, class: t === row ? "query strong" : "query",
     onclick: () => change(view.kind === "encoder" ? { query: t } : { step: t }),
   }, visible(token))));
   return picture;
@@ -188,7 +209,7 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
       const bar = h("i");
       bar.style.width = `${Math.max(0.5, 100 * (1 + Math.log10(Math.max(choice.probability, 1e-8)) / 8))}%`;
       const chosen = choice.id === step.id;
-      const row = [h("span", { className: "token" }, visible(choice.token)), h("span", { className: "bar" }, bar), h("span", { className: "p", title: "softmax of the logit" }, percent(choice.probability)), h("span", { className: "p logit", title: "logit, out of the linear layer" }, number(choice.logit, 2))];
+      const row = [h("span", { className: "token" }, exact(choice.token)), h("span", { className: "bar" }, bar), h("span", { className: "p", title: "softmax of the logit" }, percent(choice.probability)), h("span", { className: "p logit", title: "logit, out of the linear layer" }, number(choice.logit, 2))];
       return h("li", { className: chosen ? "chosen" : "" }, live
         ? h("button", { type: "button", "aria-pressed": String(chosen), title: chosen ? "chosen" : "choose this token instead", onclick: () => !chosen && change({ prefix: [...before, choice.id] }) }, ...row)
         : h("div", { className: "row" }, ...row));
@@ -198,11 +219,12 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
         h("b", {}, visible(step.token)), h("small", {}, `log P ${number(step.log_probability)} · entropy ${number(step.entropy)} nats`)),
       list(step.top.slice(0, 8)), step.top.length > 8 && h("details", {}, h("summary", {}, `${step.top.length - 8} more`), list(step.top.slice(8))));
   };
-  build();
-  return {
-    element: section("probabilities", "What comes next", `The likeliest tokens at this step, on a logarithmic scale from 10⁻⁸ to 1, and the logit of each, which softmax makes a probability of.${live ? " Choose another, and the model goes on from there." : ""}`, body),
-    update: (changed) => changed.has("step") && build(),
+  const make = () => {
+    build();
+    return [body];
   };
+  return new Panel("probabilities", "What comes next", `The likeliest tokens at this step, on a logarithmic scale from 10⁻⁸ to 1, and the logit of each, which softmax makes a probability of.${live ? " Choose another, and the model goes on from there." : ""}`,
+    make, (changed) => changed.has("step") && build());
 }
 
 /** Two answers side by side: which tokens, probabilities and heads moved. */

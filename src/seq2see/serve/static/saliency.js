@@ -2,7 +2,7 @@
 
 import { attention } from "./data.js";
 import { h, percent, svg, visible } from "./dom.js";
-import { drawn, whenSeen } from "./section.js";
+import { Panel, whenSeen } from "./section.js";
 import { view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -62,7 +62,7 @@ function numbers(/** @type {Bar[][]} */ groups) {
       h("tr", {}, h("th", { scope: "row" }, visible(token)), h("td", {}, percent(saliency)), h("td", {}, percent(weight))))))));
 }
 
-/** @returns {import("./section.js").Panel} */
+/** @returns {Panel} */
 export function saliencyPanel(/** @type {Trace} */ trace, /** @type {import("./panels.js").FetchMore} */ fetchMore, /** @type {boolean} */ small) {
   const says = h("p", { className: "so-far" });
   const place = h("div", { className: "scroll origins", tabIndex: 0, role: "group", "aria-label": "Saliency and attention" });
@@ -81,9 +81,11 @@ export function saliencyPanel(/** @type {Trace} */ trace, /** @type {import("./p
     below.replaceChildren(numbers(groups));
     /** @type {HTMLDetailsElement} */ (below.firstChild).open = open;
   };
-  const element = drawn("saliency", "What the answer owes to each token", "Above: |gradient × embedding| of this token’s log-probability, as shares of all that was read. Below: where the last layer’s heads look, on average. The two often disagree: attention says where a layer looks, not why the answer is what it is, and a gradient says only what a small change would do. Neither is an explanation.",
-    says, h("p", { className: "legend" }, h("i", { className: "saliency" }), "saliency, %", h("i", { className: "attention" }), "attention, %"), place, below);
-  if (trace.saliency.size) build();
-  else whenSeen(element, build);
-  return { element, update: (changed) => changed.has("step") && seen && build() };
+  const make = () => {
+    if (trace.saliency.size) build();
+    else whenSeen(place, build);
+    return [says, h("p", { className: "legend" }, h("i", { className: "saliency" }), "saliency, %", h("i", { className: "attention" }), "attention, %"), place, below];
+  };
+  return new Panel("saliency", "What the answer owes to each token", "Above: |gradient × embedding| of this token’s log-probability, as shares of all that was read. Below: where the last layer’s heads look, on average. The two often disagree: attention says where a layer looks, not why the answer is what it is, and a gradient says only what a small change would do. Neither is an explanation.",
+    make, (changed) => changed.has("step") && seen && build(), true);
 }

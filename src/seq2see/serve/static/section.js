@@ -3,25 +3,64 @@
 import { h } from "./dom.js";
 import { saveButtons } from "./picture.js";
 
-/** @typedef {{element: HTMLElement, update?: (changed: Set<string>) => void}} Panel */
-
 export const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
 
-/** @returns {HTMLElement} */
-export function section(/** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ sentence, /** @type {any[]} */ ...children) {
-  return framed(id, title, sentence, false, children);
+/** A panel: its title is there at once, what it shows as soon as it is in sight or nothing else is left to do. */
+export class Panel {
+  /**
+   * @param {string} id
+   * @param {string} title
+   * @param {string} sentence
+   * @param {() => any[]} make what stands below the sentence
+   * @param {(changed: Set<string>) => any} [follow] follows the selection
+   * @param {boolean} [drawing] whether it can be saved as SVG
+   */
+  constructor(id, title, sentence, make, follow = () => {}, drawing = false) {
+    this.make = make;
+    this.follow = follow;
+    this.filled = false;
+    this.element = h("section", { id, className: "panel", "aria-labelledby": `${id}-title`, "data-waiting": "" },
+      h("div", { className: "title" }, h("h2", { id: `${id}-title`, tabIndex: -1 }, title), saveButtons(title, drawing)),
+      h("p", { className: "sentence" }, sentence));
+  }
+
+  fill() {
+    if (this.filled) return;
+    this.filled = true;
+    const children = this.make().filter(Boolean);
+    this.element.append(...children);
+    this.element.style.minHeight = "";
+    delete this.element.dataset.waiting;
+  }
+
+  update(/** @type {Set<string>} */ changed) {
+    if (this.filled) this.follow(changed);
+  }
 }
 
-/** A panel whose drawing can be saved as SVG. @returns {HTMLElement} */
-export function drawn(/** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ sentence, /** @type {any[]} */ ...children) {
-  return framed(id, title, sentence, true, children);
-}
+/** @type {IntersectionObserver|undefined} */ let watching;
 
-/** @returns {HTMLElement} */
-function framed(/** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ sentence, /** @type {boolean} */ drawing, /** @type {any[]} */ children) {
-  return h("section", { id, className: "panel", "aria-labelledby": `${id}-title` },
-    h("div", { className: "title" }, h("h2", { id: `${id}-title`, tabIndex: -1 }, title), saveButtons(title, drawing)),
-    h("p", { className: "sentence" }, sentence), ...children);
+const whenIdle = (/** @type {() => void} */ act) => ("requestIdleCallback" in window ? requestIdleCallback(act, { timeout: 500 }) : setTimeout(act, 30));
+
+/** Fill panels: those in sight now, the others one by one when there is time, or when they come near. */
+export function fillAll(/** @type {Panel[]} */ panels) {
+  watching?.disconnect();
+  for (const panel of panels) {
+    const { top, bottom } = panel.element.getBoundingClientRect();
+    if (top < innerHeight && bottom > 0) panel.fill();
+  }
+  const eyes = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) if (isIntersecting) panels.find(({ element }) => element === target)?.fill();
+  }, { rootMargin: "400px" });
+  watching = eyes;
+  for (const { element, filled } of panels) if (!filled) eyes.observe(element);
+  const next = () => {
+    const panel = panels.find(({ filled }) => !filled);
+    if (!panel || watching !== eyes) return; // others have come since
+    panel.fill();
+    whenIdle(next);
+  };
+  requestAnimationFrame(() => setTimeout(() => whenIdle(next))); // what is in sight is painted first
 }
 
 /** Do something when an element comes near, once: what a large model has not sent is fetched when it is looked at. */

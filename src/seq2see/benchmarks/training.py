@@ -1,0 +1,175 @@
+"""CPU training: seconds until the dates are learned, ours beside the same model in ``torch.nn.Transformer``."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from seq2see import folder
+from seq2see.benchmarks.measure import Line
+from seq2see.benchmarks.peers import PlainTransformer
+from seq2see.config import TrainingConfig
+from seq2see.data.batching import Batch
+from seq2see.data.dates import splits
+from seq2see.decoding.engines import SMALL
+from seq2see.training.loop import Trainer
+from seq2see.training.schedule import learning_rate
+
+GOAL = 0.999  # of the held-out dates must be answered letter by letter
+BLOCK = 50  # steps that each takes before it is the other's turn
+NEVER = 10**9
+
+
+class PlainLearner:
+    """A training loop as one writes it around ``torch.nn.Transformer``, from the same weights and with our recipe."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.settings, self.pad = trainer.config.training, trainer.pads[1]
+        self.outside = copy.deepcopy(
+            trainer.model
+        )  # of which it uses the embeddings and the output projection
+        self.plain = PlainTransformer(self.outside)
+        used = (
+            self.plain.network,
+            self.outside.encoder.embedding,
+            self.outside.decoder.embedding,
+            self.outside.output,
+        )
+        self.parameters = [parameter for module in used for parameter in module.parameters()]
+        self.optimiser = torch.optim.Adam(
+            self.parameters, betas=(self.settings.beta1, self.settings.beta2), eps=self.settings.epsilon
+        )
+
+    def learn(self, batch: Batch, rate: float) -> float:
+        """Take one step and return its loss."""
+        assert batch.source_mask.keys is None, "dates have one length"
+        network, target = self.plain.network.train(), batch.target_in
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        x = network(
+            self.outside.encoder.embedding(batch.source),
+            self.outside.decoder.embedding(target),
+            tgt_mask=mask,
+            tgt_is_causal=True,
+        )
+        loss = F.cross_entropy(
+            self.outside.output(x).flatten(0, 1),
+            batch.target_out.flatten(),
+            ignore_index=self.pad,
+            label_smoothing=self.settings.label_smoothing,
+        )
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
+        self.optimiser.step()
+        return float(loss.detach())
+
+    def exact_match(self, trainer: Trainer) -> float:
+        """Answer the held-out dates with the plain loop."""
+        tokens = trainer.tokenizers.target
+        self.plain.network.eval()
+        source = torch.tensor(trainer.tokenizers.source.encode_batch([a for a, _ in trainer.validation]))
+        rows = self.plain.greedy(source, tokens.start, tokens.end, 20).tolist()
+        cut = [row[: row.index(tokens.end)] if tokens.end in row else row for row in rows]
+        return _share(tokens.decode_batch(cut), trainer)
+
+
+def dates_training(rounds: int, goal: float = GOAL, block: int = BLOCK, steps: int | None = None) -> Line:
+    """Train the model that ships, from scratch, twice side by side, until the held-out dates are answered.
+
+    One training each, whatever ``rounds`` says: it has hundreds of steps, in blocks that take turns. Only they are
+    timed, not the answering of the held-out dates after each block.
+    """
+    path = folder.find("dates")
+    config = folder.read_config(path)
+    config = replace(config, training=_without_looks(config.training))
+    train, held_out, _ = splits(100_000, 1000, 1, config.training.seed)
+    trainer = Trainer(config, folder.read_tokenizers(path), train, held_out)
+    plain = PlainLearner(trainer)
+    most, width = steps or config.training.steps, config.model.d_model
+    threads = torch.get_num_threads()
+    fewer = 1 if width < SMALL else threads  # as `seq2see train` does
+
+    ours = trainer.steps()
+    numbers = itertools.count()
+
+    def our_step() -> float:
+        return float(next(ours).loss)
+
+    def plain_step() -> float:
+        number = next(numbers)
+        batch = trainer.batches.at(number)
+        assert isinstance(batch, Batch)
+        return plain.learn(batch, learning_rate(number + 1, config.training, width))
+
+    def our_score() -> float:
+        sources = trainer.tokenizers.source.encode_batch([source for source, _ in held_out])
+        trainer.model.eval()
+        return _share(trainer.tokenizers.target.decode_batch(trainer.engine.ids(sources)), trainer)
+
+    contestants = {
+        "seq2see": _blocks(our_step, our_score, fewer, goal, block, most),
+        "nn.Transformer": _blocks(plain_step, lambda: plain.exact_match(trainer), fewer, goal, block, most),
+    }
+    seconds: dict[str, list[float]] = {who: [] for who in contestants}  # of each block
+    scores: dict[str, list[float]] = {who: [] for who in contestants}
+    losses: dict[str, list[float]] = {who: [] for who in contestants}
+    try:
+        for turn in itertools.zip_longest(*contestants.values()):
+            for who, done in zip(contestants, turn, strict=True):
+                if done is not None:
+                    for column, value in zip((seconds, scores, losses), done, strict=True):
+                        column[who].append(value)
+    finally:
+        torch.set_num_threads(threads)
+    reached = {who: column[-1] >= goal for who, column in scores.items()}
+    each = {who: sorted(column)[len(column) // 2] / block for who, column in seconds.items()}
+    blocks = min(len(column) for column in losses.values())
+    apart = max(abs(a - b) for a, b in zip(*(column[:blocks] for column in losses.values()), strict=True))
+    return Line(
+        "dates-training",
+        f"the dates model from scratch to {goal:.1%} of {len(held_out):,} held-out dates, {fewer} thread",
+        "trainings", 1, {who: [sum(column)] for who, column in seconds.items()}, "2× of nn.Transformer",
+        agree=f"largest difference of their losses at the ends of blocks: {apart:.1e}",
+        notes=[f"{who}: {'reached' if reached[who] else 'NOT REACHED'} after {block * len(column)} steps, "
+               f"median {1000 * each[who]:.1f} ms a step, last exact match {scores[who][-1]:.1%}"
+               for who, column in seconds.items()],
+        details={"block": block, "block_seconds": seconds, "exact_match": scores, "loss": losses,
+                 "step_seconds": each},
+    )  # fmt: skip
+
+
+def _without_looks(settings: TrainingConfig) -> TrainingConfig:
+    """Keep the recipe, but leave evaluation and checkpoints to the benchmark."""
+    return settings.but(evaluate_every=NEVER, checkpoint_every=NEVER)
+
+
+def _blocks(
+    step: Callable[[], float], score: Callable[[], float], threads: int, goal: float, block: int, most: int
+) -> Iterator[tuple[float, float, float]]:
+    """Train in blocks: yield each one's seconds, the exact match after it, and its last loss, until the goal."""
+    reached, taken = 0.0, 0
+    while reached < goal and taken < most:
+        torch.set_num_threads(threads)
+        started = time.perf_counter()
+        for _ in range(block):
+            loss = step()
+        seconds = time.perf_counter() - started
+        taken, reached = taken + block, score()
+        yield seconds, reached, loss
+
+
+def _share(answers: list[str], trainer: Trainer) -> float:
+    right = sum(given == wanted for given, (_, wanted) in zip(answers, trainer.validation, strict=True))
+    return right / len(answers)
+
+
+LINES: dict[str, Callable[[int], Line]] = {"dates-training": dates_training}

@@ -1,0 +1,201 @@
+"""Many processes that train one model, started by torchrun: what they agree on, and how the work is shared out.
+
+Gradients are averaged by PyTorch's DDP, or the model itself is shared out by FSDP2. In a process that stands alone
+every function here does nothing, so that the training loop reads the same. FSDP2 is imported where it is used: it
+takes a second, which nobody else should wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from seq2see.errors import UserError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+T = TypeVar("T")
+WAIT = timedelta(hours=2)  # for the first process to evaluate; that one has died, torchrun says at once
+
+
+def join(device: str) -> tuple[str, bool]:
+    """Join the others that torchrun has started, if it has; return this process's device, and whether it did so before.
+
+    It starts all of them again when one has died, or when a machine comes or goes.
+    """
+    if not (dist.is_available() and dist.is_torchelastic_launched()) or dist.is_initialized():
+        return device, False
+    if device != "cpu":
+        local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= count:
+            raise UserError(
+                f"torchrun has started {os.environ['LOCAL_WORLD_SIZE']} processes here, but PyTorch sees {count} GPUs: "
+                f"say --nproc-per-node {count}, or --device cpu."
+            )
+        device = f"cuda:{local}"
+        torch.cuda.set_device(local)
+    store, number, count = next(dist.rendezvous("env://", timeout=WAIT))  # type: ignore[attr-defined]
+    start = _start(store, number, count)
+    dist.init_process_group(
+        "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl",
+        store=dist.PrefixStore(f"start {start}", store),  # type: ignore[attr-defined]
+        rank=number,
+        world_size=count,
+        timeout=WAIT,
+    )
+    # Where the store is new at each start, torchrun counts; but a machine counts only what died on itself.
+    return device, any_of(start > 1 or os.environ["TORCHELASTIC_RESTART_COUNT"] != "0")
+
+
+def _start(store: Store, number: int, count: int) -> int:
+    """Agree on how many times the processes have been started by now.
+
+    torchrun's store outlives them, and addresses of the dead in it would be taken for those of the living (PyTorch
+    issues 135712 and 167288). So each start has a part of the store for itself. The first process numbers it and
+    answers whoever knocks until all have heard: the dead may have knocked too, but do not hear.
+    """
+    if number:
+        place = store.add("knocks", 1)
+        start = int(store.get(f"answer {place}"))  # waits for it
+        store.add(f"heard {start}", 1)
+        return start
+    start, answered = store.add("starts", 1), 0
+    while store.add(f"heard {start}", 0) < count - 1:
+        for place in range(answered + 1, store.add("knocks", 0) + 1):
+            store.set(f"answer {place}", str(start))
+            answered = place
+        time.sleep(0.01)
+    return start
+
+
+def leave() -> None:
+    """Leave, when all are ready to."""
+    if dist.is_available() and dist.is_initialized():
+        wait()
+        dist.destroy_process_group()
+
+
+def size() -> int:
+    """Return the number of processes."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Return the number of this process, counted from 0."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def first() -> bool:
+    """Whether this is the process that writes, speaks and evaluates."""
+    return rank() == 0
+
+
+def seed(start: int, step: int) -> None:
+    """Let each process drop other units, by the step alone, so that a resumed run drops the same ones."""
+    if size() > 1:
+        torch.manual_seed(int(np.random.SeedSequence([start, step, rank()]).generate_state(1)[0]))
+
+
+# --- what all agree on ---------------------------------------------------------------------------------------------
+
+
+def mean(value: Tensor) -> Tensor:
+    """Return the mean over the processes, which is what becomes of gradients too."""
+    if size() == 1:
+        return value
+    value = value / size()
+    dist.all_reduce(value)
+    return value
+
+
+def any_of(flag: bool) -> bool:
+    """Whether the flag is up in any process."""
+    if size() == 1:
+        return flag
+    seen = torch.tensor(int(flag))
+    dist.all_reduce(seen, dist.ReduceOp.MAX)
+    return bool(seen)
+
+
+def from_first(value: T) -> T:
+    """Return what the first process gave."""
+    if size() == 1:
+        return value
+    told = [value]
+    dist.broadcast_object_list(told, src=0)
+    return told[0]
+
+
+def wait() -> None:
+    """Wait for each other."""
+    any_of(False)
+
+
+# --- how the work is shared out ------------------------------------------------------------------------------------
+
+
+def averaging(objective: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let every process keep the whole model, and backward average the gradients (DDP)."""
+    if size() == 1:
+        return objective
+    assert isinstance(objective, nn.Module)
+    averaged = DistributedDataParallel(objective)
+    averaged.broadcast_buffers = False  # they never change; as an argument it warns from PyTorch 2.13 on
+    return averaged
+
+
+def shard(objective: nn.Module, layers: Iterable[nn.Module], device: torch.device, narrow: bool) -> None:
+    """Cut parameters, gradients and all that is made of them into a part for each process (FSDP2).
+
+    A layer's parameters are put together while it is used, in bfloat16 if ``narrow``.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh(device.type, (size(),))
+    precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if narrow else MixedPrecisionPolicy()
+    for module in (*layers, objective):
+        part = fully_shard(module, mesh=mesh, mp_policy=precision)
+        if device.type == "cpu":
+            part.set_force_sum_reduction_for_comms(True)  # gloo adds up only; the mean is taken afterwards
+
+
+def exchange(loss: object, now: bool) -> None:
+    """Say whether the next backward exchanges gradients with the others, or only adds them up here."""
+    if hasattr(loss, "set_requires_gradient_sync"):  # FSDP2's
+        loss.set_requires_gradient_sync(now)
+    elif isinstance(loss, DistributedDataParallel):
+        loss.require_backward_grad_sync = now  # what its no_sync() does
+
+
+def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return whole copies on the CPU in the first process, nothing in the others; all must call it."""
+    found = {}
+    for name, tensor in tensors.items():
+        whole = tensor.detach()
+        if hasattr(whole, "full_tensor"):  # FSDP2's
+            whole = whole.full_tensor()
+        if first():
+            found[name] = whole.to("cpu", copy=True)
+    return found
+
+
+def cut_like(whole: Tensor, example: Tensor) -> Tensor:
+    """Return a tensor on the device of another, and cut as that one is."""
+    whole = whole.to(example.device)
+    if not (hasattr(example, "device_mesh") and hasattr(example, "placements")):  # FSDP2's
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    # every process has the whole, so each cuts out its own part and nothing need be sent
+    return distribute_tensor(whole, example.device_mesh, example.placements, src_data_rank=None)

@@ -1,0 +1,69 @@
+"""What is traced is what the network says, whoever answered first; the last trace is remembered."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import pytest
+import torch
+
+import seq2see
+from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.tracer import Tracer
+
+
+@pytest.fixture(scope="module")
+def model() -> Seq2Seq:
+    return seq2see.load("dates")
+
+
+@pytest.fixture(scope="module")
+def tracer(model: Seq2Seq) -> Tracer:
+    return Tracer(copy(model), quick=model)
+
+
+def test_the_values_are_those_of_a_trace(tracer: Tracer, model: Seq2Seq) -> None:
+    found, expected = tracer.trace("1845-01-05"), copy(model).trace("1845-01-05")
+    assert found.names == expected.names
+    assert found.output_ids == expected.output_ids
+    for name in expected.names:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cut", "put"), [(16, []), (7, []), (3, [9, 9, 9]), (0, [2])], ids=["right", "short", "wrong", "empty"]
+)
+def test_a_quick_answer_is_held_against_the_numbers(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch, cut: int, put: list[int]
+) -> None:
+    right = copy(model).trace("1845-01-05").output_ids
+    asked = []
+
+    def ids(self: CTranslate2Engine, sources: list[list[int]], beam: int = 1) -> list[list[int]]:
+        asked.append(sources)
+        return [[*right[:cut], *put]]
+
+    monkeypatch.setattr(CTranslate2Engine, "ids", ids)
+    found = Tracer(copy(model), quick=model).trace("1845-01-05")
+    assert asked
+    assert found.output_ids == right == found["logits"].argmax(-1).tolist()
+
+
+def test_more_of_the_last_trace_is_not_traced_again(tracer: Tracer) -> None:
+    last = tracer.trace("1845-01-05")
+    assert tracer.trace("1845-01-05") is last
+    assert tracer.trace("1845-01-05", last.output_ids) is last  # as the page asks for more
+    off = tracer.trace("1845-01-05", last.output_ids, [("cross", 1, 3)])
+    assert off is not last
+    assert off["decoder.layers.1.cross_attention.z"][:, 3].abs().max() == 0
+    forced = tracer.trace("1845-01-05", last.output_ids[:1])
+    assert forced is not off
+    assert forced.output == last.output
+    assert tracer.trace("1845-01-06").output == "January 6, 1845"
+
+
+def test_threads_are_left_as_they_were(tracer: Tracer) -> None:
+    before = torch.get_num_threads()
+    tracer.trace("1999-12-31")
+    assert torch.get_num_threads() == before
