@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
-from seq2see.benchmarks import cpu
+from seq2see.benchmarks import cpu, growth, training
+from seq2see.benchmarks.growth_picture import plot_growth
 from seq2see.benchmarks.measure import Line, take_turns
 from test_cli import run
 
@@ -23,6 +25,7 @@ def test_a_ratio_is_how_many_times_faster_ours_is() -> None:
     ours, peer = line.rows()
     assert (ours["ours_is"], peer["ours_is"]) == (1, 2)
     assert (ours["per_second"], ours["spread"], ours["of_limit"]) == (50, 4, 0.5)
+    assert (ours["ours_is_at_best"], peer["ours_is_at_best"]) == (1, 4)  # of rounds that nobody disturbed
     assert json.loads(json.dumps(line.record()))["machine"]["cores"] >= 1
 
 
@@ -38,6 +41,73 @@ def test_unknown_benchmarks_are_named() -> None:
     assert "Did you mean 'cold-start'" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["cold-start", "dates-10000", "base-batch32", "base-batch1"])
+def test_both_trainings_take_the_same_steps() -> None:
+    threads = torch.get_num_threads()
+    line = training.dates_training(rounds=1, block=2, steps=4)
+    assert line.details["loss"]["seq2see"] == pytest.approx(line.details["loss"]["nn.Transformer"], abs=1e-5)
+    assert [len(blocks) for blocks in line.details["block_seconds"].values()] == [2, 2]
+    assert all("NOT REACHED after 4 steps" in note for note in line.notes)
+    assert torch.get_num_threads() == threads
+    assert line.rows()[0]["of_limit"] > 0
+
+
+def test_a_training_ends_when_its_goal_is_reached() -> None:
+    scores = iter([0.5, 0.9995, 1.0])
+    done = list(
+        training._blocks(lambda: 0.25, lambda: next(scores), threads=1, goal=0.999, block=3, most=100)
+    )
+    assert [(score, loss) for _, score, loss in done] == [(0.5, 0.25), (0.9995, 0.25)]
+
+
+def test_growth_is_measured_one_size_at_a_time_and_drawn() -> None:
+    points = list(growth.growth(1, {"source": (4, 8), "d_model": (16, 32)}))
+    assert [(p.axis, p.kind) for p in points[:3]] == [
+        ("source", "decoding"), ("source", "training step"), ("source", "decoding"),
+    ]  # fmt: skip
+    assert [(p.size.source, p.size.batch, p.size.d_model) for p in points[::2]] == [
+        (4, 32, 128), (8, 32, 128), (32, 32, 16), (32, 32, 32),
+    ]  # fmt: skip
+    assert all(point.seconds > 0 for point in points)
+    told = json.loads(json.dumps(growth.record(points)))
+    assert told["a_doubling_costs"]["training step, d_model"]["megabytes"] > 1
+    figure = plot_growth(points)
+    assert [len(ax.lines) for ax in figure.axes] == [4, 2, 2, 2]  # two kinds, and two names for the first
+    assert [ax.get_xlabel() for ax in figure.axes[2:]] == ["source tokens", "d_model"]
+
+
+def test_the_tally_counts_what_is_alive_at_the_peak() -> None:
+    with growth.Tally() as tally:
+        kept = torch.zeros(1000)  # 4,000 bytes
+        view = kept[:10]
+        for _ in range(3):
+            gone = torch.ones(500)  # 2,000 bytes, one at a time but for the moment of the exchange
+        del gone
+    assert view.shape == (10,)
+    assert tally.peak == 4000 + 2 * 2000
+    assert tally.now == 4000
+
+
+def test_a_doubling_is_taken_from_the_last_two_sizes() -> None:
+    sizes = [growth.Size(batch=batch) for batch in (1, 2, 8)]
+    points = [
+        growth.Point("batch", "decoding", size, seconds, 1.0)
+        for size, seconds in zip(sizes, (1, 1, 9), strict=True)
+    ]
+    assert growth.doubling(points, lambda point: point.seconds) == pytest.approx(
+        3
+    )  # two doublings, nine times as long
+
+
+def test_what_cannot_be_drawn_is_said() -> None:
+    assert (
+        "--plot draws growth, but 'cold-start' is measured"
+        in run("bench", "cold-start", "--plot", "x.png").stderr
+    )
+    assert "a .png, .svg or .pdf file" in run("bench", "growth", "--plot", "x.bmp").stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["cold-start", "dates-10000", "dates-training", "base-batch32", "base-batch1"]
+)
 def test_every_promised_line_exists(name: str) -> None:
-    assert name in cpu.LINES
+    assert name in {**cpu.LINES, **training.LINES}

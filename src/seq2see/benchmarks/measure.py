@@ -39,7 +39,8 @@ class Line:
         """Return a row a contestant: its speed, its spread, and how many times faster ours is."""
         if not self.seconds:  # what it needs is not installed
             return []
-        ours = self.median(next(iter(self.seconds)))
+        first = next(iter(self.seconds))
+        ours, best = self.median(first), min(self.seconds[first])
         return [
             {
                 "who": who,
@@ -47,6 +48,8 @@ class Line:
                 "spread": (max(rounds) - min(rounds)) / self.median(who),
                 "per_second": self.amount / self.median(who),
                 "ours_is": self.median(who) / ours,
+                "ours_is_at_best": min(rounds)
+                / best,  # the best round of each: a busy machine disturbs it least
                 "of_limit": None if self.limit is None else self.limit / self.median(who),
             }
             for who, rounds in self.seconds.items()

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from seq2see import folder
+from seq2see.benchmarks.cpu import float_speed, products
 from seq2see.benchmarks.measure import Line
 from seq2see.benchmarks.peers import PlainTransformer
 from seq2see.config import TrainingConfig
@@ -132,6 +133,9 @@ def dates_training(rounds: int, goal: float = GOAL, block: int = BLOCK, steps: i
         torch.set_num_threads(threads)
     reached = {who: column[-1] >= goal for who, column in scores.items()}
     each = {who: sorted(column)[len(column) // 2] / block for who, column in seconds.items()}
+    first, flops = trainer.batches.at(0), float_speed()
+    assert isinstance(first, Batch)
+    forward = products(config.model, *first.source.shape, first.target_in.shape[1])
     blocks = min(len(column) for column in losses.values())
     apart = max(abs(a - b) for a, b in zip(*(column[:blocks] for column in losses.values()), strict=True))
     return Line(
@@ -139,6 +143,7 @@ def dates_training(rounds: int, goal: float = GOAL, block: int = BLOCK, steps: i
         f"the dates model from scratch to {goal:.1%} of {len(held_out):,} held-out dates, {fewer} thread",
         "trainings", 1, {who: [sum(column)] for who, column in seconds.items()}, "2× of nn.Transformer",
         agree=f"largest difference of their losses at the ends of blocks: {apart:.1e}",
+        limit=3 * forward * block * len(seconds["seq2see"]) / flops,
         notes=[f"{who}: {'reached' if reached[who] else 'NOT REACHED'} after {block * len(column)} steps, "
                f"median {1000 * each[who]:.1f} ms a step, last exact match {scores[who][-1]:.1%}"
                for who, column in seconds.items()],

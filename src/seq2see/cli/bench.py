@@ -99,13 +99,13 @@ def _show(line: Line) -> None:
     here = machine()
     table = Table(title=f"{line.name}: {line.work}", title_justify="left", title_style="bold")
     table.add_column("who")
-    for column in (f"{line.unit}/s", "seconds", "spread", "ours is", "of the limit"):
+    for column in (f"{line.unit}/s", "seconds", "spread", "ours is", "at best", "of the limit"):
         table.add_column(column, justify="right")
     for row in line.rows():
         limit = "" if row["of_limit"] is None else f"{row['of_limit']:.0%}"
         table.add_row(
             row["who"], f"{row['per_second']:,.1f}", f"{row['seconds']:.3f}", f"{row['spread']:.0%}",
-            f"{row['ours_is']:.2f}×", limit,
+            f"{row['ours_is']:.2f}×", f"{row['ours_is_at_best']:.2f}×", limit,
         )  # fmt: skip
     console.print(table)
     packages = ", ".join(f"{package} {version}" for package, version in here["packages"].items())

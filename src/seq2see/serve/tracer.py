@@ -101,7 +101,10 @@ class Tracer:
         # one row at a time is too little to share out, most of all on a machine that does other work too
         with _threads(1), attached(transformer, Recording(edit)) if edit else nullcontext():
             while len(ids) < longest and (not ids or ids[-1] != target.end):
-                logits = transformer.decode(torch.tensor(new), memory, EVERYTHING, cache)[-1]  # (V,)
+                # a batch of one, since the fused kernels know no other input
+                logits = transformer.decode(torch.tensor([new]), memory[None], EVERYTHING, cache)[
+                    0, -1
+                ]  # (V,)
                 new = [int(logits.argmax())]
                 ids += new
         return ids

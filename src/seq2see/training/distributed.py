@@ -132,7 +132,12 @@ def from_first(value: T) -> T:
     if size() == 1:
         return value
     told = [value]
-    dist.broadcast_object_list(told, src=0)
+    try:
+        dist.broadcast_object_list(told, src=0)
+    except RuntimeError:
+        if first():
+            raise
+        raise UserError("The first process has ended: what it said tells why.") from None
     return told[0]
 
 
