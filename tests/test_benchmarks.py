@@ -43,7 +43,7 @@ def test_unknown_benchmarks_are_named() -> None:
 
 def test_both_trainings_take_the_same_steps() -> None:
     threads = torch.get_num_threads()
-    line = training.dates_training(rounds=1, block=2, steps=4)
+    line = training.dates_training(rounds=1, block=2, steps=4, count=2000)
     assert line.details["loss"]["seq2see"] == pytest.approx(line.details["loss"]["nn.Transformer"], abs=1e-5)
     assert [len(blocks) for blocks in line.details["block_seconds"].values()] == [2, 2]
     assert all("NOT REACHED after 4 steps" in note for note in line.notes)
@@ -60,19 +60,19 @@ def test_a_training_ends_when_its_goal_is_reached() -> None:
 
 
 def test_growth_is_measured_one_size_at_a_time_and_drawn() -> None:
-    points = list(growth.growth(1, {"source": (4, 8), "d_model": (16, 32)}))
+    points = list(growth.growth(1, {"batch": (1, 2), "d_model": (16, 32)}))
     assert [(p.axis, p.kind) for p in points[:3]] == [
-        ("source", "decoding"), ("source", "training step"), ("source", "decoding"),
+        ("batch", "decoding"), ("batch", "training step"), ("batch", "decoding"),
     ]  # fmt: skip
     assert [(p.size.source, p.size.batch, p.size.d_model) for p in points[::2]] == [
-        (4, 32, 128), (8, 32, 128), (32, 32, 16), (32, 32, 32),
+        (32, 1, 128), (32, 2, 128), (32, 32, 16), (32, 32, 32),
     ]  # fmt: skip
     assert all(point.seconds > 0 for point in points)
     told = json.loads(json.dumps(growth.record(points)))
     assert told["a_doubling_costs"]["training step, d_model"]["megabytes"] > 1
     figure = plot_growth(points)
     assert [len(ax.lines) for ax in figure.axes] == [4, 2, 2, 2]  # two kinds, and two names for the first
-    assert [ax.get_xlabel() for ax in figure.axes[2:]] == ["source tokens", "d_model"]
+    assert [ax.get_xlabel() for ax in figure.axes[2:]] == ["sentences in a batch", "d_model"]
 
 
 def test_the_tally_counts_what_is_alive_at_the_peak() -> None:

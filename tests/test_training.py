@@ -278,7 +278,8 @@ def test_the_average_is_of_the_last_checkpoints() -> None:
 
 
 @pytest.mark.parametrize(("steps", "every", "average", "expected"), [
-    (40, 8, 1, [40]), (41, 8, 2, [40, 41]), (5, 8, 3, [5]), (16, 8, 5, [16]), (17, 8, 9, [16, 17]), (800, 200, 5, [600, 800]), (2000, 200, 2, [1800, 2000]),
+    (40, 8, 1, [40]), (41, 8, 2, [40, 41]), (5, 8, 3, [5]), (16, 8, 5, [16]), (17, 8, 9, [16, 17]),
+    (800, 200, 5, [600, 800]), (2000, 200, 2, [1800, 2000]),
 ])  # fmt: skip
 def test_which_checkpoints_are_averaged(steps: int, every: int, average: int, expected: list[int]) -> None:
     trainer = small_trainer(steps=steps, checkpoint_every=every, average=average)

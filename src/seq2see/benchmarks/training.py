@@ -83,7 +83,9 @@ class PlainLearner:
         return _share(tokens.decode_batch(cut), trainer)
 
 
-def dates_training(rounds: int, goal: float = GOAL, block: int = BLOCK, steps: int | None = None) -> Line:
+def dates_training(
+    rounds: int, goal: float = GOAL, block: int = BLOCK, steps: int | None = None, count: int = 100_000
+) -> Line:
     """Train the model that ships, from scratch, twice side by side, until the held-out dates are answered.
 
     One training each, whatever ``rounds`` says: it has hundreds of steps, in blocks that take turns. Only they are
@@ -92,7 +94,7 @@ def dates_training(rounds: int, goal: float = GOAL, block: int = BLOCK, steps: i
     path = folder.find("dates")
     config = folder.read_config(path)
     config = replace(config, training=_without_looks(config.training))
-    train, held_out, _ = splits(100_000, 1000, 1, config.training.seed)
+    train, held_out, _ = splits(count, count // 100, 1, config.training.seed)
     trainer = Trainer(config, folder.read_tokenizers(path), train, held_out)
     plain = PlainLearner(trainer)
     most, width = steps or config.training.steps, config.model.d_model
@@ -135,7 +137,7 @@ def dates_training(rounds: int, goal: float = GOAL, block: int = BLOCK, steps: i
     each = {who: sorted(column)[len(column) // 2] / block for who, column in seconds.items()}
     first, flops = trainer.batches.at(0), float_speed()
     assert isinstance(first, Batch)
-    forward = products(config.model, *first.source.shape, first.target_in.shape[1])
+    forward = products(config.model, len(first.source), first.source.shape[1], first.target_in.shape[1])
     blocks = min(len(column) for column in losses.values())
     apart = max(abs(a - b) for a, b in zip(*(column[:blocks] for column in losses.values()), strict=True))
     return Line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -43,7 +44,7 @@ class Tracer:
             if same and last.text == text and off == tuple(muted):
                 return last
         self.last = None  # let its memory go first
-        with _threads(1 if self.model.config.model.d_model < SMALL else torch.get_num_threads()):
+        with _threads(1) if self.model.config.model.d_model < SMALL else _suited():
             found = self._new(text, prefix, _muting(self.model.transformer, muted))
         if sum(value.numel() for value in found.values.values()) <= KEPT:
             self.last = tuple(prefix), tuple(muted), found
@@ -129,6 +130,17 @@ def _muting(transformer: Transformer, muted: Sequence[Head]) -> dict[str, Edit]:
     for attention, layer, head in muted:
         heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
     return {name: mute_head(*numbers) for name, numbers in heads.items()}
+
+
+@contextmanager
+def _suited() -> Iterator[None]:
+    """Do without oneDNN on ARM, where it prepares each product of a large model anew, which takes longer."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = before and platform.machine() not in {"aarch64", "arm64"}  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
 
 @contextmanager
