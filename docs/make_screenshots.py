@@ -22,6 +22,10 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}}
 NARROW: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
 CELL = "kind=cross&layer=1&head=1&step=7&pin=decoder.layers.1.cross_attention.weights~1~7~9"
+SENTENCE = (
+    "model=en-fr&text=Where+is+the+train+station?&kind=cross&layer=2&head=3&step=4"
+    "&pin=decoder.layers.2.cross_attention.weights~3~4~5"
+)
 
 #: Name of the picture, the view in the address, the panel at its top, the browser's settings.
 SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
@@ -35,6 +39,8 @@ SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("beams", "beam=4", "beams", WIDE),
     ("lens", "step=3", "lens", {"viewport": {"width": 1280, "height": 960}}),
     ("compare", "muted=cross.1.3", "compare", WIDE),
+    ("en-fr", SENTENCE, "", WIDE),
+    ("en-fr-head", SENTENCE, "head", {"viewport": {"width": 1280, "height": 1100}}),
     ("dark", CELL, "", {**WIDE, "color_scheme": "dark"}),
     ("narrow", "step=3", "", NARROW),
     ("narrow-figure", "box=softmax", "figure", NARROW),
@@ -54,6 +60,7 @@ def take(page: Page, address: str, view: str, panel: str) -> bytes:
     """Open a view, bring a panel to the top, and photograph the window."""
     page.goto(f"{address}#{view}")
     page.wait_for_selector("#probabilities .bar")
+    page.wait_for_selector("body:not(:has([data-waiting]))")
     page.wait_for_load_state("networkidle")
     if panel:
         page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
@@ -64,9 +71,10 @@ def take(page: Page, address: str, view: str, panel: str) -> bytes:
 
 
 def main() -> None:
-    """Serve the model that ships, and take every picture."""
+    """Serve the models that ship, and take every picture."""
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(create_app({"dates": seq2see.load("dates")}), log_level="warning"))
+    models = {name: seq2see.load(name) for name in ("dates", "en-fr")}
+    server = uvicorn.Server(uvicorn.Config(create_app(models), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/"

@@ -172,7 +172,9 @@ class TrainingConfig(Schema):
         0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
     )
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
-    average: int = option(5, "checkpoints averaged into the final weights, of the last quarter of the run at most", low=1)
+    average: int = option(
+        5, "checkpoints averaged into the final weights, of the last quarter of the run at most", low=1
+    )
     patience: int = option(
         0,
         "lines of the table without a better score after which to stop, and keep the best; 0 for never",
