@@ -101,7 +101,7 @@ def page(rounds: int) -> Line:
 def _turn(
     browser: Any, server: Server, model: str, text: str, other: str, third: str
 ) -> tuple[dict[str, float], float, int]:
-    """Open the page on a text, ask another, and one more while looking at heads; tell the server's part of the second."""
+    """Open the page on a text, ask another, and one more while looking at heads; tell how the second was called."""
     with _new_page(browser) as page:
         page.goto(f"http://127.0.0.1:{server.port}/#model={model}&text={text}", wait_until="commit")
         opened = page.evaluate("text => window.shown(text)", text)
@@ -112,8 +112,8 @@ def _turn(
         times = {
             "opened": opened,
             "asked": asked,
-            "asked, at the heads": at_heads,
-            "asked, all panels": whole,
+            "at heads": at_heads,
+            "whole page": whole,
         }
         return times, call, size
 
