@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from seq2see.config import ModelConfig
-from seq2see.data.batching import Batches, Ragged
+from seq2see.data.batching import Batch
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
@@ -101,11 +101,7 @@ def _evaluate_batch(
     answers = tokenizers.target.decode_batch(engine.ids(sources))
 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
-    whole = (
-        Batches(Ragged.of(sources), Ragged.of(targets), pads, batch_tokens=10**12, seed=0)
-        .everything()
-        .to(device)
-    )
+    whole = Batch.of(sources, targets, pads).to(device)
     logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
     loss = F.cross_entropy(
         logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
@@ -152,8 +148,7 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
     )  # neighbours of one length need little padding
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]
-        ragged = Ragged.of([sources[i] for i in rows]), Ragged.of([targets[i] for i in rows])
-        batch = Batches(*ragged, pads, batch_tokens=10**12, seed=0).everything().to(device)
+        batch = Batch.of([sources[i] for i in rows], [targets[i] for i in rows], pads).to(device)
         logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
         values = logits.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
         for i, row in zip(rows, values.tolist(), strict=True):

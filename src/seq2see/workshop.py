@@ -78,17 +78,12 @@ def prepare(
 ) -> Prepared:
     """Choose what is not given, train the tokenizers unless they are, and leave out pairs that are too long."""
     plan = choose(splits.train, tokenizer, vocabulary, preset, device=device)
-    model = model or {}
-    config_of(
-        plan, (Tokenizer.characters(),) * 2, 1, model, training or {}
-    )  # a wrong setting is told at once
-    if tokenizers is None:
-        # Characters are no secret of the test set; sub-words and words are learned from the training part alone.
-        everything = [*splits.train, *splits.validation, *splits.test]
-        known = everything if plan.tokenizer == "characters" else splits.train
-        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=vocabulary is not None))
+    model, training = model or {}, training or {}
+    # Characters are no secret of the test set; sub-words and words are learned from the training part alone.
+    everything = [*splits.train, *splits.validation, *splits.test]
+    known = everything if plan.tokenizer == "characters" else splits.train
+    tokenizers, limit = _cutting(plan, known, vocabulary is not None, model, training, tokenizers)
     both = tokenizers.source, tokenizers.target
-    limit = min(LONGEST, int(model.get("max_length", LONGEST)))
     parts, dropped, longest = [], [], 1
     for part in (splits.train, splits.validation, splits.test):
         kept, places, most = within(both, part, limit)
@@ -99,8 +94,23 @@ def prepare(
         raise UserError(
             f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
         )
-    config = config_of(plan, both, longest, model, training or {})
+    config = config_of(plan, both, longest, model, training)
     return Prepared(plan, config, tokenizers, Splits(*parts), dropped)
+
+
+def _cutting(
+    plan: Plan,
+    known: Sequence[Pair],
+    asked: bool,
+    model: dict[str, Any],
+    training: dict[str, Any],
+    tokenizers: Tokenizers | None,
+) -> tuple[Tokenizers, int]:
+    """Return the tokenizers, trained on what may be known unless they are given, and the most tokens of a side."""
+    config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is told at once
+    if tokenizers is None:
+        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=asked))
+    return tokenizers, min(LONGEST, int(model.get("max_length", LONGEST)))
 
 
 def prepare_large(
@@ -118,13 +128,10 @@ def prepare_large(
     sample = found.corpus.pairs
     plan = choose(sample, tokenizer, vocabulary, preset, found.count, device)
     model, training = model or {}, training or {}
-    config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is told at once
-    if tokenizers is None:
-        letters = ["".join(side) for side in found.letters]
-        known = [(letters[0], letters[1])] if plan.tokenizer == "characters" else sample
-        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=vocabulary is not None))
+    letters = ["".join(side) for side in found.letters]
+    known = [(letters[0], letters[1])] if plan.tokenizer == "characters" else sample
+    tokenizers, limit = _cutting(plan, known, vocabulary is not None, model, training, tokenizers)
     both = tokenizers.source, tokenizers.target
-    limit = min(LONGEST, int(model.get("max_length", LONGEST)))
     shards = write_shards(where, found, both, limit)
     validation, _, most = within(both, found.validation, limit)
     test, _, last = within(both, found.test, limit)

@@ -52,6 +52,13 @@ class Batch:
     source_mask: Mask
     tokens: int  # real tokens in target_out
 
+    @classmethod
+    def of(
+        cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], pads: tuple[int, int]
+    ) -> Batch:
+        """Lay some pairs of ids one below the other, in order."""
+        return Batches(Ragged.of(sources), Ragged.of(targets), pads, batch_tokens=10**12, seed=0).everything()
+
     def twice(self) -> Batch:
         """Return the same sentences two times over."""
         keys = self.source_mask.keys

@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Lock
+from contextlib import nullcontext
 from typing import TypeVar
 
 import torch
 
+from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Hypothesis, Special
@@ -89,15 +88,15 @@ class TorchEngine:
         """
         config = self.original.config
         numbers, threads = len(sources) * beam * config.d_model, torch.get_num_threads()
-        with _tuned(self.name):
+        with without_onednn() if self.name == "torch, float32" else nullcontext():
             if config.d_model >= SMALL:
-                with _threads(1 if numbers < LITTLE else threads):
+                with threads_of(1 if numbers < LITTLE else threads):
                     return found(sources)
             each = threads if numbers >= threads * LITTLE else 1
             count = each * math.ceil(numbers / (each * PART))
             cuts = [len(sources) * part // count for part in range(count + 1)]
             parts = [sources[first:end] for first, end in itertools.pairwise(cuts) if first < end]
-            with _threads(1):
+            with threads_of(1):
                 if each == 1:
                     return [answer for part in parts for answer in found(part)]
                 with ThreadPoolExecutor(each, initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -107,37 +106,3 @@ class TorchEngine:
 def multiplies_bfloat16() -> bool:
     """Whether this CPU multiplies bfloat16 in hardware; others imitate it, slowly."""
     return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-_searches, _lock, _found_on = 0, Lock(), True
-
-
-@contextmanager
-def _tuned(kind: str) -> Iterator[None]:
-    """Do without oneDNN while float32 searches run on ARM: there it prepares each product anew, which takes longer."""
-    global _searches, _found_on
-    if kind != "torch, float32" or platform.machine() not in ("aarch64", "arm64"):
-        yield
-        return
-    with _lock:
-        if _searches == 0:
-            _found_on = bool(torch.backends.mkldnn.enabled)
-            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-        _searches += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _searches -= 1
-            if _searches == 0:
-                torch.backends.mkldnn.enabled = _found_on  # type: ignore[assignment]

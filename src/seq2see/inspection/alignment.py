@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seq2see.data.batching import Batches, Ragged
+from seq2see.data.batching import Batch
 from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import at_rest, attached
 from seq2see.model.transformer import Transformer
@@ -74,8 +74,7 @@ def align(
     )  # neighbours of one length need little padding
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]
-        ragged = Ragged.of([read[i] for i in rows]), Ragged.of([targets[i] for i in rows])
-        batch = Batches(*ragged, pads, batch_tokens=10**12, seed=0).everything().to(device)
+        batch = Batch.of([read[i] for i in rows], [targets[i] for i in rows], pads).to(device)
         weights = _Weights()
         with at_rest(transformer), attached(transformer.decoder, weights):
             transformer(batch.source, batch.target_in, batch.source_mask)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
+from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import SMALL, Engine
 from seq2see.decoding.search import limits_of
 from seq2see.errors import InputError
@@ -44,7 +44,7 @@ class Tracer:
             if same and last.text == text and off == tuple(muted):
                 return last
         self.last = None  # let its memory go first
-        with _threads(1) if self.model.config.model.d_model < SMALL else _suited():
+        with threads_of(1) if self.model.config.model.d_model < SMALL else without_onednn():
             found = self._new(text, prefix, _muting(self.model.transformer, muted))
         if sum(value.numel() for value in found.values.values()) <= KEPT:
             self.last = tuple(prefix), tuple(muted), found
@@ -100,7 +100,7 @@ class Tracer:
         longest = int(limits_of(transformer, [source_ids]))
         cache = transformer.new_cache()
         # one row at a time is too little to share out, most of all on a machine that does other work too
-        with _threads(1), attached(transformer, Recording(edit)) if edit else nullcontext():
+        with threads_of(1), attached(transformer, Recording(edit)) if edit else nullcontext():
             while len(ids) < longest and (not ids or ids[-1] != target.end):
                 # a batch of one, since the fused kernels know no other input
                 logits = transformer.decode(torch.tensor([new]), memory[None], EVERYTHING, cache)[
@@ -130,24 +130,3 @@ def _muting(transformer: Transformer, muted: Sequence[Head]) -> dict[str, Edit]:
     for attention, layer, head in muted:
         heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
     return {name: mute_head(*numbers) for name, numbers in heads.items()}
-
-
-@contextmanager
-def _suited() -> Iterator[None]:
-    """Do without oneDNN on ARM, where it prepares each product of a large model anew, which takes longer."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = before and platform.machine() not in {"aarch64", "arm64"}  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = before
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -40,6 +40,7 @@ CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 SAMPLES = 3  # answers kept with each line of the table
 TIMED = (20, 100)  # steps between which the speed is taken, where a run is given seconds instead of steps
 LINES = 5  # of the table of such a run
+ASIDE = 0.1  # of its time, for those lines and for checkpoints
 SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
 
 
@@ -214,7 +215,7 @@ class Trainer:
 
     def _fit_into(self, seconds: float, each: float) -> None:
         """Set the number of steps by the time that is left and the time that one takes; a resumed run keeps it."""
-        steps = self.step + max(1, int(0.9 * seconds / each))
+        steps = self.step + max(1, int((1 - ASIDE) * seconds / each))
         settings = self.config.training.but(
             steps=steps, evaluate_every=-(-steps // LINES), checkpoint_every=max(1, steps // (4 * LINES))
         )

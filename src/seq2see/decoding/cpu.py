@@ -1,0 +1,47 @@
+"""What PyTorch does on a CPU while some work runs: how many threads it takes, and whether oneDNN multiplies."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+import torch
+
+_without, _lock, _found_on = 0, Lock(), True
+
+
+@contextmanager
+def threads_of(count: int) -> Iterator[None]:
+    """Let every product be shared by so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """Do without oneDNN on ARM, where it prepares each product anew, which takes longer; others keep it.
+
+    The switch is one for all threads: the first to come turns it off, the last to go turns it on again.
+    """
+    global _without, _found_on
+    if platform.machine() not in ("aarch64", "arm64"):
+        yield
+        return
+    with _lock:
+        if _without == 0:
+            _found_on = bool(torch.backends.mkldnn.enabled)
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        _without += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _without -= 1
+            if _without == 0:
+                torch.backends.mkldnn.enabled = _found_on  # type: ignore[assignment]
