@@ -1,13 +1,22 @@
-"""Small models and pairs that many tests share."""
+"""Small models, pairs and a browser that many tests share."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+
 import pytest
 import torch
+from playwright.sync_api import Browser, sync_playwright
 
 from seq2see.cli import output
 from seq2see.config import ModelConfig
 from seq2see.model.transformer import Transformer
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -19,6 +28,16 @@ def _few_threads() -> None:
 def _new_consoles() -> None:
     """A console measures its terminal when it is made; each test has a terminal of its own."""
     output._made.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert path, "The page is tested in Chromium, which is not installed: apt-get install chromium."
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 def small_model(seed: int = 0, **settings: object) -> Transformer:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from seq2see.errors import FolderError
 from seq2see.folder import Tokenizers
@@ -25,7 +25,6 @@ from seq2see.serve import live
 from seq2see.serve.live import Run, create_live_app, find_run, watched
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.loop import LOG
-from test_page import FLAGS
 from test_training import small_trainer
 
 SETTINGS: dict[str, Any] = dict(steps=12, evaluate_every=3, checkpoint_every=12, average=1)
@@ -46,16 +45,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def log_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / LOG).read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert path, "The page is tested in Chromium, which is not installed: apt-get install chromium."
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

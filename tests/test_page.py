@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ import torch
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 import seq2see
 from seq2see.config import Config, ModelConfig, TrainingConfig
@@ -34,10 +33,6 @@ from seq2see.serve.export import single_file
 from seq2see.serve.server import listen
 from seq2see.text.tokenizer import Tokenizer
 
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run",
-]  # fmt: skip
 Open = Callable[..., Page]
 
 
@@ -86,16 +81,6 @@ def address(folder: Path) -> Iterator[str]:
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     server.should_exit = True
     thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert path, "The page is tested in Chromium, which is not installed: apt-get install chromium."
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -393,9 +378,9 @@ def test_by_keyboard_alone(open_page: Open, trace: Trace) -> None:
     said = page.locator("#live").inner_text()
     assert said == f"layer 0, head 0: '1' attends to '1', {weights[0, 1, 1]:.2f}"
     page.keyboard.press("Enter")
-    assert "pin=encoder.layers.0.self_attention.weights%7E0%7E1%7E1" in page.url
+    expect(page).to_have_url(re.compile(re.escape("pin=encoder.layers.0.self_attention.weights%7E0%7E1%7E1")))
     page.keyboard.press("Escape")
-    assert "pin=" not in page.url
+    expect(page).not_to_have_url(re.compile("pin="))
     page.keyboard.press("Tab")  # from the map to the next head
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('role')") == "switch"
