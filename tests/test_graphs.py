@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
+from seq2see.decoding import graphs, hypothesis
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.search import beam_search, greedy
 from test_search import SOURCES, SPECIAL, chatty_model
@@ -36,12 +41,49 @@ def test_beams_by_ancestor_equal_beams_by_copy(seed: int, beam: int) -> None:
             assert [h.finished for h in found] == [h.finished for h in plain]
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_step_compiles_whole(beam: int) -> None:
-    model = chatty_model(1)
+def test_ids_alone_and_weights_that_change() -> None:
+    model = chatty_model(3, norm="pre")
     decoder = GraphDecoder(model, SPECIAL)
-    decoder.search(SOURCES, beam)
-    (search,) = decoder.searches.values()
-    search.step = torch.compile(search.step, backend="eager", fullgraph=True, dynamic=False)
+    for seed in (4, 5):
+        for beam in (1, 3):
+            expected = [h[0].ids for h in beam_search(model, SOURCES, SPECIAL, beam)]
+            assert decoder.ids(SOURCES, beam) == expected
+        model.load_state_dict(chatty_model(seed, norm="pre").state_dict())
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_compiled_whole_and_one_layer_for_all(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = CompileCounter()
+
+    def fast(function: Callable[..., object]) -> Callable[..., object]:
+        return torch.compile(function, backend=counted, fullgraph=True, dynamic=False)
+
+    monkeypatch.setattr(graphs, "fast", fast)
+    model = chatty_model(1)
+    decoder = GraphDecoder(model, SPECIAL, compiled=True)
     expected = beam_search(model, SOURCES, SPECIAL, beam)
-    assert [h[0].ids for h in decoder.search(SOURCES, beam)] == [h[0].ids for h in expected]
+    for _ in range(2):
+        assert [h[0].ids for h in decoder.search(SOURCES, beam)] == [h[0].ids for h in expected]
+    assert counted.frame_count == 4  # a layer, the embedding, the output, the choice
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_what_is_done_is_left_behind(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "FEW", 1)
+    monkeypatch.setattr(graphs, "LOOK_EVERY", 1)
+    monkeypatch.setattr(hypothesis, "EXTRA_LENGTH", 1)
+    endless = replace(SPECIAL, end=-1)  # so that each stops at a limit of its own
+    model = chatty_model(0, norm="pre")
+    decoder = GraphDecoder(model, endless)
+    sources = [[3 + (i * j) % 7 for j in range(1, 2 + i)] for i in range(16)]
+    found = decoder.search(sources, beam)
+    for answers, plain in zip(found, beam_search(model, sources, endless, beam), strict=True):
+        assert [h.ids for h in answers] == [h.ids for h in plain]
+        assert [h.score for h in answers] == pytest.approx([h.score for h in plain], abs=1e-4)
+    assert len({sentences for sentences, *_ in decoder.searches}) > 2
+
+
+def test_few_shapes_occur() -> None:
+    assert [graphs._rounded(n) for n in (1, 8, 24, 25, 64, 65, 100, 129, 1000)] == [
+        8, 8, 24, 32, 64, 80, 112, 160, 1024,
+    ]  # fmt: skip

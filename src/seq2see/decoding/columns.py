@@ -20,13 +20,19 @@ MANY = 64  # rows from which they are
 class ColumnCache(Cache):
     """Keys and values in memory as (S, H, K, B), for the model (B, S, H, K)."""
 
-    def keys_values(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all keys and values so far, those of ``source`` included."""
+    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of new positions, and return all."""
+        k, v = k.movedim(0, -1), v.movedim(0, -1)
         if self.k is None or self.v is None:
-            self.k, self.v = (x.movedim(0, -1).contiguous() for x in attention.keys_values(source))
-        elif self.grows:
-            k, v = (x.movedim(0, -1) for x in attention.keys_values(source))
+            self.k, self.v = k.contiguous(), v.contiguous()
+        else:
             self.k, self.v = torch.cat([self.k, k]), torch.cat([self.v, v])
+        return self.k.movedim(-1, 0), self.v.movedim(-1, 0)
+
+    def once(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of the source, computed at the first call."""
+        if self.k is None or self.v is None:
+            return self.extended(*attention.keys_values(source))
         return self.k.movedim(-1, 0), self.v.movedim(-1, 0)
 
     def select(self, rows: Tensor) -> None:
@@ -41,5 +47,5 @@ def fitting_cache(model: Transformer, rows: int, source_length: int) -> DecoderC
     assert config.d_k is not None
     on_cpu = next(model.parameters()).device.type == "cpu"
     if on_cpu and rows >= MANY and config.d_k * source_length <= NARROW:
-        cache.layers = [(ColumnCache(grows=True), ColumnCache(grows=False)) for _ in cache.layers]
+        cache.layers = [(ColumnCache(), ColumnCache()) for _ in cache.layers]
     return cache

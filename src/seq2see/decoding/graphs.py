@@ -1,49 +1,102 @@
-"""Decoding on a GPU: every shape is fixed, so that a step is one CUDA graph and the host has nothing to do.
+"""Decoding on a GPU: every shape is fixed, so that some steps are one CUDA graph and the host has nothing to do.
 
-Keys and values lie in buffers of full length. The keys of the source are computed once a sentence. Beams are not
-copied when they branch: each remembers in which row every position of its past was written.
+Keys and values lie in buffers of full length. The keys of the source are computed and kept once a sentence. Beams are not
+copied when they branch: each remembers in which beam every position of its past was written. When half of the sentences
+are done, the others move to buffers of half the size.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from seq2see.decoding.hypothesis import LENGTH_PENALTY, Hypothesis, Special
-from seq2see.decoding.search import Beams, length_penalty, limits_of
+from seq2see.decoding.hypothesis import LENGTH_PENALTY, Hypothesis, Special, limit
+from seq2see.decoding.search import Beams, largest, length_penalty, limits_of, log_of_sum, stacked
 from seq2see.model.attention import Cache, Mask, MultiHeadAttention
-from seq2see.model.decoder import DecoderCache, DecoderLayer
+from seq2see.model.decoder import Decoder, DecoderCache, DecoderLayer
 from seq2see.model.transformer import Transformer
 
-LOOK_EVERY = 8  # steps between looks at whether all sentences are done; each look waits for the device
+LOOK_EVERY = 8  # steps of one graph, after which the host looks at which sentences are done
+FEW = 32  # sentences from which on a search does not shrink further
+ROUND = 8  # lengths are rounded up to multiples of this, long ones of more, so that few shapes occur
+SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
-ROUND = 16  # lengths are rounded up to multiples of this, so that few shapes occur
+
+T = TypeVar("T")
 
 
 class StaticCache(Cache):
     """Keys and values in buffers of a fixed length; new ones are written at the position that is decoded."""
 
-    def __init__(self, k: Tensor, v: Tensor, position: Tensor, ancestors: Tensor | None) -> None:
-        super().__init__(grows=True)
-        self.k, self.v = k, v  # (R, L, H, K)
+    def __init__(self, k: Tensor, v: Tensor, position: Tensor) -> None:
+        super().__init__()
+        self.all_k, self.all_v = k, v  # (R, L, H, K)
         self.position = position  # (1,)
-        self.ancestors = ancestors  # (R, L): the row in which each position of a beam's past was written
-        self.columns = torch.arange(k.shape[1], device=k.device)
 
-    def keys_values(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new position's and return all."""
-        assert self.k is not None
-        assert self.v is not None
-        k, v = attention.keys_values(source)  # (R, 1, H, K)
-        self.k.index_copy_(1, self.position, k)
-        self.v.index_copy_(1, self.position, v)
-        if self.ancestors is None:
-            return self.k, self.v
-        return self.k[self.ancestors, self.columns], self.v[self.ancestors, self.columns]
+    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the new position's, (R, 1, H, K), and return all."""
+        self.all_k.index_copy_(1, self.position, k)
+        self.all_v.index_copy_(1, self.position, v)
+        return self.all_k, self.all_v
+
+
+class SourceCache(Cache):
+    """The keys and values of the source, once a sentence, computed when it is read."""
+
+    def __init__(self, k: Tensor, v: Tensor) -> None:
+        super().__init__()
+        self.all_k, self.all_v = k, v  # (B, S, H, K)
+
+    def once(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return them: the mask says which row's they are."""
+        return self.all_k, self.all_v
+
+
+class MergedAttention(MultiHeadAttention):
+    """Attention whose q, k and v come from one product: with few rows, each product is little more than its launch."""
+
+    weight: Tensor  # of W^Q, W^K and W^V side by side: those are views of it
+    bias: Tensor
+
+    def merge(self) -> None:
+        """Lay the three matrices side by side."""
+        matrices = (self.w_q, self.w_k, self.w_v)
+        widths = [matrix.out_features for matrix in matrices]
+        for name in ("weight", "bias"):
+            merged = torch.cat([getattr(matrix, name).detach() for matrix in matrices])
+            setattr(self, name, merged)
+            for matrix, part in zip(matrices, torch.split(merged, widths), strict=True):
+                setattr(matrix, name, nn.Parameter(part, requires_grad=False))
+
+    def project(self, x: Tensor, *matrices: nn.Linear) -> list[Tensor]:
+        """Multiply (…, T, D) by several matrices and cut into heads, (…, T, H, K) each."""
+        if len(matrices) < 3:
+            return super().project(x, *matrices)
+        widths = [matrix.out_features for matrix in matrices]
+        together = product(x, self.weight, self.bias)
+        return [self.split(part) for part in torch.split(together, widths, dim=-1)]
+
+
+class OpenLinear(nn.Linear):
+    """A linear layer of which the compiler can see the parts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (…, D) to (…, F)."""
+        return product(x, self.weight, self.bias)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x·Wᵀ + b; a compiled sum stands alone, so that a single row's product can be joined to what comes after."""
+    if bias is None or not torch.compiler.is_compiling():
+        return F.linear(x, weight, bias)
+    return F.linear(x, weight) + bias
 
 
 class GraphSearch:
@@ -57,110 +110,140 @@ class GraphSearch:
         source_length: int,
         length: int,
         beam: int,
-        compiled: bool,
+        scored: bool,
     ) -> None:
-        self.model, self.special, self.beam, self.length = model, special, beam, length
+        self.model, self.special, self.beam, self.length, self.scored = model, special, beam, length, scored
         parameter = next(model.parameters())
         device, dtype, c = parameter.device, parameter.dtype, model.config
-        assert c.d_k is not None
-        assert c.d_v is not None
-        rows = sentences * beam
         self.source = torch.full((sentences, source_length), special.pad, device=device)
         self.source_real = torch.ones(sentences, source_length, dtype=torch.bool, device=device)
         self.limits = torch.ones(sentences, dtype=torch.long, device=device)
         self.position = torch.zeros(1, dtype=torch.long, device=device)
         self.columns = torch.arange(length, device=device)
-        self.own = torch.arange(rows, device=device)[:, None].expand(rows, length)
-        self.ancestors = self.own.clone()
-        self.last = torch.full((rows, 1), special.start, device=device)
-        self.memory_real = torch.ones(rows, source_length, dtype=torch.bool, device=device)
+        self.last = torch.full((sentences, beam), special.start, device=device)
+        number = torch.arange(sentences * beam, dtype=torch.int32, device=device)  # of each row
+        self.own = (number % beam).view(sentences, beam, 1)
+        self.ancestors = self.own.repeat(
+            1, 1, length
+        )  # the beam in which each position of a beam's past was written
+        self.rows = number[:, None].repeat(1, length)  # the same as numbers of rows
+        self.first = (number - number % beam)[:, None]
+        self.sentence = (number // beam)[:, None].repeat(1, source_length)
+        self.real = torch.ones(sentences * beam, source_length, dtype=torch.bool, device=device)
 
-        def buffer(positions: int, width: int) -> Tensor:
-            return torch.zeros(rows, positions, c.heads, width, dtype=dtype, device=device)
+        def buffers(rows: int, positions: int) -> tuple[Tensor, Tensor]:
+            shape = (rows, positions, c.heads)
+            k, v = (torch.zeros(*shape, width or 0, dtype=dtype, device=device) for width in (c.d_k, c.d_v))
+            return k, v
 
+        layers, rows = range(c.decoder_layers), sentences * beam
+        self.past = [StaticCache(*buffers(rows, length), self.position) for _ in layers]
+        self.read = [SourceCache(*buffers(sentences, source_length)) for _ in layers]
         self.cache = DecoderCache(c.decoder_layers)
         self.cache.length = self.position
-        self.cache.layers = []
-        for _ in range(c.decoder_layers):
-            ancestors = self.ancestors if beam > 1 else None
-            own = StaticCache(buffer(length, c.d_k), buffer(length, c.d_v), self.position, ancestors)
-            cross = Cache(grows=False)
-            cross.k, cross.v = buffer(source_length, c.d_k), buffer(source_length, c.d_v)
-            self.cache.layers.append((own, cross))
-
+        self.cache.layers = [*zip(self.past, self.read, strict=True)]
         self.beams = Beams.start(self.limits, length, beam, special.pad)
-        step = self._beam_step if beam > 1 else self._greedy_step
-        if compiled:
-            step = torch.compile(
-                step, fullgraph=True, dynamic=False, options={"coordinate_descent_tuning": True}
-            )
-        self.begin = _captured(self._begin, device)
-        self.step = _captured(step, device)
+        self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
+        self.chunk = math.gcd(length, LOOK_EVERY)
+        self.begin: Callable[[], None] = self.read_source
+        self.steps = _captured(self._steps, device)
 
     @torch.no_grad()
-    def search(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        """Answer at most as many sources as there is room for."""
-        count, width = len(sources), self.source.shape[1]
-        rows = [*sources, *[sources[-1]] * (len(self.source) - count)]
-        ids = torch.tensor([[*row, *[self.special.pad] * (width - len(row))] for row in rows])
+    def start(self, sources: Sequence[Sequence[int]]) -> None:
+        """Read at most as many sources as there is room for."""
+        width = self.source.shape[1]
+        rows = [*sources, *[sources[-1]] * (len(self.source) - len(sources))]
         lengths = torch.tensor([len(row) for row in rows])
-        self.source.copy_(ids)
+        self.source.copy_(stacked(rows, width, self.special.pad))
         self.source_real.copy_(torch.arange(width) < lengths[:, None])
         self.limits.copy_(limits_of(self.model, rows).clamp(max=self.length))
         self.begin()
-        for t in range(self.length):
-            self.step()
-            if t % LOOK_EVERY == LOOK_EVERY - 1 and bool(self.beams.finished(self.position - 1).all()):
-                break
-        return self.beams.select(torch.arange(count, device=self.source.device)).hypotheses()
 
-    def _begin(self) -> None:
+    @torch.no_grad()
+    def take_over(self, other: GraphSearch, rows: Tensor) -> None:
+        """Go on with these sentences of another search, in buffers of this size."""
+        rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1]))
+        self.position.copy_(other.position)
+        for mine, theirs in zip(self._state(), other._state(), strict=True):
+            mine.copy_(theirs[rows])
+        self._point()
+
+    def _state(self) -> list[Tensor]:
+        """Return all that a search knows about its sentences, (B, …) each."""
+        B = len(self.source)
+        past = [x.view(B, self.beam, *x.shape[1:]) for own in self.past for x in (own.all_k, own.all_v)]
+        read = [x for cross in self.read for x in (cross.all_k, cross.all_v)]
+        beams = [getattr(self.beams, name) for name in BEAM_FIELDS]  # the limits among them
+        return [*past, *read, *beams, self.source_real, self.ancestors, self.last]
+
+    @torch.no_grad()
+    def advance(self, count: int) -> Tensor:
+        """Take some steps; return which of the first sentences are still open."""
+        self.steps()
+        return (~self.beams.finished(self.position - 1)[:count]).nonzero()[:, 0]
+
+    def answers(self, count: int) -> list[list[Hypothesis]]:
+        """Return what has been found for the first sentences."""
+        return self.beams.select(slice(count)).hypotheses()
+
+    def ids(self, count: int) -> list[list[int]]:
+        """Return the best answers' ids only."""
+        rows, lengths = self.beams.done_ids[:count, 0].tolist(), self.beams.done_length[:count, 0].tolist()
+        return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+
+    def read_source(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
         memory = self.model.encode(self.source, Mask(keys=self.source_real))
-        for layer, (_, cross) in zip(self.model.decoder.layers, self.cache.layers, strict=True):
+        for layer, cross in zip(self.model.decoder.layers, self.read, strict=True):
             assert isinstance(layer, DecoderLayer)
             k, v = layer.cross_attention.keys_values(memory)  # (B, S, H, K)
-            assert cross.k is not None
-            assert cross.v is not None
-            cross.k.copy_(k.repeat_interleave(self.beam, 0))
-            cross.v.copy_(v.repeat_interleave(self.beam, 0))
-        self.memory_real.copy_(self.source_real.repeat_interleave(self.beam, 0))
+            cross.all_k.copy_(k)
+            cross.all_v.copy_(v)
         self.position.zero_()
         self.last.fill_(self.special.start)
-        self.ancestors.copy_(self.own)
+        self.ancestors.copy_(self.own.expand_as(self.ancestors))
+        self._point()
         self._put(Beams.start(self.limits, self.length, self.beam, self.special.pad))
+
+    def _point(self) -> None:
+        """Tell attention in which rows the past of each beam, and its source, lie."""
+        self.rows.copy_(self.first + self.ancestors.flatten(0, 1))
+        self.real.copy_(self.source_real.repeat_interleave(self.beam, 0))
 
     def _put(self, beams: Beams) -> None:
         for name in BEAM_FIELDS:
             getattr(self.beams, name).copy_(getattr(beams, name))
 
-    def _logits(self) -> Tensor:
-        """Decode one position of every row, (R, V), and move on to the next."""
-        past = Mask(keys=(self.columns <= self.position)[None])
-        logits = self.model.decode(self.last, self.last, Mask(keys=self.memory_real), self.cache, past)
-        return logits[:, -1]
+    def _steps(self) -> None:
+        for _ in range(self.chunk):
+            past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
+            source = Mask(keys=self.real, rows=self.sentence)
+            last = self.last.view(-1, 1)  # (R, 1)
+            logits = self.model.decode(
+                last, last, source, self.cache, past
+            )  # (R, 1, V); moves the position on
+            self.choose(logits[:, -1])
 
-    def _beam_step(self) -> None:
-        t = self.position.clone()
-        beams, parent, token = self.beams.advance(self._logits(), t, self.special.end, LENGTH_PENALTY)
+    def _choose_beams(self, logits: Tensor) -> None:
+        t = self.position - 1
+        beams, parent, token = self.beams.advance(logits, t, self.special.end, LENGTH_PENALTY)
         self._put(beams)
-        first_row = torch.arange(0, len(self.last), self.beam, device=t.device)[:, None]
-        rows = (first_row + parent).flatten()  # (R,)
-        self.ancestors.copy_(torch.where(self.columns <= t, self.ancestors[rows], self.own))
-        self.last.copy_(token.flatten()[:, None])
+        past = self.ancestors.gather(1, parent[:, :, None].expand_as(self.ancestors))
+        self.ancestors.copy_(torch.where(self.columns <= t, past, self.own))
+        self.rows.copy_(self.first + self.ancestors.flatten(0, 1))
+        self.last.copy_(token)
 
-    def _greedy_step(self) -> None:
+    def _choose_one(self, logits: Tensor) -> None:
         """Take the likeliest token; what beam search would do with one beam, without its detours."""
-        t, b = self.position.clone(), self.beams
-        logits = self._logits().float()  # (B, V)
-        best, token = logits.max(-1, keepdim=True)  # (B, 1)
-        value = best - logits.logsumexp(-1, keepdim=True)
+        t, b = self.position - 1, self.beams
+        best, token = largest(logits, 1)  # (B, 1)
         open_ = b.done_score == -torch.inf  # (B, 1)
         token = torch.where(open_, token, self.special.pad)
-        value = torch.where(open_, value, 0.0)
         b.done_ids.index_copy_(2, t, token[:, :, None])
-        b.done_values.index_copy_(2, t, value[:, :, None])
-        b.total.add_(value)
+        if self.scored:
+            value = torch.where(open_, best.float() - log_of_sum(logits), 0.0)
+            b.done_values.index_copy_(2, t, value[:, :, None])
+            b.total.add_(value)
         b.done_length.add_(open_)
         ended = open_ & (token == self.special.end)
         b.done_ended.logical_or_(ended)
@@ -193,23 +276,102 @@ def _captured(function: Callable[[], None], device: torch.device) -> Callable[[]
 
 
 class GraphDecoder:
-    """A model ready for fast search on a GPU; shapes are captured when they first occur."""
+    """A model ready for fast search on a GPU, in a copy of its own that follows the model's weights.
+
+    Shapes are captured when they first occur. ``compiled`` makes fewer, longer kernels of them, which takes half a
+    minute a shape.
+    """
 
     def __init__(
         self, model: Transformer, special: Special, compiled: bool = False, dtype: torch.dtype | None = None
     ) -> None:
-        self.model = model if dtype is None else copy.deepcopy(model).to(dtype).eval()
-        self.special, self.compiled = special, compiled
-        self.searches: dict[tuple[int, int, int, int], GraphSearch] = {}
+        self.original, self.special, self.compiled = model, special, compiled
+        self.model = copy.deepcopy(model).to(dtype).eval()
+        self.searches: dict[tuple[int, int, int, int, bool], GraphSearch] = {}
+        decoder = opened(self.model.decoder)
+        if compiled:
+            for part in (*decoder.layers, decoder.embedding, self.model.output):
+                part.forward = fast(part.forward)  # the layers are alike: what is compiled for one serves all
 
     def search(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[Hypothesis]]:
         """Answer some sources together."""
-        sentences = 1 << (len(sources) - 1).bit_length()
-        longest = max(len(source) for source in sources)
-        width = min(-(-longest // ROUND) * ROUND, self.model.config.max_length)
-        length = -(-int(limits_of(self.model, sources).max()) // ROUND) * ROUND
-        length = min(length, self.model.config.max_length)
-        key = (sentences, width, length, beam)
+        return self._found(sources, beam, True, GraphSearch.answers)
+
+    def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
+        """Return the ids of the best answers only, which is faster."""
+        return self._found(sources, beam, beam > 1, GraphSearch.ids)
+
+    def _found(
+        self,
+        sources: Sequence[Sequence[int]],
+        beam: int,
+        scored: bool,
+        read: Callable[[GraphSearch, int], list[T]],
+    ) -> list[T]:
+        longest, most = self.model.config.max_length, max(len(source) for source in sources)
+        width, length = (min(_rounded(n), longest) for n in (most, limit(most, longest)))
+        answers: dict[int, T] = {}
+        with torch._dynamo.config.patch(recompile_limit=SHAPES, accumulated_recompile_limit=SHAPES):
+            search = self._of(_power(len(sources)), width, length, beam, scored)
+            search.start(sources)
+            numbers = [*range(len(sources))]  # which source each row is about
+            while True:
+                rows = search.advance(len(numbers))
+                size = max(_power(len(rows)), FEW)
+                if len(rows) and size >= len(search.source):
+                    continue
+                # those that are still open are answered again later
+                answers.update(zip(numbers, read(search, len(numbers)), strict=True))
+                if not len(rows):
+                    return [answers[number] for number in range(len(sources))]
+                smaller = self._of(size, width, length, beam, scored)
+                smaller.take_over(search, rows)
+                search, numbers = smaller, [numbers[row] for row in rows.tolist()]
+
+    def _of(self, sentences: int, width: int, length: int, beam: int, scored: bool) -> GraphSearch:
+        """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
+        key = (sentences, width, length, beam, scored)
         if key not in self.searches:
-            self.searches[key] = GraphSearch(self.model, self.special, *key, self.compiled)
-        return self.searches[key].search(sources)
+            self.searches[key] = search = GraphSearch(self.model, self.special, *key)
+            search.begin = _captured(lambda: self._begin(search), search.source.device)
+            if self.compiled:
+                search.choose = fast(search.choose)
+        return self.searches[key]
+
+    def _begin(self, search: GraphSearch) -> None:
+        """Take the weights over as they are now: they may have been trained or edited since."""
+        torch._foreach_copy_([*self.model.parameters()], [*self.original.parameters()])
+        search.read_source()
+
+
+def opened(decoder: Decoder) -> Decoder:
+    """Prepare a decoder: one product for q, k and v, and for the compiler no sum hidden in a product."""
+    for layer in decoder.layers:
+        assert isinstance(layer, DecoderLayer)
+        attention: MultiHeadAttention = layer.self_attention
+        attention.__class__ = MergedAttention
+        assert isinstance(attention, MergedAttention)
+        attention.merge()
+    for module in decoder.modules():
+        if isinstance(module, nn.Linear):
+            module.__class__ = OpenLinear
+    return decoder
+
+
+def fast(function: Callable[..., T]) -> Callable[..., T]:
+    """Compile for fixed shapes, trying out the shapes of the kernels."""
+    compiled: Callable[..., T] = torch.compile(
+        function, fullgraph=True, dynamic=False, options={"coordinate_descent_tuning": True}
+    )
+    return compiled
+
+
+def _power(count: int) -> int:
+    """Return the power of two that is not below."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def _rounded(length: int) -> int:
+    """Round up, to a multiple of at least an eighth of it."""
+    step = max(ROUND, _power(length) // 8)
+    return -(-length // step) * step

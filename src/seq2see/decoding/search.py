@@ -5,8 +5,10 @@ Each sentence is searched on its own terms, so its answer does not depend on wha
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, repeat
 from math import inf
 
 import torch
@@ -21,6 +23,7 @@ from seq2see.model.attention import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
 CROWDED = 0.75  # of a batch's rows that are still open, below which the others are dropped; each drop copies the caches
+PART = 128  # of a row of the vocabulary, in the search for its largest numbers
 
 
 def padded(
@@ -29,7 +32,7 @@ def padded(
     """Stack rows of ids into (B, S), with the mask that hides the padding."""
     lengths = [len(row) for row in rows]
     longest = max(lengths)
-    ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows], device=device)
+    ids = stacked(rows, longest, pad).to(device)
     if min(lengths) == longest:
         return ids, EVERYTHING
     return ids, Mask(
@@ -37,12 +40,19 @@ def padded(
     )
 
 
+def stacked(rows: Sequence[Sequence[int]], width: int, pad: int) -> Tensor:
+    """Stack rows of ids into (B, width); an array in between is faster than a tensor of lists."""
+    flat = array("q", chain.from_iterable(chain(row, repeat(pad, width - len(row))) for row in rows))
+    return torch.frombuffer(flat, dtype=torch.long).view(len(rows), width)
+
+
 def limits_of(
     model: Transformer, sources: Sequence[Sequence[int]], device: torch.device | None = None
 ) -> Tensor:
     """Return for each source the most tokens that its answer may have, (B,)."""
-    longest = model.config.max_length
-    return torch.tensor([limit(len(source), longest) for source in sources], device=device)
+    lengths = [len(source) for source in sources]
+    by_length = {length: limit(length, model.config.max_length) for length in set(lengths)}
+    return torch.tensor([by_length[length] for length in lengths], device=device)
 
 
 def greedy(model: Transformer, sources: Sequence[Sequence[int]], special: Special) -> list[Hypothesis]:
@@ -132,16 +142,17 @@ class Beams:
         """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k)."""
         B, k = self.total.shape
         V = logits.shape[-1]
-        values = logits.float().log_softmax(-1).view(B, k, V)
-        totals = (self.total[:, :, None] + values).flatten(1)  # (B, k·V)
-        # 2k candidates leave k open ones even if k of them end
-        total, index = totals.topk(min(2 * k, k * V))  # (B, 2k)
-        parent, token = index // V, index % V
+        # 2k candidates leave k open ones even if k of them end; none comes from beyond its own beam's best 2k
+        values, tokens = largest(logits.view(B, k, V), min(2 * k, V))  # (B, k, 2k)
+        values = values.float() - log_of_sum(logits).view(B, k, 1)
+        total, index = (self.total[:, :, None] + values).flatten(1).topk(min(2 * k, k * V))  # (B, 2k)
+        parent, token = index // values.shape[-1], tokens.flatten(1).gather(1, index)
         ids = _grown(self.ids, parent, t, token)
         grown_values = _grown(self.values, parent, t, values.flatten(1).gather(1, index))
         ends = token == end
         likely = torch.arange(ends.shape[1], device=ends.device) < k  # an end counts among the k likeliest
         stops = (ends & likely) | (self.limits == t + 1)[:, None]
+        stops = stops & ~self.finished(t - 1)[:, None]  # who is done stays so, even if others are not
 
         # what ends here, or must stop here, competes with what ended before
         score = torch.where(stops, total / length_penalty(t + 1, alpha), -inf)
@@ -163,7 +174,7 @@ class Beams:
         """Whether each sentence is done after the t-th token, (B,): k answers have ended, or the limit is reached."""
         return (self.done_score[:, -1] > -inf) | (self.limits <= t + 1)
 
-    def select(self, rows: Tensor) -> Beams:
+    def select(self, rows: Tensor | slice) -> Beams:
         """Keep these sentences."""
         return Beams(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
@@ -223,6 +234,41 @@ def beam_search(
         cache.select(flat)
         memory, mask, last = memory[flat], mask.select(flat), token.flatten()[:, None]
     return results
+
+
+def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the largest numbers of each row of x (…, V), and where they are, as ``topk`` does.
+
+    ``topk`` is slow on long rows. So they are cut into parts: the largest ``count`` numbers are in the ``count`` parts
+    whose maxima are largest, and only those are looked at closely.
+    """
+    V = x.shape[-1]
+    if V < 8 * PART or count >= V // PART:
+        best, place = x.topk(count)
+        return best, place
+    maxima = torch.cat([part.amax(-1) for part in _parts(x)], -1)  # (…, parts)
+    chosen = maxima.topk(count).indices[..., None]  # (…, count, 1)
+    near = (chosen * PART + torch.arange(PART, device=x.device)).flatten(-2)  # (…, count · PART): places in x
+    best, place = x.gather(-1, near.clamp(max=V - 1)).masked_fill(near >= V, -inf).topk(count)
+    return best, near.gather(-1, place)
+
+
+def log_of_sum(x: Tensor) -> Tensor:
+    """Return log Σ exp(x) of each row of x (…, V), (…, 1), in float32; by parts, whose maxima ``largest`` needs too."""
+    if x.shape[-1] < 8 * PART:
+        return x.float().logsumexp(-1, keepdim=True)
+    sums = []
+    for part in _parts(x):
+        maximum = part.amax(-1, keepdim=True).float()
+        sums.append((part.float() - maximum).exp().sum(-1).log() + maximum[..., 0])
+    return torch.cat(sums, -1).logsumexp(-1, keepdim=True)
+
+
+def _parts(x: Tensor) -> list[Tensor]:
+    """Cut x (…, V) into parts of one length, (…, V // PART, PART), and what is left, (…, 1, V % PART)."""
+    whole = x.shape[-1] // PART * PART
+    parts = [x[..., :whole].view(*x.shape[:-1], -1, PART), x[..., None, whole:]]
+    return [part for part in parts if part.numel()]
 
 
 def _chosen(x: Tensor, index: Tensor) -> Tensor:

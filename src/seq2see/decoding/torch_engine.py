@@ -53,7 +53,9 @@ class TorchEngine:
 
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        if beam > 1 or self.graphs is not None:
+        if self.graphs is not None:
+            return self.graphs.ids(sources, beam)
+        if beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
 
         def found(part: Sequence[Sequence[int]]) -> list[list[int]]:

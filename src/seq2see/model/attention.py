@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,8 @@ class Mask:
     A mask is data, so that the kernel can be chosen by it. ``causal`` hides the keys after a query's own
     position, the last query standing at the last key (so one new query may see every cached key). ``keys``
     hides padding. ``sentences`` keeps the sentences of a packed batch apart, and ``blocks`` says the same to
-    FlexAttention. Every query must be left at least one key: batching sees to that.
+    FlexAttention. ``rows`` says where a row's keys lie if not in its own. Every query must
+    be left at least one key: batching sees to that.
     """
 
     causal: bool = False
@@ -32,10 +34,15 @@ class Mask:
         None  # (T,) and (S,): the sentence of each query and of each key
     )
     blocks: BlockMask | None = None
+    rows: Tensor | None = None  # (B, S): the row of k and v in which each key and value is
 
     def select(self, rows: Tensor) -> Mask:
         """Keep these rows of the batch, in this order."""
         return self if self.keys is None else replace(self, keys=self.keys[rows])
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """Return the keys or values of each row, (B, S, H, K)."""
+        return x if self.rows is None else x[self.rows, torch.arange(x.shape[1], device=x.device)]
 
     def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
         """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
@@ -53,6 +60,7 @@ class Mask:
 #: FlexAttention need not jump: a row's blocks are neighbours. (Rows are not "guaranteed safe" in its sense: a
 #: query's first block may hold none of its keys.)
 BLOCKS: FlexKernelOptions = {"BLOCKS_ARE_CONTIGUOUS": True}
+HAS_TRITON = find_spec("triton") is not None
 EVERYTHING = Mask()
 CAUSAL = Mask(causal=True)
 
@@ -76,6 +84,7 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
 
     Maps q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K); ``keep`` sees each step by name.
     """
+    k, v = mask.gathered(k), mask.gathered(v)
     scores = keep("scores", torch.einsum("...thk,...shk->...hts", q, k))  # (…, H, T, S)
     scaled = keep("scaled", scores / math.sqrt(q.shape[-1]))
     allowed = mask.allowed(q.shape[-3], k.shape[-3], q.device)
@@ -87,8 +96,12 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """The same equation by PyTorch's kernels; a test holds the two equal."""
     T, S = q.shape[-3], k.shape[-3]
-    if T == 1 and torch.compiler.is_compiling():  # the compiler makes one pass over keys and values of it
-        return written_attention(q, k, v, mask)
+    if mask.rows is not None:
+        if q.is_cuda and T == 1 and mask.keys is not None and HAS_TRITON:
+            from seq2see.model.kernel import one_query_attention
+
+            return one_query_attention(q, k, v, mask.rows, mask.keys)
+        k, v = mask.gathered(k), mask.gathered(v)
     if T == 1 and k.stride(-1) > 1:  # the rows of the batch lie side by side: see columns.py
         q, k, v = (x.movedim(0, -1) for x in (q, k, v))  # (1 or S, H, K, B)
         scores = (q.contiguous() / math.sqrt(q.shape[-2]) * k).sum(-2)  # (S, H, B)
@@ -148,13 +161,12 @@ class MultiHeadAttention(Observable):
         self, x: Tensor, source: Tensor, mask: Mask = EVERYTHING, cache: Cache | None = None
     ) -> Tensor:
         """Let each position of x (…, T, D) gather from source (…, S, D): (…, T, D)."""
-        if cache is None and x is source:
+        if x is source:
             q, k, v = self.project(x, self.w_q, self.w_k, self.w_v)  # (…, T, H, K)
+            k, v = (k, v) if cache is None else cache.extended(k, v)  # (…, S, H, K)
         else:
             (q,) = self.project(x, self.w_q)
-            k, v = (
-                self.keys_values(source) if cache is None else cache.keys_values(self, source)
-            )  # (…, S, H, K)
+            k, v = self.keys_values(source) if cache is None else cache.once(self, source)
         q, k, v = self.keep("q", q), self.keep("k", k), self.keep("v", v)
         if self.recorder is None:
             z = fused_attention(q, k, v, mask)  # (…, T, H, K)
@@ -164,25 +176,23 @@ class MultiHeadAttention(Observable):
 
 
 class Cache:
-    """The keys and values that one attention has computed before; decoding need not compute them again.
+    """The keys and values that one attention has computed before; decoding need not compute them again."""
 
-    In self-attention (``grows``) each step adds the new positions. In cross-attention the source stays as
-    it is, so the first step's keys and values serve all.
-    """
-
-    def __init__(self, grows: bool) -> None:
-        self.grows = grows
+    def __init__(self) -> None:
         self.k: Tensor | None = None
         self.v: Tensor | None = None
 
-    def keys_values(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all keys and values so far, those of ``source`` included."""
+    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of new positions, and return all: self-attention's past grows with each step."""
+        if self.k is not None and self.v is not None:
+            k, v = torch.cat([self.k, k], dim=-3), torch.cat([self.v, v], dim=-3)
+        self.k, self.v = k, v
+        return k, v
+
+    def once(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of the source: in cross-attention the first step's serve all."""
         if self.k is None or self.v is None:
             self.k, self.v = attention.keys_values(source)
-        elif self.grows:
-            k, v = attention.keys_values(source)
-            self.k = torch.cat([self.k, k], dim=-3)
-            self.v = torch.cat([self.v, v], dim=-3)
         return self.k, self.v
 
     def select(self, rows: Tensor) -> None:

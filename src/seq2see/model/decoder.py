@@ -15,7 +15,7 @@ class DecoderCache:
 
     def __init__(self, layers: int) -> None:
         self.length: int | Tensor = 0
-        self.layers = [(Cache(grows=True), Cache(grows=False)) for _ in range(layers)]
+        self.layers = [(Cache(), Cache()) for _ in range(layers)]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
