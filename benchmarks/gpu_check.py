@@ -1,15 +1,20 @@
-"""Is the fast GPU path right? Packed, compiled and captured training on a GPU beside the plain CPU path, step by step.
+"""Is the fast GPU path right? Its training, its search and its kernels beside the plain ones.
 
     python benchmarks/gpu_check.py            prints one JSON object a line; exits with 1 where they part
 
-Same start, same batches, no dropout: the losses of ten steps (three of them before the graph is captured) must
-agree, in float32 closely and in bfloat16 roughly. CI has no GPU, so this is run by hand on one.
+Packed, compiled and captured training: same start, same batches, no dropout; the losses of ten steps (three of them
+before the graph is captured) must agree, in float32 closely and in bfloat16 roughly. Search: tokens and log-probabilities
+of the graphs, compiled and not, must be those of the plain search on the CPU. Kernels: against the same equations written
+out. CI has no GPU, so this is run by hand on one.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -20,6 +25,10 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Ragged
 from seq2see.data.dates import splits
 from seq2see.data.packing import PackedBatches
+from seq2see.decoding.graphs import GraphDecoder
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.search import PART, _by_parts, beam_search
+from seq2see.model.attention import Mask, written_attention
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.learner import Learner
@@ -44,10 +53,72 @@ def losses(device: str, precision: str, steps: int = 10) -> list[float]:
     return [float(learner.learn([batches.at(step)], 0.003)) for step in range(steps)]
 
 
+def kernels() -> Iterator[tuple[str, float, float]]:
+    """Yield what a kernel is, how far it is from the written equations, and how far it may be."""
+    from seq2see.model.kernel import one_query_attention, scan
+
+    torch.manual_seed(0)
+    for R, N, S, H, K, V in (
+        (1, 1, 40, 8, 64, 64),
+        (512, 512, 100, 8, 64, 64),
+        (12, 3, 24, 4, 4, 4),
+        (4, 9, 70, 3, 24, 48),
+    ):
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+            q, k, v = (
+                torch.randn(*shape, device="cuda").to(dtype)
+                for shape in ((R, 1, H, K), (N, S, H, K), (N, S, H, V))
+            )
+            rows = torch.randint(0, N, (R, S), device="cuda").int()
+            for keys in ((torch.arange(S) < 17)[None].cuda(), torch.rand(R, S, device="cuda") < 0.7):
+                keys[:, 0] = True
+                written = written_attention(q.double(), k.double(), v.double(), Mask(keys=keys, rows=rows))
+                found = one_query_attention(q, k, v, rows, keys)
+                yield (
+                    f"attention of one query, {(R, N, S, H, K, V)}",
+                    float((found - written).abs().max()),
+                    tolerance,
+                )
+    for shape in ((3, 37_000), (2, 4, 1500), (2, 1024)):
+        x = 3 * torch.randn(*shape, device="cuda")
+        worst = max(
+            float((a.cpu() - b).abs().max()) for a, b in zip(scan(x, PART), _by_parts(x.cpu()), strict=True)
+        )
+        yield f"scan of logits, {shape}", worst, 1e-5
+
+
+def searches() -> Iterator[tuple[str, float, float]]:
+    """Yield a kind of search, how far its log-probabilities are from the plain one's (∞: other tokens), and may be."""
+    torch.manual_seed(1)
+    special = Special(start=1, end=2, pad=0)
+    model = Transformer(ModelConfig.of(
+        source_vocabulary=5000, target_vocabulary=5000, d_model=128, heads=4, d_ff=256, encoder_layers=2,
+        decoder_layers=2, max_length=128, norm="pre",
+    )).eval()  # fmt: skip
+    with torch.no_grad():
+        model.decoder.embedding.table.weight[2] *= 2  # so that answers end
+    sources = [torch.randint(3, 5000, (length,)).tolist() for length in (3, 9, 17, 24, 40, 5, 11) * 9]
+    on_gpu = copy.deepcopy(model).cuda()
+    for compiled in (False, True):
+        decoder = GraphDecoder(on_gpu, special, compiled)
+        for beam in (1, 4):
+            plain, found = beam_search(model, sources, special, beam), decoder.search(sources, beam)
+            pairs = [
+                (a, b) for x, y in zip(plain, found, strict=True) for a, b in zip(x[:1], y[:1], strict=True)
+            ]
+            same = all(a.ids == b.ids for a, b in pairs)
+            worst = max(abs(a.log_probability - b.log_probability) / len(a.ids) for a, b in pairs)
+            name = f"search, beam {beam}{', compiled' * compiled}, lengths {sorted({len(a.ids) for a, _ in pairs})}"
+            yield name, worst if same else math.inf, 1e-3
+
+
 def main() -> None:
     """Compare and say so."""
     reference = losses("cpu", "float32")
     good = True
+    for name, worst, tolerance in (*kernels(), *searches()):
+        good &= worst < tolerance
+        print(json.dumps({"check": name, "largest difference": worst, "tolerance": tolerance}), flush=True)
     for precision, tolerance in (("float32", 1e-3), ("bfloat16", 3e-2)):
         found = losses("cuda", precision)
         worst = max(abs(a - b) / b for a, b in zip(found, reference, strict=True))

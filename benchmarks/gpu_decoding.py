@@ -112,7 +112,7 @@ def main() -> None:
         begin = timed(last.begin)
 
         def steps(last: GraphSearch = last) -> None:
-            for _ in range(OUTPUT // last.chunk):
+            for _ in range(OUTPUT // last.together):
                 last.steps()
 
         step = timed(steps) / OUTPUT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,7 @@ def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pyte
     model = seq2see.load("dates", engine="torch")
     assert model.engine_for(1).name == "torch, float32"
     monkeypatch.setattr(torch_engine, "LARGE", 16)
+    model = seq2see.load("dates", engine="torch")
     engine = model.engine_for(1)
     assert engine.name == "torch, bfloat16"
     source = model.tokenizers.source.encode("1845-01-05")
@@ -124,6 +126,19 @@ def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pyte
     with torch.no_grad():
         model.transformer.output.bias[model.tokenizers.target.end] += 100.0  # an edit reaches the copy
     assert model.tokenizers.target.decode(engine.ids([source])[0]) == ""
+
+
+def test_the_torch_engine_is_kept_as_long_as_the_network_is_the_same() -> None:
+    model = seq2see.load("dates", engine="torch")
+    engine = model.engine_for(1)
+    assert model.engine_for(500, beam=3) is engine
+    model._transformer = copy.deepcopy(model.transformer)
+    assert model.engine_for(1) is not engine
+
+
+def test_compiling_is_for_a_gpu() -> None:
+    with pytest.raises(UserError, match="add --device cuda"):
+        seq2see.load("dates", compiled=True)
 
 
 def test_the_threads_of_a_small_model_take_parts_of_their_own_and_leave_the_settings_alone(

@@ -11,7 +11,7 @@ import torch
 
 from conftest import small_model
 from seq2see.decoding import columns
-from seq2see.decoding.search import Special, beam_search, greedy, largest, length_penalty, padded
+from seq2see.decoding.search import Special, beam_search, greedy, length_penalty, likeliest, padded
 from seq2see.model.transformer import Transformer
 
 SPECIAL = Special(start=1, end=2, pad=0)
@@ -160,11 +160,15 @@ def test_padding_is_masked_and_only_where_there_is_some() -> None:
     assert padded([[1, 2], [3, 4]], 0)[1].keys is None
 
 
-@pytest.mark.parametrize(("size", "count"), [(10, 4), (1024, 8), (1500, 8), (37_000, 8), (1100, 9)])
-def test_the_largest_numbers_are_those_of_topk(size: int, count: int) -> None:
-    x = torch.randn(3, 2, size, generator=torch.Generator().manual_seed(size))
-    x[0, 0, 5:9] = x[0, 0].max()  # neighbours in one part
-    values, places = largest(x, count)
-    assert torch.equal(values, x.topk(count).values)
-    assert torch.equal(x.gather(-1, places), values)
-    assert all(len(set(row)) == count for row in places.flatten(0, 1).tolist())
+@pytest.mark.parametrize(
+    ("size", "count"), [(10, 4), (1024, 1), (1024, 8), (1500, 8), (37_000, 1), (37_000, 8), (1100, 9)]
+)
+def test_the_likeliest_tokens_are_those_of_topk(size: int, count: int) -> None:
+    logits = 3 * torch.randn(3, 2, size, generator=torch.Generator().manual_seed(size))
+    logits[0, 0, 5:9] = logits[0, 0].max()  # neighbours in one part
+    logits[0, 1, size - 1] = 20.0
+    values, tokens = likeliest(logits, count)
+    expected = logits.log_softmax(-1)
+    assert torch.allclose(values, expected.topk(count).values, atol=1e-5)
+    assert torch.allclose(expected.gather(-1, tokens), values, atol=1e-5)
+    assert all(len(set(row)) == count for row in tokens.flatten(0, 1).tolist())

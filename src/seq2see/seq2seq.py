@@ -26,6 +26,7 @@ from seq2see.folder import Tokenizers
 
 if TYPE_CHECKING:
     from seq2see import workshop
+    from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
@@ -101,21 +102,31 @@ class Seq2Seq:
         path: Path | None = None,
         device: str = "cpu",
         engine: str = "auto",
+        compiled: bool = False,
     ) -> None:
         assert transformer is not None or path is not None
         self.config = config
         self.tokenizers = tokenizers
         self.card = card
         self.engine = engines.known(engine)
-        self.device = device
+        self.device, self._compiled = device, compiled
         self._path = path
         self._transformer = transformer
         self._engines: dict[str, Engine] = {}
+        self._torch: TorchEngine | None = None
         self._reader: Transformer | None = None  # for losses and attention, where another engine answers
 
     @classmethod
-    def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
+    def load(
+        cls,
+        name: str | os.PathLike[str],
+        device: str = "cpu",
+        engine: str = "auto",
+        compiled: bool = False,
+    ) -> Seq2Seq:
         """Load a model that ships, by name, or any model folder."""
+        if compiled and not device.startswith("cuda"):
+            raise UserError(f"--compile is for a GPU, but the device is {device}: add --device cuda.")
         path = folder.find(name)
         config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
         for side, tokenizer, size in (
@@ -130,7 +141,7 @@ class Seq2Seq:
         folder.weights_path(path)
         card = path / folder.CARD
         text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-        model = cls(config, tokenizers, card=text, path=path, device=device, engine=engine)
+        model = cls(config, tokenizers, card=text, path=path, device=device, engine=engine, compiled=compiled)
         if model.engine == "ctranslate2" or (model.engine == "auto" and device == "cpu"):
             reason = engines.why_not_exported(path, config.model)
             if model.engine == "ctranslate2" and (reason or device != "cpu"):
@@ -160,11 +171,10 @@ class Seq2Seq:
         obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary)
         if self.engine == "ctranslate2" and obstacle:
             raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use --engine auto or torch.")
-        # Not kept: the transformer may be another one by the next call.
         if self.engine == "torch" or obstacle or (self.engine == "auto" and self._transformer is not None):
-            return workshop.TorchEngine(self.transformer, self._special())
+            return self._through_torch(self.transformer)
         if self.engine == "auto" and self._torch_is_faster(inputs, beam):
-            return workshop.TorchEngine(self._network(), self._special())
+            return self._through_torch(self._network())
         if "ctranslate2" not in self._engines:
             from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 
@@ -174,6 +184,12 @@ class Seq2Seq:
                 self._path / engines.FORMAT, vocabularies, self._special(), self.config.model, inputs=inputs
             )
         return self._engines["ctranslate2"]
+
+    def _through_torch(self, transformer: Transformer) -> TorchEngine:
+        """Return the torch engine: the last one, which has made itself ready, unless the network is another one."""
+        if self._torch is None or self._torch.original is not transformer:
+            self._torch = workshop.TorchEngine(transformer, self._special(), self._compiled)
+        return self._torch
 
     def _torch_is_faster(self, inputs: int, beam: int) -> bool:
         """Whether torch is faster than CTranslate2, as benchmarks/README.md measures it."""
@@ -350,12 +366,15 @@ class Seq2Seq:
         return workshop.trace_text(self.transformer, self.tokenizers, text, target, edit)
 
 
-def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
+def load(
+    name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto", compiled: bool = False
+) -> Seq2Seq:
     """Load a model: ``load("dates")`` for one that ships, ``load("path/")`` for any model folder.
 
-    ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one.
+    ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one. ``compiled`` is for
+    millions of texts on a GPU: each shape that occurs is compiled first, for half a minute.
     """
-    return Seq2Seq.load(name, device, engine)
+    return Seq2Seq.load(name, device, engine, compiled)
 
 
 def fit(

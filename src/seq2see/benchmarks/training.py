@@ -19,7 +19,6 @@ from seq2see.benchmarks.peers import PlainTransformer
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.dates import splits
-from seq2see.decoding.engines import SMALL
 from seq2see.training.loop import Trainer
 from seq2see.training.schedule import learning_rate
 
@@ -100,7 +99,6 @@ def dates_training(
     plain = PlainLearner(trainer)
     most, width = steps or config.training.steps, config.model.d_model
     threads = torch.get_num_threads()
-    fewer = 1 if width < SMALL else threads  # as `seq2see train` does
 
     ours = trainer.steps()
     numbers = itertools.count()
@@ -120,8 +118,8 @@ def dates_training(
         return _share(trainer.tokenizers.target.decode_batch(trainer.engine.ids(sources)), trainer)
 
     contestants = {
-        "seq2see": _blocks(our_step, our_score, fewer, goal, block, most),
-        "nn.Transformer": _blocks(plain_step, lambda: plain.exact_match(trainer), fewer, goal, block, most),
+        "seq2see": _blocks(our_step, our_score, threads, goal, block, most),
+        "nn.Transformer": _blocks(plain_step, lambda: plain.exact_match(trainer), threads, goal, block, most),
     }
     seconds: dict[str, list[float]] = {who: [] for who in contestants}  # of each block
     scores: dict[str, list[float]] = {who: [] for who in contestants}
@@ -141,7 +139,7 @@ def dates_training(
     apart = [abs(a - b) for a, b in zip(*(column[:both] for column in losses.values()), strict=True)]
     return Line(
         "dates-training",
-        f"the dates model from scratch, blocks of {block} steps taken by turns, {fewer} thread",
+        f"the dates model from scratch, blocks of {block} steps taken by turns, {threads} threads",
         "steps", block, {who: column[:both] for who, column in seconds.items()}, "2× of nn.Transformer",
         agree=f"their losses differ by {apart[0]:.1e} after {block} steps, by at most {max(apart):.1e} later",
         limit=3 * forward * block / flops,

@@ -71,6 +71,10 @@ def predict(
         typer.Option("--engine", metavar="NAME", help="auto, torch, or ctranslate2 (of an exported model)."),
     ] = "auto",
     device: Device = "cpu",
+    compiled: Annotated[
+        bool,
+        typer.Option("--compile", help="For a million lines on a GPU: compile each shape first, ½ minute."),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted --out after its last whole line.")
     ] = False,
@@ -109,7 +113,7 @@ def predict(
         beam = max(beam, n_best)
     from seq2see.seq2seq import load
 
-    form = Form(load(model, device, engine), beam, n_best, raw, as_json, align)
+    form = Form(load(model, device, engine, compiled), beam, n_best, raw, as_json, align)
     if verbose:
         complain(f"answered by {form.model.engine_for(1 if texts else WINDOW, beam, n_best).name}")
     with _Writer(out, resume) as writer:

@@ -341,7 +341,6 @@ def _train(
     """Run to the end, test and write; an interrupted run leaves a checkpoint."""
     from seq2see.training import distributed
 
-    _fitting_threads(trainer)
     with _page(trainer) if views.page and distributed.first() else nullcontext():
         board = _board(trainer.out) if views.tensorboard and trainer.out and distributed.first() else None
         ended = _run(trainer, samples, board)
@@ -362,16 +361,6 @@ def _page(trainer: Trainer) -> Iterator[None]:
     with watched(trainer.out) as address:
         complain(f"watch it at {address} (afterwards: seq2see watch {trainer.out})")
         yield
-
-
-def _fitting_threads(trainer: Trainer) -> None:
-    """Train a narrow model with one thread: two take longer, as they wait for each other."""
-    import torch
-
-    from seq2see.decoding.engines import SMALL
-
-    if trainer.device.type == "cpu" and trainer.config.model.d_model < SMALL:
-        torch.set_num_threads(1)
 
 
 def _device(name: str) -> str:

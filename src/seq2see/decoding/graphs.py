@@ -18,14 +18,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.decoding.hypothesis import LENGTH_PENALTY, Hypothesis, Special, limit
-from seq2see.decoding.search import Beams, largest, length_penalty, limits_of, log_of_sum, stacked
+from seq2see.decoding.search import Beams, length_penalty, likeliest, limits_of, stacked
 from seq2see.model.attention import Cache, Mask, MultiHeadAttention
 from seq2see.model.decoder import Decoder, DecoderCache, DecoderLayer
 from seq2see.model.transformer import Transformer
 
-LOOK_EVERY = 8  # steps of one graph, after which the host looks at which sentences are done
+STEPS = 2  # of one graph: the next is launched while it runs
+LOOK_EVERY = 8  # steps, after which the host waits and looks at which sentences are done
 FEW = 32  # sentences from which on a search does not shrink further
 ROUND = 8  # lengths are rounded up to multiples of this, long ones of more, so that few shapes occur
+KEPT = 32  # shapes whose buffers and graphs are kept
 SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
@@ -93,8 +95,8 @@ class OpenLinear(nn.Linear):
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x·Wᵀ + b; a compiled sum stands alone, so that a single row's product can be joined to what comes after."""
-    if bias is None or not torch.compiler.is_compiling():
+    """Return x·Wᵀ + b; of a single row the sum stands alone, so that the compiler can join both to what comes after."""
+    if bias is None or x.numel() > x.shape[-1]:
         return F.linear(x, weight, bias)
     return F.linear(x, weight) + bias
 
@@ -110,9 +112,8 @@ class GraphSearch:
         source_length: int,
         length: int,
         beam: int,
-        scored: bool,
     ) -> None:
-        self.model, self.special, self.beam, self.length, self.scored = model, special, beam, length, scored
+        self.model, self.special, self.beam, self.length = model, special, beam, length
         parameter = next(model.parameters())
         device, dtype, c = parameter.device, parameter.dtype, model.config
         self.source = torch.full((sentences, source_length), special.pad, device=device)
@@ -145,6 +146,7 @@ class GraphSearch:
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
         self.chunk = math.gcd(length, LOOK_EVERY)
+        self.together = math.gcd(self.chunk, STEPS)
         self.begin: Callable[[], None] = self.read_source
         self.steps = _captured(self._steps, device)
 
@@ -179,7 +181,8 @@ class GraphSearch:
     @torch.no_grad()
     def advance(self, count: int) -> Tensor:
         """Take some steps; return which of the first sentences are still open."""
-        self.steps()
+        for _ in range(self.chunk // self.together):
+            self.steps()
         return (~self.beams.finished(self.position - 1)[:count]).nonzero()[:, 0]
 
     def answers(self, count: int) -> list[list[Hypothesis]]:
@@ -215,7 +218,7 @@ class GraphSearch:
             getattr(self.beams, name).copy_(getattr(beams, name))
 
     def _steps(self) -> None:
-        for _ in range(self.chunk):
+        for _ in range(self.together):
             past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
             source = Mask(keys=self.real, rows=self.sentence)
             last = self.last.view(-1, 1)  # (R, 1)
@@ -236,14 +239,13 @@ class GraphSearch:
     def _choose_one(self, logits: Tensor) -> None:
         """Take the likeliest token; what beam search would do with one beam, without its detours."""
         t, b = self.position - 1, self.beams
-        best, token = largest(logits, 1)  # (B, 1)
+        value, token = likeliest(logits, 1)  # (B, 1)
         open_ = b.done_score == -torch.inf  # (B, 1)
         token = torch.where(open_, token, self.special.pad)
+        value = torch.where(open_, value, 0.0)
         b.done_ids.index_copy_(2, t, token[:, :, None])
-        if self.scored:
-            value = torch.where(open_, best.float() - log_of_sum(logits), 0.0)
-            b.done_values.index_copy_(2, t, value[:, :, None])
-            b.total.add_(value)
+        b.done_values.index_copy_(2, t, value[:, :, None])
+        b.total.add_(value)
         b.done_length.add_(open_)
         ended = open_ & (token == self.special.end)
         b.done_ended.logical_or_(ended)
@@ -287,7 +289,7 @@ class GraphDecoder:
     ) -> None:
         self.original, self.special, self.compiled = model, special, compiled
         self.model = copy.deepcopy(model).to(dtype).eval()
-        self.searches: dict[tuple[int, int, int, int, bool], GraphSearch] = {}
+        self.searches: dict[tuple[int, int, int, int], GraphSearch] = {}
         decoder = opened(self.model.decoder)
         if compiled:
             for part in (*decoder.layers, decoder.embedding, self.model.output):
@@ -295,24 +297,23 @@ class GraphDecoder:
 
     def search(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[Hypothesis]]:
         """Answer some sources together."""
-        return self._found(sources, beam, True, GraphSearch.answers)
+        return self._found(sources, beam, GraphSearch.answers)
 
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the ids of the best answers only, which is faster."""
-        return self._found(sources, beam, beam > 1, GraphSearch.ids)
+        return self._found(sources, beam, GraphSearch.ids)
 
     def _found(
         self,
         sources: Sequence[Sequence[int]],
         beam: int,
-        scored: bool,
         read: Callable[[GraphSearch, int], list[T]],
     ) -> list[T]:
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
         width, length = (min(_rounded(n), longest) for n in (most, limit(most, longest)))
         answers: dict[int, T] = {}
         with torch._dynamo.config.patch(recompile_limit=SHAPES, accumulated_recompile_limit=SHAPES):
-            search = self._of(_power(len(sources)), width, length, beam, scored)
+            search = self._of(_power(len(sources)), width, length, beam)
             search.start(sources)
             numbers = [*range(len(sources))]  # which source each row is about
             while True:
@@ -324,14 +325,18 @@ class GraphDecoder:
                 answers.update(zip(numbers, read(search, len(numbers)), strict=True))
                 if not len(rows):
                     return [answers[number] for number in range(len(sources))]
-                smaller = self._of(size, width, length, beam, scored)
+                smaller = self._of(size, width, length, beam)
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
 
-    def _of(self, sentences: int, width: int, length: int, beam: int, scored: bool) -> GraphSearch:
+    def _of(self, sentences: int, width: int, length: int, beam: int) -> GraphSearch:
         """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
-        key = (sentences, width, length, beam, scored)
-        if key not in self.searches:
+        key = (sentences, width, length, beam)
+        if key in self.searches:
+            self.searches[key] = self.searches.pop(key)  # the last used come last
+        else:
+            if len(self.searches) == KEPT:
+                del self.searches[next(iter(self.searches))]
             self.searches[key] = search = GraphSearch(self.model, self.special, *key)
             search.begin = _captured(lambda: self._begin(search), search.source.device)
             if self.compiled:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import chain, repeat
 from math import inf
 
 import torch
@@ -19,7 +18,7 @@ from seq2see.decoding.hypothesis import LENGTH_PENALTY, limit
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.hypothesis import length_penalty as length_penalty
-from seq2see.model.attention import EVERYTHING, Mask
+from seq2see.model.attention import EVERYTHING, HAS_TRITON, Mask
 from seq2see.model.transformer import Transformer
 
 CROWDED = 0.75  # of a batch's rows that are still open, below which the others are dropped; each drop copies the caches
@@ -42,7 +41,10 @@ def padded(
 
 def stacked(rows: Sequence[Sequence[int]], width: int, pad: int) -> Tensor:
     """Stack rows of ids into (B, width); an array in between is faster than a tensor of lists."""
-    flat = array("q", chain.from_iterable(chain(row, repeat(pad, width - len(row))) for row in rows))
+    flat = array("q")
+    for row in rows:
+        flat.extend(row)
+        flat.extend([pad] * (width - len(row)))
     return torch.frombuffer(flat, dtype=torch.long).view(len(rows), width)
 
 
@@ -143,8 +145,7 @@ class Beams:
         B, k = self.total.shape
         V = logits.shape[-1]
         # 2k candidates leave k open ones even if k of them end; none comes from beyond its own beam's best 2k
-        values, tokens = largest(logits.view(B, k, V), min(2 * k, V))  # (B, k, 2k)
-        values = values.float() - log_of_sum(logits).view(B, k, 1)
+        values, tokens = likeliest(logits.view(B, k, V), min(2 * k, V))  # (B, k, 2k)
         total, index = (self.total[:, :, None] + values).flatten(1).topk(min(2 * k, k * V))  # (B, 2k)
         parent, token = index // values.shape[-1], tokens.flatten(1).gather(1, index)
         ids = _grown(self.ids, parent, t, token)
@@ -236,39 +237,39 @@ def beam_search(
     return results
 
 
-def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest numbers of each row of x (…, V), and where they are, as ``topk`` does.
+def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the largest log-probabilities of each row of logits (…, V), in float32, and their tokens, (…, count).
 
     ``topk`` is slow on long rows. So they are cut into parts: the largest ``count`` numbers are in the ``count`` parts
     whose maxima are largest, and only those are looked at closely.
     """
-    V = x.shape[-1]
+    V = logits.shape[-1]
     if V < 8 * PART or count >= V // PART:
-        best, place = x.topk(count)
-        return best, place
-    maxima = torch.cat([part.amax(-1) for part in _parts(x)], -1)  # (…, parts)
-    chosen = maxima.topk(count).indices[..., None]  # (…, count, 1)
-    near = (chosen * PART + torch.arange(PART, device=x.device)).flatten(-2)  # (…, count · PART): places in x
-    best, place = x.gather(-1, near.clamp(max=V - 1)).masked_fill(near >= V, -inf).topk(count)
-    return best, near.gather(-1, place)
+        values, tokens = logits.float().topk(count)
+        return values - logits.float().logsumexp(-1, keepdim=True), tokens
+    maxima, logs = _by_parts(logits)  # (…, parts)
+    chosen = _top(maxima, count)[1][..., None]  # (…, count, 1)
+    near = (chosen * PART + torch.arange(PART, device=logits.device)).flatten(-2)  # (…, count · PART): tokens
+    values, place = _top(logits.gather(-1, near.clamp(max=V - 1)).masked_fill(near >= V, -inf), count)
+    return values.float() - logs.logsumexp(-1, keepdim=True), near.gather(-1, place)
 
 
-def log_of_sum(x: Tensor) -> Tensor:
-    """Return log Σ exp(x) of each row of x (…, V), (…, 1), in float32; by parts, whose maxima ``largest`` needs too."""
-    if x.shape[-1] < 8 * PART:
-        return x.float().logsumexp(-1, keepdim=True)
-    sums = []
-    for part in _parts(x):
-        maximum = part.amax(-1, keepdim=True).float()
-        sums.append((part.float() - maximum).exp().sum(-1).log() + maximum[..., 0])
-    return torch.cat(sums, -1).logsumexp(-1, keepdim=True)
+def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the maximum and log Σ exp of each part of each row of x (…, V), (…, parts), in float32."""
+    if x.is_cuda and HAS_TRITON:
+        from seq2see.model.kernel import scan
 
-
-def _parts(x: Tensor) -> list[Tensor]:
-    """Cut x (…, V) into parts of one length, (…, V // PART, PART), and what is left, (…, 1, V % PART)."""
+        return scan(x, PART)
     whole = x.shape[-1] // PART * PART
-    parts = [x[..., :whole].view(*x.shape[:-1], -1, PART), x[..., None, whole:]]
-    return [part for part in parts if part.numel()]
+    parts = [x[..., :whole].view(*x.shape[:-1], -1, PART).float(), x[..., None, whole:].float()]
+    maxima, logs = zip(*((p.amax(-1), p.logsumexp(-1)) for p in parts if p.numel()), strict=True)
+    return torch.cat(maxima, -1), torch.cat(logs, -1)
+
+
+def _top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the largest numbers of each row, and their places; one alone is found faster than by ``topk``."""
+    values, places = x.max(-1, keepdim=True) if count == 1 else x.topk(count)
+    return values, places
 
 
 def _chosen(x: Tensor, index: Tensor) -> Tensor:

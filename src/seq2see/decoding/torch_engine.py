@@ -28,17 +28,21 @@ T = TypeVar("T")
 class TorchEngine:
     """Searches with the model itself."""
 
-    def __init__(self, transformer: Transformer, special: Special) -> None:
-        self.original, self.special = transformer, special
+    def __init__(self, transformer: Transformer, special: Special, compiled: bool = False) -> None:
+        self.original, self.special, self.compiled = transformer, special, compiled
         weight = next(transformer.parameters())
+        self.on_gpu = weight.device.type == "cuda"
         self.narrow = (
-            weight.device.type == "cpu"
-            and weight.dtype == torch.float32
+            weight.dtype == torch.float32
             and transformer.config.d_model >= LARGE
-            and multiplies_bfloat16()
+            and (
+                torch.cuda.is_bf16_supported(including_emulation=False)
+                if self.on_gpu
+                else multiplies_bfloat16()
+            )
         )
         self.version: list[tuple[int, int]] = []
-        self.graphs = GraphDecoder(transformer, special) if weight.device.type == "cuda" else None
+        self.where: list[int] = []
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
     @property
@@ -51,9 +55,19 @@ class TorchEngine:
             self.version, self.copy = version, copy.deepcopy(self.original).bfloat16()
         return self.copy
 
+    @property
+    def graphs(self) -> GraphDecoder:
+        """The model's graphs on a GPU; they follow its weights, unless those have moved."""
+        where = [weight.data_ptr() for weight in self.original.parameters()]
+        if where != self.where:
+            self.where = where
+            dtype = torch.bfloat16 if self.narrow else None
+            self.kept_graphs = GraphDecoder(self.original, self.special, self.compiled, dtype)
+        return self.kept_graphs
+
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        if self.graphs is not None:
+        if self.on_gpu:
             return self.graphs.ids(sources, beam)
         if beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
@@ -68,7 +82,7 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
-        if self.graphs is not None:
+        if self.on_gpu:
             return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, beam)]
 
         def found(part: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
@@ -92,7 +106,7 @@ class TorchEngine:
         numbers, threads = len(sources) * beam * config.d_model, torch.get_num_threads()
         with without_onednn() if self.name == "torch, float32" else nullcontext():
             if config.d_model >= SMALL:
-                with threads_of(1 if numbers < LITTLE else threads):
+                with threads_of(1 if config.d_model < LARGE and numbers < LITTLE else threads):
                     return found(sources)
             each = threads if numbers >= threads * LITTLE else 1
             count = each * math.ceil(numbers / (each * PART))

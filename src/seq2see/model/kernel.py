@@ -1,7 +1,8 @@
-"""Attention of one query a row over cached keys, as one GPU kernel: a step of decoding is six to twelve of them.
+"""Two GPU kernels for decoding, where PyTorch's own need several passes over memory.
 
-PyTorch's kernels are made for many queries, and leave most of a GPU idle for one. This one reads each key and value once,
-where it lies, and those that the mask hides not at all. It needs Triton, which comes with PyTorch for CUDA.
+Attention of one query a row over cached keys: PyTorch's kernels are made for many queries, and leave most of a GPU idle
+for one. This one reads each key and value once, where it lies, and those that the mask hides not at all. And the choice
+of a token: one look at all logits. They need Triton, which comes with PyTorch for CUDA.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 16  # keys that a program reads at a time
-WARPS = 1
+MANY = 1024  # programs that fill a GPU: each then takes a few keys at a time, otherwise many
+GROUP = 8  # parts of a row of logits that one program reads
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -62,8 +63,30 @@ def one_query_attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, keys: Ten
     R, _, H, K = q.shape
     S, V = k.shape[1], v.shape[-1]
     z = torch.empty(R, 1, H, V, dtype=q.dtype, device=q.device)
+    block, warps = (16, 1) if R * H >= MANY else (64, 2)
     _attend[R, H](
         q, k, v, rows, keys, z, S, H, q.stride(0), q.stride(2), S if len(keys) > 1 else 0,
-        1 / math.sqrt(K), K, V, triton.next_power_of_2(K), triton.next_power_of_2(V), BLOCK, num_warps=WARPS,
+        1 / math.sqrt(K), K, V, triton.next_power_of_2(K), triton.next_power_of_2(V), block, num_warps=warps,
     )  # fmt: skip
     return z
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scan(x, maxima, logs, V, parts, PART: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Find the maximum and log Σ exp of some parts of a row."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1) * GROUP + tl.arange(0, GROUP)
+    place = part[:, None] * PART + tl.arange(0, PART)[None, :]
+    values = tl.load(x + row * V + place, mask=place < V, other=-float("inf")).to(tl.float32)
+    maximum = tl.max(values, 1)
+    log = maximum + tl.log(tl.sum(tl.exp(values - maximum[:, None]), 1))
+    tl.store(maxima + row * parts + part, maximum, mask=part < parts)
+    tl.store(logs + row * parts + part, log, mask=part < parts)
+
+
+def scan(x: Tensor, part: int) -> tuple[Tensor, Tensor]:
+    """Cut each row of x (…, V) into parts; return the maximum and log Σ exp of each, (…, parts), in float32."""
+    V = x.shape[-1]
+    rows, parts = x.numel() // V, triton.cdiv(V, part)
+    maxima, logs = (torch.empty(*x.shape[:-1], parts, device=x.device) for _ in range(2))
+    _scan[rows, triton.cdiv(parts, GROUP)](x.contiguous(), maxima, logs, V, parts, part, GROUP)
+    return maxima, logs
