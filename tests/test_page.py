@@ -113,9 +113,8 @@ def open_page(browser: Browser, address: str) -> Iterator[Open]:
         page.on("pageerror", lambda error: faults.append(f"error: {error}"))
         page.goto(f"{url or address}#{view}")
         page.wait_for_selector("#probabilities .bar")
-        page.wait_for_function(
-            "!document.querySelector('[data-waiting]')"
-        )  # all comes without being looked at
+        # all comes without being looked at; a function, since the page's policy forbids to evaluate text
+        page.wait_for_function("() => !document.querySelector('[data-waiting]')")
         return page
 
     yield open_

@@ -23,7 +23,7 @@ from seq2see.model.attention import Cache, Mask, MultiHeadAttention
 from seq2see.model.decoder import Decoder, DecoderCache, DecoderLayer
 from seq2see.model.transformer import Transformer
 
-STEPS = 2  # of one graph: the next is launched while it runs
+STEPS = 2  # of one graph where they take long: the next is launched while it runs
 LOOK_EVERY = 8  # steps, after which the host waits and looks at which sentences are done
 FEW = 32  # sentences from which on a search does not shrink further
 ROUND = 8  # lengths are rounded up to multiples of this, long ones of more, so that few shapes occur
@@ -146,7 +146,7 @@ class GraphSearch:
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
         self.chunk = math.gcd(length, LOOK_EVERY)
-        self.together = math.gcd(self.chunk, STEPS)
+        self.together = math.gcd(self.chunk, STEPS) if rows > FEW else self.chunk
         self.begin: Callable[[], None] = self.read_source
         self.steps = _captured(self._steps, device)
 

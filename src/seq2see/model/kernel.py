@@ -88,5 +88,5 @@ def scan(x: Tensor, part: int) -> tuple[Tensor, Tensor]:
     V = x.shape[-1]
     rows, parts = x.numel() // V, triton.cdiv(V, part)
     maxima, logs = (torch.empty(*x.shape[:-1], parts, device=x.device) for _ in range(2))
-    _scan[rows, triton.cdiv(parts, GROUP)](x.contiguous(), maxima, logs, V, parts, part, GROUP)
+    _scan[rows, triton.cdiv(parts, GROUP)](x.contiguous(), maxima, logs, V, parts, part, GROUP, num_warps=1)
     return maxima, logs
