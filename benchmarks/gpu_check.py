@@ -73,7 +73,9 @@ def kernels() -> Iterator[tuple[str, float, float]]:
             rows = torch.randint(0, N, (R, S), device="cuda").int()
             for keys in ((torch.arange(S) < 17)[None].cuda(), torch.rand(R, S, device="cuda") < 0.7):
                 keys[:, 0] = True
-                written = written_attention(q.double(), k.double(), v.double(), Mask(keys=keys, rows=rows))
+                written = written_attention(
+                    q.double(), *Mask(keys=keys, rows=rows).gathered(k.double(), v.double())
+                )
                 found = one_query_attention(q, k, v, rows, keys)
                 yield (
                     f"attention of one query, {(R, N, S, H, K, V)}",

@@ -40,12 +40,14 @@ class Mask:
         """Keep these rows of the batch, in this order."""
         return self if self.keys is None else replace(self, keys=self.keys[rows])
 
-    def gathered(self, x: Tensor) -> Tensor:
-        """Return the keys or values of each row, (B, S, H, K)."""
-        return x if self.rows is None else x[self.rows, torch.arange(x.shape[1], device=x.device)]
+    def gathered(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Mask]:
+        """Return the keys and values of each row, (B, S, H, K), and the mask that is left."""
+        places = torch.arange(k.shape[1], device=k.device)
+        return k[self.rows, places], v[self.rows, places], replace(self, rows=None)
 
     def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
         """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
+        assert self.rows is None, "keys and values must be gathered first"
         parts = []
         if self.causal and T > 1:
             parts.append(torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T))  # (T, S)
@@ -84,7 +86,6 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
 
     Maps q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K); ``keep`` sees each step by name.
     """
-    k, v = mask.gathered(k), mask.gathered(v)
     scores = keep("scores", torch.einsum("...thk,...shk->...hts", q, k))  # (…, H, T, S)
     scaled = keep("scaled", scores / math.sqrt(q.shape[-1]))
     allowed = mask.allowed(q.shape[-3], k.shape[-3], q.device)
@@ -101,7 +102,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
             from seq2see.model.kernel import one_query_attention
 
             return one_query_attention(q, k, v, mask.rows, mask.keys)
-        k, v = mask.gathered(k), mask.gathered(v)
+        k, v, mask = mask.gathered(k, v)
     if T == 1 and k.stride(-1) > 1:  # the rows of the batch lie side by side: see columns.py
         q, k, v = (x.movedim(0, -1) for x in (q, k, v))  # (1 or S, H, K, B)
         scores = (q.contiguous() / math.sqrt(q.shape[-2]) * k).sum(-2)  # (S, H, B)
