@@ -21,7 +21,7 @@ from seq2see.decoding.hypothesis import length_penalty as length_penalty
 from seq2see.model.attention import EVERYTHING, HAS_TRITON, Mask
 from seq2see.model.transformer import Transformer
 
-CROWDED = 0.75  # of a batch's rows that are still open, below which the others are dropped; each drop copies the caches
+CROWDED = 0.5  # of a batch's rows that are still open, below which the others are dropped; each drop copies the caches
 PART = 128  # of a row of the vocabulary, in the search for its largest numbers
 
 
