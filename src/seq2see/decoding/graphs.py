@@ -95,8 +95,8 @@ class OpenLinear(nn.Linear):
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x·Wᵀ + b; of a single row the sum stands alone, so that the compiler can join both to what comes after."""
-    if bias is None or x.numel() > x.shape[-1]:
+    """Return x·Wᵀ + b; for a single row the compiler can join both to what comes after, if it sees them apart."""
+    if bias is None or x.numel() > x.shape[-1] or not torch.compiler.is_compiling():
         return F.linear(x, weight, bias)
     return F.linear(x, weight) + bias
 
@@ -124,10 +124,9 @@ class GraphSearch:
         self.last = torch.full((sentences, beam), special.start, device=device)
         number = torch.arange(sentences * beam, dtype=torch.int32, device=device)  # of each row
         self.own = (number % beam).view(sentences, beam, 1)
-        self.ancestors = self.own.repeat(
-            1, 1, length
-        )  # the beam in which each position of a beam's past was written
-        self.rows = number[:, None].repeat(1, length)  # the same as numbers of rows
+        # the beam in which each position of a beam's past was written, and the same as numbers of rows
+        self.ancestors = self.own.repeat(1, 1, length)
+        self.rows = number[:, None].repeat(1, length)
         self.first = (number - number % beam)[:, None]
         self.sentence = (number // beam)[:, None].repeat(1, source_length)
         self.real = torch.ones(sentences * beam, source_length, dtype=torch.bool, device=device)
@@ -224,7 +223,7 @@ class GraphSearch:
             last = self.last.view(-1, 1)  # (R, 1)
             logits = self.model.decode(
                 last, last, source, self.cache, past
-            )  # (R, 1, V); moves the position on
+            )  # (R, 1, V); the position moves on
             self.choose(logits[:, -1])
 
     def _choose_beams(self, logits: Tensor) -> None:
