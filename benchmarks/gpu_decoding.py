@@ -14,6 +14,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -56,6 +58,12 @@ def models() -> tuple[Transformer, object | None]:
         max_position_embeddings=256, pad_token_id=0, eos_token_id=2, decoder_start_token_id=1, scale_embedding=True,
     ))  # fmt: skip
     return ours, theirs.cuda().bfloat16().eval()
+
+
+def versions() -> dict[str, str]:
+    """Return what was measured with."""
+    names = (name for name in ("torch", "transformers", "triton") if find_spec(name))
+    return {name: str(import_module(name).__version__) for name in names}
 
 
 def timed(run: Callable[[], object]) -> float:
@@ -120,8 +128,9 @@ def main() -> None:
         tokens = batch * OUTPUT
         print(json.dumps({
             "benchmark": f"gpu-decoding batch {batch} beam {beam}", "compiled": options.compiled,
-            "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(), "versions": versions(),
             "output tokens/s": {name: tokens / value for name, value in median.items()},
+            "spread": {name: (max(values) - min(values)) / median[name] for name, values in seconds.items() if values},
             "ratio": median.get("generate", float("nan")) / median["seq2see"],
             "seconds": seconds, "first call, seconds": first, "device step, µs": step * 1e6,
             "reading the source, ms": begin * 1e3,

@@ -21,6 +21,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+from gpu_decoding import versions
+
 from seq2see.config import PRESETS, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
@@ -167,8 +169,9 @@ def main() -> None:
     losses = {name: float(run(1)[1]) for name, run in runs.items()}
     print(json.dumps({
         "benchmark": "gpu-training-base", "losses after the same number of steps": losses,
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(), "versions": versions(),
         "tokens a batch": options.tokens, "tuned": options.tuned, "target tokens/s": medians, "all": speeds,
+        "spread": {name: (max(values) - min(values)) / medians[name] for name, values in speeds.items()},
         "ratio": medians["seq2see"] / medians.get("marian-sdpa", float("nan")),
         "MFLOP a target token": flops / 1e6,
         "percent of limit": {name: 100 * value * flops / PEAK for name, value in medians.items()},

@@ -221,10 +221,8 @@ class GraphSearch:
             past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
             source = Mask(keys=self.real, rows=self.sentence)
             last = self.last.view(-1, 1)  # (R, 1)
-            logits = self.model.decode(
-                last, last, source, self.cache, past
-            )  # (R, 1, V); the position moves on
-            self.choose(logits[:, -1])
+            logits = self.model.decode(last, last, source, self.cache, past)  # (R, 1, V)
+            self.choose(logits[:, -1])  # the position has moved on
 
     def _choose_beams(self, logits: Tensor) -> None:
         t = self.position - 1
