@@ -128,12 +128,34 @@ def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pyte
     assert model.tokenizers.target.decode(engine.ids([source])[0]) == ""
 
 
-def test_the_torch_engine_is_kept_as_long_as_the_network_is_the_same() -> None:
+def test_on_a_gpu_the_engine_is_kept_as_long_as_the_network_is_the_same() -> None:
     model = seq2see.load("dates", engine="torch")
     engine = model.engine_for(1)
-    assert model.engine_for(500, beam=3) is engine
-    model._transformer = copy.deepcopy(model.transformer)
+    assert isinstance(engine, torch_engine.TorchEngine)
     assert model.engine_for(1) is not engine
+    model._torch = engine
+    engine.on_gpu = True
+    assert model.engine_for(500, beam=3) is engine
+    model.transformer.double()
+    assert model.engine_for(1) is not engine
+    model._torch, model._transformer = engine, copy.deepcopy(model.transformer)
+    assert model.engine_for(1) is not engine
+
+
+@pytest.mark.parametrize("kind", ["graphs", "bfloat16"])
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+def test_an_edit_by_a_recorder_reaches_the_answer_wherever_a_copy_would_give_it(kind: str) -> None:
+    model = seq2see.load("dates", engine="torch")
+    engine = model.engine_for(1)
+    assert isinstance(engine, torch_engine.TorchEngine)
+    engine.on_gpu, engine.narrow = kind == "graphs", kind == "bfloat16"
+    sources = [model.tokenizers.source.encode("1845-01-05")]
+    right = engine.ids(sources)
+    muted = {"decoder.layers.1.cross_attention.out": torch.zeros_like}
+    with seq2see.trace(model.transformer, muted):
+        assert engine.ids(sources) != right
+        assert [h.ids for h in engine.search(sources)[0]] != right
+    assert engine.ids(sources) == right
 
 
 def test_compiling_is_for_a_gpu() -> None:

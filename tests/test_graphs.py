@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
+from seq2see.config import ModelConfig
 from seq2see.decoding import graphs, hypothesis
 from seq2see.decoding.graphs import GraphDecoder
-from seq2see.decoding.search import beam_search, greedy
+from seq2see.decoding.search import Special, beam_search, greedy
+from seq2see.model.transformer import Transformer
 from test_search import SOURCES, SPECIAL, chatty_model
 
 
@@ -49,6 +53,47 @@ def test_ids_alone_and_weights_that_change() -> None:
             expected = [h[0].ids for h in beam_search(model, SOURCES, SPECIAL, beam)]
             assert decoder.ids(SOURCES, beam) == expected
         model.load_state_dict(chatty_model(seed, norm="pre").state_dict())
+
+
+def test_in_any_mode_and_in_any_thread() -> None:
+    model = chatty_model(3, norm="pre")
+    decoder = GraphDecoder(model, SPECIAL)
+    expected = [h.ids for h in greedy(model, SOURCES, SPECIAL)]
+    with torch.inference_mode():
+        assert decoder.ids(SOURCES) == expected
+        assert GraphDecoder(model, SPECIAL).ids(SOURCES) == expected
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(lambda _: decoder.ids(SOURCES), range(8))] == [expected] * 8
+
+
+def test_a_padding_that_is_no_target_token() -> None:
+    model = Transformer(ModelConfig.of(
+        source_vocabulary=20, target_vocabulary=13, d_model=16, heads=2, d_ff=32, encoder_layers=1, decoder_layers=1,
+        max_length=40, share_embeddings=False,
+    )).eval()  # fmt: skip
+    special = Special(start=1, end=2, pad=19)
+    expected = [h.ids for h in greedy(model, SOURCES, special)]
+    assert GraphDecoder(model, special).ids(SOURCES) == expected
+
+
+def test_broken_weights_still_give_an_answer() -> None:
+    model = chatty_model(3)
+    with torch.no_grad():
+        model.output.bias.fill_(torch.nan)
+    assert all(GraphDecoder(model, SPECIAL).search(SOURCES))
+
+
+def test_shapes_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = GraphDecoder(chatty_model(3), SPECIAL)
+    monkeypatch.setattr(decoder, "device", SimpleNamespace(type="cuda"))
+    a_token = 3 * 3 * (5 + 7) * 4  # bytes: layers, heads, keys and values, float32
+    memory = SimpleNamespace(total_memory=a_token * (4 + 8) * (40 + 8) / graphs.ROOM)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
+    kept = [decoder._of(sentences, 8, 40, 1) for sentences in (4, 8)]
+    assert [*decoder.searches.values()] == kept
+    assert decoder._of(4, 8, 40, 1) is kept[0]
+    decoder._of(2, 8, 40, 1)
+    assert [sentences for sentences, *_ in decoder.searches] == [4, 2]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -186,8 +186,8 @@ class Seq2Seq:
         return self._engines["ctranslate2"]
 
     def _through_torch(self, transformer: Transformer) -> TorchEngine:
-        """Return the torch engine: the last one, which has made itself ready, unless the network is another one."""
-        if self._torch is None or self._torch.original is not transformer:
+        """Return the torch engine: on a GPU the last one, which has made itself ready, if it is for this network."""
+        if self._torch is None or not self._torch.on_gpu or not self._torch.fits(transformer):
             self._torch = workshop.TorchEngine(transformer, self._special(), self._compiled)
         return self._torch
 

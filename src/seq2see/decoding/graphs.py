@@ -2,16 +2,19 @@
 
 Keys and values lie in buffers of full length. The keys of the source are computed and kept once a sentence. Beams are not
 copied when they branch: each remembers in which beam every position of its past was written. When half of the sentences
-are done, the others move to buffers of half the size.
+are done, the others move to buffers of half the size, down to 32.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 
 from seq2see.decoding.hypothesis import LENGTH_PENALTY, Hypothesis, Special, limit
 from seq2see.decoding.search import Beams, length_penalty, likeliest, limits_of, stacked
+from seq2see.errors import UserError
 from seq2see.model.attention import Cache, Mask, MultiHeadAttention
 from seq2see.model.decoder import Decoder, DecoderCache, DecoderLayer
 from seq2see.model.transformer import Transformer
@@ -27,7 +31,7 @@ STEPS = 2  # of one graph where they take long: the next is launched while it ru
 LOOK_EVERY = 8  # steps, after which the host waits and looks at which sentences are done
 FEW = 32  # sentences from which on a search does not shrink further
 ROUND = 8  # lengths are rounded up to multiples of this, long ones of more, so that few shapes occur
-KEPT = 32  # shapes whose buffers and graphs are kept
+ROOM = 0.4  # of the GPU's memory, for the buffers of all shapes that are kept ready
 SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
@@ -112,8 +116,9 @@ class GraphSearch:
         source_length: int,
         length: int,
         beam: int,
+        before: Callable[[], None],
     ) -> None:
-        self.model, self.special, self.beam, self.length = model, special, beam, length
+        self.model, self.special, self.beam, self.length, self.before = model, special, beam, length, before
         parameter = next(model.parameters())
         device, dtype, c = parameter.device, parameter.dtype, model.config
         self.source = torch.full((sentences, source_length), special.pad, device=device)
@@ -146,10 +151,9 @@ class GraphSearch:
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
         self.chunk = math.gcd(length, LOOK_EVERY)
         self.together = math.gcd(self.chunk, STEPS) if rows > FEW else self.chunk
-        self.begin: Callable[[], None] = self.read_source
+        self.begin = _captured(self._begin, device)
         self.steps = _captured(self._steps, device)
 
-    @torch.no_grad()
     def start(self, sources: Sequence[Sequence[int]]) -> None:
         """Read at most as many sources as there is room for."""
         width = self.source.shape[1]
@@ -157,10 +161,9 @@ class GraphSearch:
         lengths = torch.tensor([len(row) for row in rows])
         self.source.copy_(stacked(rows, width, self.special.pad))
         self.source_real.copy_(torch.arange(width) < lengths[:, None])
-        self.limits.copy_(limits_of(self.model, rows).clamp(max=self.length))
+        self.limits.copy_(limits_of(self.model, rows))
         self.begin()
 
-    @torch.no_grad()
     def take_over(self, other: GraphSearch, rows: Tensor) -> None:
         """Go on with these sentences of another search, in buffers of this size."""
         rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1]))
@@ -177,7 +180,6 @@ class GraphSearch:
         beams = [getattr(self.beams, name) for name in BEAM_FIELDS]  # the limits among them
         return [*past, *read, *beams, self.source_real, self.ancestors, self.last]
 
-    @torch.no_grad()
     def advance(self, count: int) -> Tensor:
         """Take some steps; return which of the first sentences are still open."""
         for _ in range(self.chunk // self.together):
@@ -193,8 +195,9 @@ class GraphSearch:
         rows, lengths = self.beams.done_ids[:count, 0].tolist(), self.beams.done_length[:count, 0].tolist()
         return [row[:length] for row, length in zip(rows, lengths, strict=True)]
 
-    def read_source(self) -> None:
+    def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
+        self.before()
         memory = self.model.encode(self.source, Mask(keys=self.source_real))
         for layer, cross in zip(self.model.decoder.layers, self.read, strict=True):
             assert isinstance(layer, DecoderLayer)
@@ -238,6 +241,7 @@ class GraphSearch:
         t, b = self.position - 1, self.beams
         value, token = likeliest(logits, 1)  # (B, 1)
         open_ = b.done_score == -torch.inf  # (B, 1)
+        self.last.copy_(token)
         token = torch.where(open_, token, self.special.pad)
         value = torch.where(open_, value, 0.0)
         b.done_ids.index_copy_(2, t, token[:, :, None])
@@ -248,7 +252,6 @@ class GraphSearch:
         b.done_ended.logical_or_(ended)
         stops = ended | (open_ & (b.limits <= t + 1)[:, None])
         b.done_score.copy_(torch.where(stops, b.total / length_penalty(t + 1, LENGTH_PENALTY), b.done_score))
-        self.last.copy_(token)
 
 
 def _captured(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -275,22 +278,48 @@ def _captured(function: Callable[[], None], device: torch.device) -> Callable[[]
 
 
 class GraphDecoder:
-    """A model ready for fast search on a GPU, in a copy of its own that follows the model's weights.
+    """A model ready for fast search on a GPU, in a copy of its own that follows the model's parameters.
 
     Shapes are captured when they first occur. ``compiled`` makes fewer, longer kernels of them, which takes half a
-    minute a shape.
+    minute a shape. One search runs at a time: they share buffers.
     """
 
     def __init__(
         self, model: Transformer, special: Special, compiled: bool = False, dtype: torch.dtype | None = None
     ) -> None:
         self.original, self.special, self.compiled = model, special, compiled
-        self.model = copy.deepcopy(model).to(dtype).eval()
         self.searches: dict[tuple[int, int, int, int], GraphSearch] = {}
-        decoder = opened(self.model.decoder)
-        if compiled:
-            for part in (*decoder.layers, decoder.embedding, self.model.output):
-                part.forward = fast(part.forward)  # the layers are alike: what is compiled for one serves all
+        self.lock, self.device = Lock(), next(model.parameters()).device
+        with self._alone():
+            self.model = copy.deepcopy(model).to(dtype).eval()
+            decoder = self.model.decoder
+            merge(decoder)
+            if compiled:
+                for part in (*decoder.layers, decoder.embedding, self.model.output):
+                    part.forward = fast(
+                        part.forward
+                    )  # the layers are alike: what is compiled for one serves all
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one thread work, on the model's device, whatever mode it was called in."""
+        with ExitStack() as stack:
+            for context in (self.lock, torch.inference_mode(False), torch.no_grad()):
+                stack.enter_context(context)
+            if self.device.type == "cuda":
+                stack.enter_context(torch.cuda.device(self.device))
+            if self.compiled:
+                limits: dict[str, Any] = {"recompile_limit": SHAPES, "accumulated_recompile_limit": SHAPES}
+                stack.enter_context(torch._dynamo.config.patch(limits))
+            try:
+                yield
+            except RuntimeError as error:
+                if "C compiler" not in str(error):
+                    raise
+                raise UserError(
+                    "The GPU's kernels are built when they are first used, which needs a C compiler, and none was "
+                    "found: install gcc, or name one in the environment variable CC."
+                ) from error
 
     def search(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[Hypothesis]]:
         """Answer some sources together."""
@@ -309,7 +338,7 @@ class GraphDecoder:
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
         width, length = (min(_rounded(n), longest) for n in (most, limit(most, longest)))
         answers: dict[int, T] = {}
-        with torch._dynamo.config.patch(recompile_limit=SHAPES, accumulated_recompile_limit=SHAPES):
+        with self._alone():
             search = self._of(_power(len(sources)), width, length, beam)
             search.start(sources)
             numbers = [*range(len(sources))]  # which source each row is about
@@ -329,24 +358,38 @@ class GraphDecoder:
     def _of(self, sentences: int, width: int, length: int, beam: int) -> GraphSearch:
         """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
         key = (sentences, width, length, beam)
-        if key in self.searches:
-            self.searches[key] = self.searches.pop(key)  # the last used come last
-        else:
-            if len(self.searches) == KEPT:
-                del self.searches[next(iter(self.searches))]
-            self.searches[key] = search = GraphSearch(self.model, self.special, *key)
-            search.begin = _captured(lambda: self._begin(search), search.source.device)
+        if key not in self.searches:
+            self._make_room(key)
+            search = GraphSearch(self.model, self.special, *key, before=self._follow)
             if self.compiled:
                 search.choose = fast(search.choose)
-        return self.searches[key]
+        else:
+            search = self.searches.pop(key)
+        self.searches[key] = search  # the last used come last
+        return search
 
-    def _begin(self, search: GraphSearch) -> None:
+    def _make_room(self, key: tuple[int, int, int, int]) -> None:
+        """Forget the shapes that have not been used for longest, until another one fits beside the others."""
+        c, kept = self.model.config, [*self.searches]
+        assert c.d_k is not None
+        assert c.d_v is not None
+        size = next(self.model.parameters()).element_size()
+        numbers = c.decoder_layers * c.heads * (c.d_k + c.d_v) * size  # bytes of a token
+        room = (
+            ROOM * torch.cuda.get_device_properties(self.device).total_memory
+            if self.device.type == "cuda"
+            else math.inf
+        )
+        while kept and numbers * sum(b * (k * t + s) for b, s, t, k in (*kept, key)) > room:
+            del self.searches[kept.pop(0)]
+            gc.collect()  # a search and its graphs hold each other
+
+    def _follow(self) -> None:
         """Take the weights over as they are now: they may have been trained or edited since."""
         torch._foreach_copy_([*self.model.parameters()], [*self.original.parameters()])
-        search.read_source()
 
 
-def opened(decoder: Decoder) -> Decoder:
+def merge(decoder: Decoder) -> None:
     """Prepare a decoder: one product for q, k and v, and for the compiler no sum hidden in a product."""
     for layer in decoder.layers:
         assert isinstance(layer, DecoderLayer)
@@ -357,7 +400,6 @@ def opened(decoder: Decoder) -> Decoder:
     for module in decoder.modules():
         if isinstance(module, nn.Linear):
             module.__class__ = OpenLinear
-    return decoder
 
 
 def fast(function: Callable[..., T]) -> Callable[..., T]:

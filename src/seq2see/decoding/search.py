@@ -186,7 +186,7 @@ class Beams:
             [
                 Hypothesis(ids[:length], values[:length], score, ended)
                 for ids, values, score, length, ended in zip(*sentence, strict=True)
-                if score > -inf
+                if score != -inf  # broken weights give NaN, and an answer all the same
             ]
             for sentence in zip(*(column.tolist() for column in columns), strict=True)
         ]
@@ -251,7 +251,7 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     chosen = _top(maxima, count)[1][..., None]  # (…, count, 1)
     near = (chosen * PART + torch.arange(PART, device=logits.device)).flatten(-2)  # (…, count · PART): tokens
     values, place = _top(logits.gather(-1, near.clamp(max=V - 1)).masked_fill(near >= V, -inf), count)
-    return values.float() - logs.logsumexp(-1, keepdim=True), near.gather(-1, place)
+    return values.float() - logs.logsumexp(-1, keepdim=True), near.gather(-1, place).clamp(max=V - 1)
 
 
 def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:

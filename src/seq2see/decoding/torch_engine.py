@@ -17,6 +17,7 @@ from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_tensors
+from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
 
 LITTLE = 2**14  # rows × d_model of one step below which one thread is faster than two
@@ -31,7 +32,7 @@ class TorchEngine:
     def __init__(self, transformer: Transformer, special: Special, compiled: bool = False) -> None:
         self.original, self.special, self.compiled = transformer, special, compiled
         weight = next(transformer.parameters())
-        self.on_gpu = weight.device.type == "cuda"
+        self.kind, self.on_gpu = (weight.dtype, weight.device), weight.device.type == "cuda"
         self.narrow = (
             weight.dtype == torch.float32
             and transformer.config.d_model >= LARGE
@@ -48,12 +49,21 @@ class TorchEngine:
     @property
     def transformer(self) -> Transformer:
         """The model in the precision that is fastest here; copied anew whenever the original was edited."""
-        if not self.narrow:
+        if not self.narrow or self._watched():
             return self.original
         version = [(id(weight), weight._version) for weight in self.original.parameters()]
         if version != self.version:
             self.version, self.copy = version, copy.deepcopy(self.original).bfloat16()
         return self.copy
+
+    def fits(self, transformer: Transformer) -> bool:
+        """Whether this engine is for this network, where and as it is now."""
+        weight = next(transformer.parameters())
+        return self.original is transformer and self.kind == (weight.dtype, weight.device)
+
+    def _watched(self) -> bool:
+        """Whether somebody looks at the model's values, or edits them: then no copy may answer for it."""
+        return any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
 
     @property
     def graphs(self) -> GraphDecoder:
@@ -67,7 +77,7 @@ class TorchEngine:
 
     def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        if self.on_gpu:
+        if self.on_gpu and not self._watched():
             return self.graphs.ids(sources, beam)
         if beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
@@ -82,7 +92,7 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
-        if self.on_gpu:
+        if self.on_gpu and not self._watched():
             return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, beam)]
 
         def found(part: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:

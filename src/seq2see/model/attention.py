@@ -38,6 +38,7 @@ class Mask:
 
     def select(self, rows: Tensor) -> Mask:
         """Keep these rows of the batch, in this order."""
+        assert self.rows is None, "keys and values must be gathered first"
         return self if self.keys is None else replace(self, keys=self.keys[rows])
 
     def gathered(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Mask]:

@@ -56,9 +56,10 @@ def _attend(  # type: ignore[no-untyped-def]
 
 
 def one_query_attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
-    """Map q (R, 1, H, K) and k, v (N, S, H, K) to (R, 1, H, K).
+    """Map q (R, 1, H, K), k (N, S, H, K) and v (N, S, H, V) to (R, 1, H, V).
 
     rows (R, S) says in which of the N rows each key lies, and keys (R or 1, S) which may be seen: the first always.
+    All but q are contiguous.
     """
     R, _, H, K = q.shape
     S, V = k.shape[1], v.shape[-1]
@@ -78,7 +79,8 @@ def _scan(x, maxima, logs, V, parts, PART: tl.constexpr, GROUP: tl.constexpr):  
     place = part[:, None] * PART + tl.arange(0, PART)[None, :]
     values = tl.load(x + row * V + place, mask=place < V, other=-float("inf")).to(tl.float32)
     maximum = tl.max(values, 1)
-    log = maximum + tl.log(tl.sum(tl.exp(values - maximum[:, None]), 1))
+    finite = tl.where(maximum == -float("inf"), 0.0, maximum)  # all of a part may be forbidden
+    log = finite + tl.log(tl.sum(tl.exp(values - finite[:, None]), 1))
     tl.store(maxima + row * parts + part, maximum, mask=part < parts)
     tl.store(logs + row * parts + part, log, mask=part < parts)
 
