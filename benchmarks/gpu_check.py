@@ -87,9 +87,9 @@ def kernels() -> Iterator[tuple[str, float, float]]:
     for shape in ((3, 37_000), (2, 4, 1500), (2, 1024)):
         x = 3 * torch.randn(*shape, device=DEVICE)
         x[..., 128:256] = -math.inf  # a part of which all tokens are forbidden
-        worst = max(
-            float((a.cpu() - b).abs().max()) for a, b in zip(scan(x, PART), _by_parts(x.cpu()), strict=True)
-        )
+        found, expected = scan(x, PART), _by_parts(x.cpu())
+        pairs = [(a.cpu().clamp(min=-1e4), b.clamp(min=-1e4)) for a, b in zip(found, expected, strict=True)]
+        worst = max(float((a - b).abs().max()) for a, b in pairs)
         yield f"scan of logits, {shape}", worst, 1e-5
 
 

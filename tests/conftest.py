@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -12,6 +13,8 @@ from playwright.sync_api import Browser, sync_playwright
 from seq2see.cli import output
 from seq2see.config import ModelConfig
 from seq2see.model.transformer import Transformer
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests run beside each other
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",

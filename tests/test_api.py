@@ -142,11 +142,11 @@ def test_edit_distance() -> None:
 
 
 def test_fit_learns_something_new() -> None:
-    pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
+    pairs = [(f"{n:02}", f"{n:02}"[::-1]) for n in range(100)]
     fitted = seq2see.fit(
-        pairs, training={"steps": 300, "batch_tokens": 1280, "warmup": 50, "evaluate_every": 300}
+        pairs, training={"steps": 120, "batch_tokens": 640, "warmup": 30, "evaluate_every": 120}
     )
-    assert fitted.evaluate(pairs[::7]).exact_match > 0.9
+    assert fitted.evaluate(pairs).exact_match > 0.9
     assert "exact match" in fitted.card
     with pytest.raises(InputError, match="'x'"):
         fitted("1x2")
