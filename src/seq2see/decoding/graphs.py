@@ -294,11 +294,9 @@ class GraphDecoder:
             self.model = copy.deepcopy(model).to(dtype).eval()
             decoder = self.model.decoder
             merge(decoder)
-            if compiled:
+            if compiled:  # the layers are alike: what is compiled for one serves all
                 for part in (*decoder.layers, decoder.embedding, self.model.output):
-                    part.forward = fast(
-                        part.forward
-                    )  # the layers are alike: what is compiled for one serves all
+                    part.forward = fast(part.forward)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -374,13 +372,13 @@ class GraphDecoder:
         assert c.d_k is not None
         assert c.d_v is not None
         size = next(self.model.parameters()).element_size()
-        numbers = c.decoder_layers * c.heads * (c.d_k + c.d_v) * size  # bytes of a token
+        a_token = c.decoder_layers * c.heads * (c.d_k + c.d_v) * size  # in bytes
         room = (
             ROOM * torch.cuda.get_device_properties(self.device).total_memory
             if self.device.type == "cuda"
             else math.inf
         )
-        while kept and numbers * sum(b * (k * t + s) for b, s, t, k in (*kept, key)) > room:
+        while kept and a_token * sum(b * (k * t + s) for b, s, t, k in (*kept, key)) > room:
             del self.searches[kept.pop(0)]
             gc.collect()  # a search and its graphs hold each other
 
