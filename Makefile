@@ -13,8 +13,9 @@ demo: .venv/installed
 test: .venv/tested chromium types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/mypy > .venv/mypy.log 2>&1 & types=$$!; \
+	  $(BIN)/pytest -n 2; tests=$$?; \
+	  wait $$types; types=$$?; cat .venv/mypy.log; test $$tests = 0 -a $$types = 0
 
 # The browser of the page's tests: Debian's, since tests must not download one.
 chromium:
@@ -50,9 +51,10 @@ bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-.venv/tested: .venv/installed
+.venv/tested: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
-	touch $@
+	touch .venv/installed $@
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
