@@ -73,7 +73,7 @@ export function layerPanel(/** @type {Trace} */ trace, /** @type {import("./pane
       body.replaceChildren(h("p", {}, "Fetching the numbers of this part …"));
       await fetchMore(missing);
       const now = selection();
-      if (now.half !== half || now.part !== part || now.layer !== layer) return;
+      if (now.half !== half || now.part !== part || now.layer !== layer || missing.some((name) => !trace.has(name))) return; // or another answer has taken its place
     }
     const box = flowWidth() >= 700 ? (flowWidth() - 300) / 3 : Math.max(150, flowWidth() - 70);
     body.replaceChildren(...wanted.map(({ name, title, sign }) => h("div", { className: "term" },

@@ -33,7 +33,7 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     const half = side === "source" ? "encoder" : "decoder";
     for (const button of choice.children) button.setAttribute("aria-pressed", String(button.value === side));
     if (!trace.has(`${half}.embedding.sum`)) await fetchMore(["embedded", "scaled", "positions", "sum"].map((role) => `${half}.embedding.${role}`));
-    if (side !== view.side) return;
+    if (side !== view.side || !trace.has(`${half}.embedding.sum`)) return; // or another answer has taken its place
     // three matrices, their row labels and two signs fit one line where there is room for it; else each has its own
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
     const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) =>
@@ -120,7 +120,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
     if (!trace.has(`${base}.q`, head)) {
       body.replaceChildren(h("p", {}, "Fetching the numbers of this head …"));
       await fetchMore(needed(trace, view.kind, view.layer), { head, compact: false }); // as exact as they are
-      if (base !== attention(view.kind, view.layer) || head !== view.head) return;
+      if (base !== attention(view.kind, view.layer) || head !== view.head || !trace.has(`${base}.q`, head)) return; // or another answer has taken its place
     }
     body.replaceChildren(...stages(trace, base));
   };
