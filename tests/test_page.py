@@ -753,6 +753,31 @@ def test_english_to_french(open_page: Open) -> None:
     expect(page.locator("#remark")).to_be_empty()
 
 
+def test_numbers_of_an_answer_that_was_replaced_are_left_alone(open_page: Open) -> None:
+    page = open_page("layer=1&head=2")
+    page.select_option("#model", "en-fr")
+    answer(page).to_have_text("Où se trouve la gare ?")
+    filled(page)
+    late: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if '"head"' in (route.request.post_data or "") and not late:
+            late.append(route)
+        else:
+            route.fallback()
+
+    page.route("**/api/trace", hold)
+    page.locator("#head").get_by_role("button", name="head 5").click()
+    expect(page.locator("#head .steps")).to_contain_text("Fetching the numbers")
+    page.fill("#text", "I see.")
+    page.keyboard.press("Enter")
+    answer(page).to_have_text("Je vois.")
+    with page.expect_response(lambda response: response.request == late[0].request):
+        late[0].continue_()
+    filled(page)
+    expect(page.locator("#head .steps")).not_to_contain_text("Fetching")
+
+
 # --- what is seen first --------------------------------------------------------------------------------
 
 
