@@ -14,7 +14,7 @@ test: .venv/tested chromium types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy > .venv/mypy.log 2>&1 & types=$$!; \
-	  $(BIN)/pytest -n 2; tests=$$?; \
+	  $(BIN)/pytest -n 2 --dist worksteal; tests=$$?; \
 	  wait $$types; types=$$?; cat .venv/mypy.log; test $$tests = 0 -a $$types = 0
 
 # The browser of the page's tests: Debian's, since tests must not download one.
