@@ -58,7 +58,7 @@ def losses(device: str, precision: str, steps: int = 10) -> list[float]:
 
 def kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what a kernel is, how far it is from the written equations, and how far it may be."""
-    from seq2see.model.kernel import one_query_attention, scan
+    from seq2see.model.kernels import one_query_attention, scan
 
     torch.manual_seed(0)
     for R, N, S, H, K, V in (

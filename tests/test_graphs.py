@@ -66,7 +66,9 @@ def test_in_any_mode_and_in_any_thread() -> None:
         assert [*pool.map(lambda _: decoder.ids(SOURCES), range(8))] == [expected] * 8
 
 
-def test_a_padding_that_is_no_target_token() -> None:
+def test_a_padding_that_is_no_target_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypothesis, "EXTRA_LENGTH", 1)  # some are done while others go on
+    torch.manual_seed(0)
     model = Transformer(ModelConfig.of(
         source_vocabulary=20, target_vocabulary=13, d_model=16, heads=2, d_ff=32, encoder_layers=1, decoder_layers=1,
         max_length=40, share_embeddings=False,

@@ -222,9 +222,8 @@ def _same(form: Form, text: str, line: str) -> bool:
     if form.model.engine_for(WINDOW, form.beam, form.n_best).name.endswith("bfloat16"):
         from difflib import SequenceMatcher
 
-        return (
-            SequenceMatcher(None, now, line).ratio() > 0.5
-        )  # a word may hang on the other lines of its batch
+        # a word may hang on the other lines of its batch
+        return SequenceMatcher(None, now, line).ratio() > 0.5
     return now == line
 
 

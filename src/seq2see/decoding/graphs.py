@@ -134,7 +134,7 @@ class GraphSearch:
         self.rows = number[:, None].repeat(1, length)
         self.first = (number - number % beam)[:, None]
         self.sentence = (number // beam)[:, None].repeat(1, source_length)
-        self.real = torch.ones(sentences * beam, source_length, dtype=torch.bool, device=device)
+        self.real = torch.ones(sentences, beam, source_length, dtype=torch.bool, device=device)
 
         def buffers(rows: int, positions: int) -> tuple[Tensor, Tensor]:
             shape = (rows, positions, c.heads)
@@ -178,7 +178,7 @@ class GraphSearch:
         past = [x.view(B, self.beam, *x.shape[1:]) for own in self.past for x in (own.all_k, own.all_v)]
         read = [x for cross in self.read for x in (cross.all_k, cross.all_v)]
         beams = [getattr(self.beams, name) for name in BEAM_FIELDS]  # the limits among them
-        return [*past, *read, *beams, self.source_real, self.ancestors, self.last]
+        return [*past, *read, *beams, self.real, self.ancestors, self.last]
 
     def advance(self, count: int) -> Tensor:
         """Take some steps; return which of the first sentences are still open."""
@@ -206,14 +206,14 @@ class GraphSearch:
             cross.all_v.copy_(v)
         self.position.zero_()
         self.last.fill_(self.special.start)
+        self.real.copy_(self.source_real[:, None].expand_as(self.real))
         self.ancestors.copy_(self.own.expand_as(self.ancestors))
         self._point()
         self._put(Beams.start(self.limits, self.length, self.beam, self.special.pad))
 
     def _point(self) -> None:
-        """Tell attention in which rows the past of each beam, and its source, lie."""
+        """Tell attention in which rows the past of each beam lies."""
         self.rows.copy_(self.first + self.ancestors.flatten(0, 1))
-        self.real.copy_(self.source_real.repeat_interleave(self.beam, 0))
 
     def _put(self, beams: Beams) -> None:
         for name in BEAM_FIELDS:
@@ -222,7 +222,7 @@ class GraphSearch:
     def _steps(self) -> None:
         for _ in range(self.together):
             past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
-            source = Mask(keys=self.real, rows=self.sentence)
+            source = Mask(keys=self.real.flatten(0, 1), rows=self.sentence)
             last = self.last.view(-1, 1)  # (R, 1)
             logits = self.model.decode(last, last, source, self.cache, past)  # (R, 1, V)
             self.choose(logits[:, -1])  # the position has moved on
@@ -233,7 +233,7 @@ class GraphSearch:
         self._put(beams)
         past = self.ancestors.gather(1, parent[:, :, None].expand_as(self.ancestors))
         self.ancestors.copy_(torch.where(self.columns <= t, past, self.own))
-        self.rows.copy_(self.first + self.ancestors.flatten(0, 1))
+        self._point()
         self.last.copy_(token)
 
     def _choose_one(self, logits: Tensor) -> None:

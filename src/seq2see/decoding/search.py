@@ -257,7 +257,7 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the maximum and log Σ exp of each part of each row of x (…, V), (…, parts), in float32."""
     if x.is_cuda and HAS_TRITON:
-        from seq2see.model.kernel import scan
+        from seq2see.model.kernels import scan
 
         return scan(x, PART)
     whole = x.shape[-1] // PART * PART

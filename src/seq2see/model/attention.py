@@ -24,8 +24,8 @@ class Mask:
     A mask is data, so that the kernel can be chosen by it. ``causal`` hides the keys after a query's own
     position, the last query standing at the last key (so one new query may see every cached key). ``keys``
     hides padding. ``sentences`` keeps the sentences of a packed batch apart, and ``blocks`` says the same to
-    FlexAttention. ``rows`` says where a row's keys lie if not in its own. Every query must
-    be left at least one key: batching sees to that.
+    FlexAttention. ``rows`` says where a row's keys lie if not in its own. Every query must be left at least one
+    key: batching sees to that.
     """
 
     causal: bool = False
@@ -96,11 +96,11 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """The same equation by PyTorch's kernels; a test holds the two equal."""
+    """The same equation by PyTorch's kernels, or ours for one query on a GPU; a test holds the two equal."""
     T, S = q.shape[-3], k.shape[-3]
     if mask.rows is not None:
         if q.is_cuda and T == 1 and mask.keys is not None and HAS_TRITON:
-            from seq2see.model.kernel import one_query_attention
+            from seq2see.model.kernels import one_query_attention
 
             return one_query_attention(q, k, v, mask.rows, mask.keys)
         k, v, mask = mask.gathered(k, v)

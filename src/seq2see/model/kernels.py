@@ -31,9 +31,8 @@ def _attend(  # type: ignore[no-untyped-def]
     gathered = tl.zeros([V_ALL], tl.float32)
     for start in range(0, S, BLOCK):
         place = start + tl.arange(0, BLOCK)
-        seen = (
-            tl.load(keys + row * keys_stride + place, mask=place < S, other=0) != 0
-        )  # what is hidden is never read
+        # what is hidden is never read
+        seen = tl.load(keys + row * keys_stride + place, mask=place < S, other=0) != 0
         at = tl.load(rows + row * S + place, mask=seen, other=0).to(tl.int64) * S + place
         key = tl.load(
             k + (at[:, None] * heads + head) * K + in_k[None, :],
