@@ -10,7 +10,7 @@ import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
 import { saliencyPanel } from "./saliency.js";
 import { fillAll, Panel } from "./section.js";
-import { change, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
+import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
 /** @typedef {import("./figure.js").Network & {name: string, examples: string[], small: boolean}} Model */
 
@@ -54,15 +54,14 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
-/** Fetch what was left out at first. @type {panels.FetchMore} */
-async function fetchMore(names, more = {}) {
-  if (!trace || !live) return;
-  const into = trace;
+/** Fetch what was left out of a trace at first; in vain if another has taken its place. @returns {panels.FetchMore} */
+const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
+  if (into !== trace || !live) return;
   const prefix = into.steps.map(({ id }) => id);
   const body = { model: view.model, input: into.json.text, prefix, muted: heads(view.muted), names, compact: !chosenModel().small, ...more };
   await into.add(await fetchJson("api/trace", body));
   if (into === trace) showAside();
-}
+};
 
 const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, chosenModel());
 
@@ -107,7 +106,7 @@ function clamp(/** @type {Trace} */ found) {
   const cell = view.pin;
   const matrix = cell && found.has(cell.name, cell.head) && cell.head < found.heads ? found.matrix(cell.name, cell.head) : null;
   const fits = cell && matrix && cell.row < matrix.rows && cell.col < matrix.cols && cell.row >= 0 && cell.col >= 0;
-  change({
+  fit({
     layer: within(view.layer, found.layers(view.kind)), head: within(view.head, found.heads), step: within(view.step, found.steps.length),
     query: within(view.query, found.source.length), pin: fits ? cell : null,
   });
@@ -128,6 +127,7 @@ function build(/** @type {Trace} */ found) {
   byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
+  const fetchMore = fetchInto(found);
   if (drawing?.of !== model) drawing = { of: model, panel: figurePanel(model) };
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [

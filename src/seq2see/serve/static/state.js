@@ -47,6 +47,12 @@ export function change(/** @type {Partial<View>} */ changes) {
   for (const listener of listeners) listener(changed);
 }
 
+/** Make the view fit an answer that is about to be shown: what shows the answer before it is not told. */
+export function fit(/** @type {Partial<View>} */ changes) {
+  Object.assign(view, changes);
+  write();
+}
+
 /** The cell to explain: under the pointer, else pinned. */
 export function current() {
   return hovered ?? view.pin;
