@@ -232,10 +232,11 @@ def test_a_run_can_start_from_other_weights() -> None:
     {"layout": "packed", "batch_tokens": 256, "r_drop": 1.0, "accumulate": 2},
 ])  # fmt: skip
 def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> None:
+    settings = {"steps": 12, "checkpoint_every": 3, **settings}
     whole = finished(small_trainer(**settings))
     first = small_trainer(tmp_path, **settings)
     for step in first.steps():
-        if step.step == 13:
+        if step.step == 5:
             first.save(at_once=True)
             break
     assert_identical(finished(small_trainer(tmp_path, resume=True, **settings)), whole)
@@ -243,9 +244,9 @@ def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> N
 
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
 def test_bfloat16_keeps_float32_weights_and_learns() -> None:
-    trainer = small_trainer(steps=60, learning_rate=0.02, precision="bfloat16")
+    trainer = small_trainer(steps=20, learning_rate=0.02, precision="bfloat16")
     losses = [float(step.loss) for step in trainer.steps()]
-    assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
+    assert sum(losses[-5:]) / 5 < 0.9 * losses[0]
     assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
     for ours, theirs in zip(trainer.model.parameters(), trainer.learner.worker.parameters(), strict=True):
         assert torch.equal(ours.bfloat16(), theirs)
