@@ -23,7 +23,7 @@ from seq2see.inspection.tables import tables_of
 from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.attention import CAUSAL, EVERYTHING, written_attention
 from seq2see.model.positions import Embedding, position_table
-from seq2see.model.transformer import Transformer, count_parameters
+from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, END, PAD, START, UNKNOWN, Tokenizer
 
 
@@ -220,9 +220,9 @@ def test_002_cd9bd9446ef9fb85_about_21_thousand_parameters() -> None:
     config = ModelConfig.of(**{**PRESETS["document"].model, "source_vocabulary": 68, "target_vocabulary": 68})
     assert (config.d_model, config.heads, config.d_ff) == (16, 4, 64)
     assert (config.encoder_layers, config.decoder_layers) == (2, 2)
-    assert count_parameters(config) == 18_692  # the document does not itemise its own
-    assert count_parameters(config) == pytest.approx(21_000, rel=0.15)
-    assert dates().transformer.parameter_count() == count_parameters(config)
+    assert config.parameters == 18_692  # the document does not itemise its own
+    assert config.parameters == pytest.approx(21_000, rel=0.15)
+    assert dates().transformer.parameter_count() == config.parameters
 
 
 def test_002_cd9bd9446ef9fb85_predictions_in_raw_form() -> None:

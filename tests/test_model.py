@@ -20,7 +20,7 @@ from seq2see.model.attention import (
 )
 from seq2see.model.positions import position_table
 from seq2see.model.sublayers import AddNorm
-from seq2see.model.transformer import Transformer, count_parameters
+from seq2see.model.transformer import Transformer
 
 
 def masks(B: int, T: int, S: int) -> dict[str, Mask]:
@@ -161,7 +161,18 @@ def test_parameters_of_table_3(name: str) -> None:
     config = ModelConfig.of(
         source_vocabulary=PAPER_VOCABULARY, target_vocabulary=PAPER_VOCABULARY, **preset.model
     )
-    assert count_parameters(config) == pytest.approx(preset.paper_millions * 1e6, rel=0.05)
+    assert config.parameters == pytest.approx(preset.paper_millions * 1e6, rel=0.05)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("shared", [(True, True), (True, False), (False, True), (False, False)])
+def test_parameters_are_counted_as_they_are(norm: str, shared: tuple[bool, bool]) -> None:
+    config = ModelConfig.of(
+        source_vocabulary=20, target_vocabulary=20 if shared[0] else 31, d_model=8, heads=3, d_k=5, d_v=2, d_ff=7,
+        encoder_layers=2, decoder_layers=3, max_length=9, norm=norm, share_embeddings=shared[0],
+        share_output=shared[1], positions="learned" if norm == "pre" else "paper",
+    )  # fmt: skip
+    assert config.parameters == Transformer(config).parameter_count()
 
 
 def test_every_row_of_table_3_has_a_preset() -> None:
@@ -172,7 +183,7 @@ def test_every_row_of_table_3_has_a_preset() -> None:
 
 def test_document_preset_is_about_as_large_as_the_document_says() -> None:
     config = ModelConfig.of(source_vocabulary=68, target_vocabulary=68, **PRESETS["document"].model)
-    assert count_parameters(config) == 18_692
+    assert config.parameters == 18_692
 
 
 def test_shared_tables_are_one_parameter() -> None:

@@ -131,6 +131,24 @@ class ModelConfig(Schema):
                 f"and target {self.target_vocabulary}: set it to false, or use one tokenizer for both."
             )
 
+    @property
+    def parameters(self) -> int:
+        """The trainable numbers of such a Transformer, counted without making one; a test holds the two equal."""
+        assert self.d_k is not None
+        assert self.d_v is not None
+        d, wide = self.d_model, self.heads * (self.d_k + self.d_v)
+        norm = 2 * d
+        # W^Q, W^K, W^V, W^O with their biases
+        attention = 2 * d * wide + wide + self.heads * self.d_k + d + norm
+        feed_forward = 2 * d * self.d_ff + self.d_ff + d + norm
+        encoder = self.encoder_layers * (attention + feed_forward)
+        decoder = self.decoder_layers * (2 * attention + feed_forward)
+        tables = (0 if self.share_embeddings else self.source_vocabulary) + self.target_vocabulary
+        positions = 2 * self.max_length if self.positions == "learned" else 0
+        output = 0 if self.share_output else (d + 1) * self.target_vocabulary
+        last_norms = 2 * norm if self.norm == "pre" else 0
+        return encoder + decoder + d * (tables + positions) + output + last_norms
+
 
 @dataclass(frozen=True)
 class TrainingConfig(Schema):

@@ -487,7 +487,6 @@ def presets(
     from rich.table import Table
 
     from seq2see.config import PRESETS, ModelConfig
-    from seq2see.model.transformer import count_parameters
 
     table = Table(box=None, pad_edge=False)
     for name, justify in (
@@ -501,7 +500,7 @@ def presets(
     for name, entry in PRESETS.items():
         size = 68 if name == "document" else vocabulary
         config = ModelConfig.of(**{"source_vocabulary": size, "target_vocabulary": size, **entry.model})
-        parameters = count_parameters(config)
+        parameters = config.parameters
         paper = entry.paper_millions
         table.add_row(
             name,
@@ -513,6 +512,6 @@ def presets(
     console.print(table)
     console.print(
         f"\nCounted with {vocabulary:,} shared tokens (document: its 68). The paper speaks of about 37,000, but its size "
-        "column implies 41,000:\n7.33 M a layer from 20.9 M. `--vocabulary 37000` shows the difference.",
+        "column implies 41,000: 7.33 M a layer from 20.9 M. `--vocabulary 37000` shows the difference.",
         style="dim",
     )

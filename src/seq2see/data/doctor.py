@@ -18,7 +18,6 @@ from seq2see.data import hub, language
 from seq2see.data.pairs import Corpus, Pair, split
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
 from seq2see.errors import shown
-from seq2see.model.transformer import count_parameters
 from seq2see.text.tokenizer import Tokenizer
 
 FEW = 500  # pairs below which nothing useful can be learned
@@ -301,9 +300,7 @@ def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokeniz
                                tokenizers[side].encode_batch([pair[side] for pair in corpus.pairs])))  # fmt: skip
     config = config_of(plan, tokenizers, longest, {}, {})
     report.facts.append(("fits", f"{plan.preset}, {plan.tokenizer} ({plan.why})"))
-    report.facts.append(
-        ("model", f"{count_parameters(config.model):,} parameters, {config.training.steps:,} steps")
-    )
+    report.facts.append(("model", f"{config.model.parameters:,} parameters, {config.training.steps:,} steps"))
     needed, there = memory_of(config, longest), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     report.facts.append(("memory", f"{needed / 2**30:.1f} GiB for the worst batch (an estimate)"))
     if needed > 0.9 * there:
@@ -319,7 +316,7 @@ def memory_of(config: Config, longest: int) -> float:
     shape, tokens = config.model, max(config.training.batch_tokens, longest)
     layer = 16 * shape.d_model + 2 * shape.d_ff  # numbers kept a token for the way back, in each layer
     layers = shape.encoder_layers * layer + shape.decoder_layers * 1.5 * layer
-    return 16.0 * count_parameters(shape) + 4.0 * tokens * (layers + 3 * shape.target_vocabulary)
+    return 16.0 * shape.parameters + 4.0 * tokens * (layers + 3 * shape.target_vocabulary)
 
 
 def seconds_of(config: Config) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
@@ -78,9 +77,3 @@ class Transformer(Observable):
     def parameter_count(self) -> int:
         """Count the trainable numbers, shared ones once."""
         return sum(parameter.numel() for parameter in self.parameters())
-
-
-def count_parameters(config: ModelConfig) -> int:
-    """Count the parameters of a configuration without allocating them."""
-    with torch.device("meta"):
-        return Transformer(config).parameter_count()

@@ -14,7 +14,7 @@ from seq2see.errors import UserError
 from seq2see.inspection.lens import logit_lens
 from seq2see.inspection.saliency import saliency
 from seq2see.inspection.trace import Trace
-from seq2see.model.transformer import Transformer, count_parameters
+from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.figure import code
 from seq2see.serve.tracer import Head, Tracer
@@ -57,7 +57,7 @@ def _samples(model: Seq2Seq) -> list[str]:
 
 def describe_network(config: ModelConfig) -> dict[str, Any]:
     """Say what a network is, whether it is small enough to send whole, and where each part of it is computed."""
-    parameters = count_parameters(config)
+    parameters = config.parameters
     return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL, "code": code()}
 
 
