@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -78,6 +79,18 @@ def test_bad_inputs_do_not_keep_the_others_from_being_answered(model: seq2see.Se
     assert [answer.error is None for answer in model.answers(texts)] == [True, False, False, True]
     with pytest.raises(InputError, match="February 2023 has 28 days"):
         model("2023-02-30")
+
+
+def test_a_network_in_training_mode_answers_and_scores_all_the_same(model: seq2see.Seq2Seq) -> None:
+    config = replace(model.config, model=model.config.model.but(dropout=0.5))
+    network = seq2see.Transformer(config.model)
+    trained = seq2see.Seq2Seq(config, model.tokenizers, network)
+    network.eval()
+    pair = [("1845-01-05", "May 1, 1999")]
+    expected = trained.predict(FOUR), trained.predict(FOUR, beam=2), trained.score(pair)
+    network.train()
+    assert (trained.predict(FOUR), trained.predict(FOUR, beam=2), trained.score(pair)) == expected
+    assert network.training
 
 
 def test_order_and_answers_do_not_depend_on_the_batch(model: seq2see.Seq2Seq) -> None:

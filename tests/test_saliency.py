@@ -71,6 +71,13 @@ def test_saliency_leaves_the_model_as_it_was() -> None:
     assert all(getattr(module, "recorder", None) is None for module in trace.transformer.modules())
 
 
+def test_what_an_edit_has_cut_off_matters_nothing() -> None:
+    memory = traced()["encoder.memory"]
+    found = saliency(traced(edit={"encoder.memory": memory}))
+    assert found.source.eq(0).all()
+    torch.testing.assert_close(found.target.sum(-1), torch.ones(len(TARGET_TEXT) + 1).double())
+
+
 def test_a_step_that_is_not_there() -> None:
     with pytest.raises(UserError, match="There is no step 6: the answer has 6"):
         saliency(traced(), step=6)

@@ -152,6 +152,16 @@ def test_probability_of_an_answer_is_the_product_of_its_tokens() -> None:
     )
 
 
+@pytest.mark.parametrize("size", [100, 5000])
+def test_what_is_nearly_certain_is_not_rounded_to_certain(size: int) -> None:
+    logits = torch.randn(3, size, generator=torch.Generator().manual_seed(1))
+    logits[:, 7] = torch.tensor([24.0, 25.0, 26.0])
+    exact = logits.double().log_softmax(-1)[:, 7]
+    assert exact.max() < -1e-10
+    tolerance = 1.5e-7 if size < 1024 else 2e-6  # of long rows, whose parts are summed up
+    torch.testing.assert_close(likeliest(logits, 1)[0][:, 0].double(), exact, atol=tolerance, rtol=0)
+
+
 def test_padding_is_masked_and_only_where_there_is_some() -> None:
     ids, mask = padded([[1, 2], [3, 4, 5]], 0)
     assert ids.tolist() == [[1, 2, 0], [3, 4, 5]]

@@ -200,6 +200,41 @@ def test_one_weight_is_set() -> None:
     torch.testing.assert_close(t[f"{name}.z"][2, 1], t[f"{name}.v"][3, 1])
 
 
+def test_an_edit_sees_the_same_values_in_answering_and_in_the_trace() -> None:
+    shapes = []
+
+    def first_to_zero(x: Tensor) -> Tensor:
+        shapes.append(tuple(x.shape))
+        x[0] = 0  # the first position: there is no batch dimension
+        return x
+
+    t = dates().trace("1845-01-05", edit={"encoder.memory": first_to_zero})
+    assert t["logits"].argmax(-1).tolist() == t.output_ids
+    assert set(shapes) == {(12, 16)}
+    shapes.clear()
+    t = dates().trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": first_to_zero})
+    assert t["logits"].argmax(-1).tolist() == t.output_ids
+    assert [shape[0] for shape in shapes] == [*range(1, len(t.output_ids) + 1), len(t.output_ids)]
+
+
+def test_an_edit_that_is_another_each_time_is_refused() -> None:
+    def last_to_zero(z: Tensor) -> Tensor:
+        z[-1] = 0
+        return z
+
+    edit = {"decoder.layers.1.cross_attention.z": last_to_zero}
+    with pytest.raises(UserError, match="it would choose other tokens, first at step 0"):
+        dates().trace("1845-01-05", edit=edit)
+    assert dates().trace("1845-01-05", target="May 5, 1845", edit=edit).output == "May 5, 1845"
+
+
+def test_arrays_and_numbers_replace_too() -> None:
+    name = "encoder.layers.0.self_attention.z"
+    muted = trace_text(model(), TOKENIZERS, "abc", edit={name: mute_head(0, 1, 2)})
+    assert same(muted, trace_text(model(), TOKENIZERS, "abc", edit={name: 0}))
+    assert same(muted, trace_text(model(), TOKENIZERS, "abc", edit={name: muted[name].numpy()}))
+
+
 def test_an_edit_in_place_leaves_the_values_before_it_alone() -> None:
     name = "encoder.layers.0.self_attention"
     plain = trace_text(model(), TOKENIZERS, "abc", target="A")
@@ -231,10 +266,11 @@ def test_training_mode_is_restored_and_dropout_is_off() -> None:
         ({"encoder.layers.0.self_attention.z": mute_head(-1)}, "no head -1 to mute: heads are 0 to 2."),
         (
             {"encoder.memory": torch.zeros(4, 12)},
-            r"edit of 'encoder.memory' does not fit its value, .* \(1, 5, 12\)",
+            r"edit of 'encoder.memory' does not fit its value, .* \(5, 12\)",
         ),
         ({"encoder.memory": lambda x: None}, "it returned a NoneType, not a tensor"),
-        ({"decoder.out": lambda x: x[:, 3]}, "with `target`, all at once"),
+        ({"decoder.out": lambda x: x[:, 3]}, "with `target`, it is there at once"),
+        ({"encoder.memory": "nothing"}, "does not fit its value"),
     ],
 )
 def test_edits_that_do_not_fit_are_explained(edit: dict[str, object], message: str) -> None:

@@ -16,7 +16,7 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import InputError
 from seq2see.folder import Tokenizers
 from seq2see.metrics import Score, bleu, chrf, sentence_chrf
-from seq2see.model.transformer import Transformer
+from seq2see.model.transformer import Transformer, at_rest
 
 Pair = tuple[str, str]
 ROWS = 128  # pairs scored together
@@ -93,8 +93,6 @@ def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
 def _evaluate_batch(
     model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine
 ) -> Evaluation:
-    training = model.training
-    model.eval()
     device = next(model.parameters()).device
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
@@ -102,11 +100,11 @@ def _evaluate_batch(
 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     whole = Batch.of(sources, targets, pads).to(device)
-    logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
+    with at_rest(model):
+        logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
     loss = F.cross_entropy(
         logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
     )
-    model.train(training)
 
     plain = tokenizers.target.plain  # a model of words is asked for words
     all_answers = [(s, plain(t), answer) for (s, t), answer in zip(pairs, answers, strict=True)]
@@ -149,7 +147,8 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]
         batch = Batch.of([sources[i] for i in rows], [targets[i] for i in rows], pads).to(device)
-        logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
+        with at_rest(model):
+            logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
         values = logits.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
         for i, row in zip(rows, values.tolist(), strict=True):
             found[i] = row[: len(targets[i]) - 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -375,6 +376,12 @@ def _until_hung_up() -> Iterator[None]:
         sys.exit(141)
 
 
+def _at_least(probability: float | None) -> str:
+    """Write a probability, rounded down, in the digits that float32 holds beside 1."""
+    assert probability is not None
+    return f"{math.floor(probability * 1e5) / 1e5:.3%}"
+
+
 def demo() -> None:
     """Show the model that ships at work: four dates, how sure it is, and what to try next."""
     from rich.table import Table
@@ -393,8 +400,8 @@ def demo() -> None:
         table.add_row(
             answer.input,
             answer.output,
-            f"{answer.probability:.4%}",
-            f"{least.token!r} {least.probability:.4%}",
+            _at_least(answer.probability),
+            f"{least.token!r} {_at_least(least.probability)}",
         )
     console.print()
     console.print(table)

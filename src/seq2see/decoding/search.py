@@ -95,7 +95,8 @@ def greedy_tensors(
         best, last = logits.max(-1)
         ids[alive, t] = last.masked_fill(over, special.pad)
         if values:
-            log_probabilities[alive, t] = (best - logits.logsumexp(-1)).masked_fill(over, 0.0)
+            surprise = (logits - best[:, None]).logsumexp(-1)  # this way nothing is lost where it is nearly 0
+            log_probabilities[alive, t] = -surprise.masked_fill(over, 0.0)
         ended = (last == special.end) & ~over
         stopped = ended | ((limits[alive] == t + 1) & ~over)
         if stopped.any():
@@ -246,7 +247,10 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     V = logits.shape[-1]
     if V < 8 * PART or count >= V // PART:
         values, tokens = logits.float().topk(count)
-        return values - logits.float().logsumexp(-1, keepdim=True), tokens
+        best = values[
+            ..., :1
+        ]  # taken off first: where it is nearly certain, the rest would be lost in rounding
+        return (values - best) - (logits.float() - best).logsumexp(-1, keepdim=True), tokens
     maxima, logs = _by_parts(logits)  # (…, parts)
     chosen = _top(maxima, count)[1][..., None]  # (…, count, 1)
     near = (chosen * PART + torch.arange(PART, device=logits.device)).flatten(-2)  # (…, count · PART): tokens

@@ -18,7 +18,7 @@ from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_tensors
 from seq2see.model.sublayers import Observable
-from seq2see.model.transformer import Transformer
+from seq2see.model.transformer import Transformer, at_rest
 
 LITTLE = 2**14  # rows × d_model of one step below which one thread is faster than two
 PART = 80_000  # rows × d_model that a thread takes at a time with a small model: enough to forget what a call costs
@@ -114,7 +114,7 @@ class TorchEngine:
         """
         config = self.original.config
         numbers, threads = len(sources) * beam * config.d_model, torch.get_num_threads()
-        with without_onednn() if self.name == "torch, float32" else nullcontext():
+        with at_rest(self.transformer), without_onednn() if self.name == "torch, float32" else nullcontext():
             if config.d_model >= SMALL:
                 with threads_of(1 if config.d_model < LARGE and numbers < LITTLE else threads):
                     return found(sources)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from seq2see.data.batching import Batch
 from seq2see.folder import Tokenizers
-from seq2see.inspection.trace import at_rest, attached
-from seq2see.model.transformer import Transformer
+from seq2see.inspection.trace import attached
+from seq2see.model.transformer import Transformer, at_rest
 from seq2see.text.tokenizer import BYTES, Tokenizer
 
 Span = tuple[int, int]  # first character, one past the last

@@ -69,7 +69,10 @@ def saliency(trace: Trace, step: int | None = None) -> Saliency:
 
 def _products(odds: Tensor, inputs: list[Tensor]) -> Tensor:
     """Return |∇·x| of every row of the inputs, (S + T,)."""
-    gradients = torch.autograd.grad(odds, inputs, retain_graph=True)
+    # what an edit has cut off matters nothing
+    gradients = torch.autograd.grad(
+        odds, inputs, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
     return torch.cat(
         [(gradient * x.detach()).sum(-1).abs() for gradient, x in zip(gradients, inputs, strict=True)]
     )

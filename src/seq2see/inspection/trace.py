@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
 from math import exp
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seq2see.decoding.hypothesis import limit
 from seq2see.decoding.search import Special, greedy
 from seq2see.errors import InputError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.model.sublayers import Observable, Recorder
-from seq2see.model.transformer import Transformer
+from seq2see.model.transformer import Transformer, at_rest
 
-#: What a value is replaced by: a tensor, or a function of the value, which may change it in place.
-Edit = Tensor | Callable[[Tensor], Tensor]
+TIE = 1e-3  # between two logits: as far as rounding may drive them apart
+
+#: What a value is replaced by: a tensor (an array, a number), or a function of the value, which may change it in place.
+Edit = Tensor | np.ndarray | float | Callable[[Tensor], Tensor]
 
 
 class Recording:
@@ -86,18 +90,6 @@ def attached(model: nn.Module, recording: Recorder) -> Iterator[None]:
             module.recorder = recorder
 
 
-@contextmanager
-def at_rest(transformer: Transformer) -> Iterator[None]:
-    """Switch dropout and gradients off."""
-    training = transformer.training
-    transformer.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        transformer.train(training)
-
-
 def names_of(transformer: Transformer) -> list[str]:
     """Return the names of all values of a model, found by running it on one token."""
     recording = Recording()
@@ -151,14 +143,14 @@ def _near(given: str, names: Sequence[str]) -> str:
 def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
     """Apply one edit to a copy, since a value may share its memory with others that are not to change."""
     try:
-        new = replacement if isinstance(replacement, Tensor) else replacement(x.clone())
+        new = replacement(x.clone()) if callable(replacement) else torch.as_tensor(replacement)
         if not isinstance(new, Tensor):
             raise TypeError(f"it returned a {type(new).__name__}, not a tensor")
         return new.to(x).broadcast_to(x.shape)
     except (IndexError, RuntimeError, TypeError) as error:
         hint = ""
         if path.startswith("decoder.") or path == "logits":
-            hint = " Answering freely, a model decodes one position at a time; with `target`, all at once."
+            hint = " Answering freely, the answer grows by a position a step; with `target`, it is there at once."
         raise UserError(
             f"The edit of {path!r} does not fit its value, which is of shape {tuple(x.shape)}: {error}.{hint}"
         ) from error
@@ -183,7 +175,7 @@ class Step:
 class Trace(Recording):
     """All that happened in answering one text.
 
-    Values have no batch dimension: attention weights are (H, T, S). Row t of a decoder value stands for
+    Values have no batch dimension, in edits neither: attention weights are (H, T, S). Row t of a decoder value stands for
     ``target_tokens[t]``, read so far (``<sos>`` first), and speaks of ``output_tokens[t]``, the next.
     """
 
@@ -246,7 +238,9 @@ def trace_text(
     """Answer a text, then read it and the answer once more, all positions at once, keeping every value.
 
     ``target`` leads the model through a given answer instead of its own. ``edit`` replaces values by name or
-    glob, while answering too; a tensor must have the value's shape or broadcast to it.
+    glob; a tensor must have the value's shape or broadcast to it. It acts while answering too, where a function sees the
+    values of all positions so far, at every step, and once more in the reading that is kept. An edit that would choose
+    other tokens there (by chance, or since it looks for the last position) is refused.
     """
     _check(transformer, edit)
     tokenizers.source.check(text)
@@ -262,6 +256,8 @@ def trace_text(
     source, read = (torch.tensor(ids, device=device) for ids in (result.source_ids, result.target_ids))
     with at_rest(transformer), attached(transformer, result):
         logits = transformer(source, read)  # (T, V)
+    if edit and target is None:
+        _check_choices(result, logits)
     result.values["probabilities"] = logits.float().softmax(-1)
     return result
 
@@ -276,7 +272,30 @@ def _fitting(transformer: Transformer, what: str, ids: list[int]) -> list[int]:
 def _answer(
     transformer: Transformer, tokenizers: Tokenizers, source_ids: list[int], edit: Mapping[str, Edit] | None
 ) -> list[int]:
-    """Answer freely; without an edit nothing is attached, so that the answer is the one that anybody gets."""
-    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
-    with at_rest(transformer), attached(transformer, Recording(edit)) if edit else nullcontext():
-        return greedy(transformer, [source_ids], special)[0].ids
+    """Answer freely: without an edit as anybody is answered, with one so that it sees what it will see in the trace."""
+    start, end = tokenizers.target.start, tokenizers.target.end
+    with at_rest(transformer):
+        if not edit:
+            special = Special(start, end, tokenizers.source.pad)
+            return greedy(transformer, [source_ids], special)[0].ids
+        device, ids = next(transformer.parameters()).device, [start]
+        with attached(transformer, Recording(edit)):
+            memory = transformer.encode(torch.tensor(source_ids, device=device))
+            for _ in range(limit(len(source_ids), transformer.config.max_length)):
+                logits = transformer.decode(torch.tensor(ids, device=device), memory)  # (t, V)
+                ids.append(int(logits[-1].argmax()))
+                if ids[-1] == end:
+                    break
+        return ids[1:]
+
+
+def _check_choices(trace: Trace, logits: Tensor) -> None:
+    """Refuse an edit under which the model, reading its answer (T, V), would not have given it."""
+    chosen = logits.gather(1, torch.tensor(trace.output_ids, device=logits.device)[:, None])[:, 0]  # (T,)
+    other = (logits.amax(-1) - chosen > TIE).nonzero()[:, 0].tolist()
+    if other:
+        raise UserError(
+            f"Edited, the model answered {trace.output!r}, but reading that again under the same edit it would choose "
+            f"other tokens, first at step {other[0]}: the edit depends on chance or on the last position. Let it do the "
+            "same to a position whenever it is called, or lead the model through an answer with `target`."
+        )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
@@ -77,3 +81,15 @@ class Transformer(Observable):
     def parameter_count(self) -> int:
         """Count the trainable numbers, shared ones once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+@contextmanager
+def at_rest(model: Transformer) -> Iterator[None]:
+    """Switch dropout and gradients off for a while."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
