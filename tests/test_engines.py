@@ -18,7 +18,8 @@ from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.errors import UserError
 from seq2see.text.tokenizer import Tokenizer
 
-TEXTS = [source for source, _ in pairs_of(np.random.default_rng(4).choice(all_ordinals(), 300))]
+PAIRS = pairs_of(np.random.default_rng(4).choice(all_ordinals(), 300))
+TEXTS = [source for source, _ in PAIRS]
 
 
 def without_torch(code: str) -> str:
@@ -48,6 +49,7 @@ def test_load_and_answers_import_neither_torch_nor_numpy() -> None:
 def test_both_engines_give_the_same_answers(beam: int) -> None:
     through_torch = seq2see.load("dates", engine="torch").answers(TEXTS, beam)
     through_ctranslate2 = seq2see.load("dates", engine="ctranslate2").answers(TEXTS, beam)
+    assert [answer.output for answer in through_torch] == [target for _, target in PAIRS]
     for a, b in zip(through_torch, through_ctranslate2, strict=True):
         assert (a.input, a.output, a.ids) == (b.input, b.output, b.ids)
         assert a.log_probability == pytest.approx(b.log_probability, abs=1e-4)

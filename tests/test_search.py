@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from conftest import small_model
 from seq2see.decoding import columns
@@ -119,6 +121,27 @@ def test_a_wide_beam_finds_the_best_of_all_answers(seed: int) -> None:
     (found,) = beam_search(model, [source], SPECIAL, beam=128)
     assert [tuple(h.ids) for h in found[:5]] == [ids for ids, _ in ranked[:5]]
     assert [h.score for h in found[:5]] == pytest.approx([score for _, score in ranked[:5]], abs=1e-4)
+
+
+class Sure(Transformer):
+    """Writes 5 6 7 8 9 and the end, and is sure of it; what comes second is always the end."""
+
+    def decode(self, target: Tensor, memory: Tensor, *rest: Any) -> Tensor:
+        cache = rest[1]
+        logits = torch.full((len(target), 1, self.config.target_vocabulary), -20.0)
+        right = [5, 6, 7, 8, 9, SPECIAL.end][min(cache.length, 5)]
+        logits[:, :, SPECIAL.end], logits[:, :, right] = 2.0, 10.0
+        cache.length += 1
+        return logits
+
+
+@pytest.mark.parametrize("beam", [2, 3, 4])
+def test_answers_that_broke_off_do_not_end_the_search_for_a_likelier_one(beam: int) -> None:
+    model = Sure(small_model().config)
+    (answers,) = beam_search(model, [[1, 4, 2]], SPECIAL, beam)
+    assert answers[0].ids == [5, 6, 7, 8, 9, SPECIAL.end]
+    assert len(answers) == beam
+    assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
 
 
 def test_answers_come_best_first_and_differ() -> None:

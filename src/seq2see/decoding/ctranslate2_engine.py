@@ -16,16 +16,17 @@ from seq2see.errors import FolderError
 BATCH = 256  # inputs that one worker takes at a time, at most
 EACH = 8  # inputs that each worker must get if several of one thread are to be faster than one of several threads
 
-#: CTranslate2 leaves its beam early if there is no length penalty; with this one it searches on as ours does, and its
-#: totals can be ranked anew by the paper's penalty, which it does not know.
+#: Without a length penalty CTranslate2 forgets all but the likeliest answers that have ended, which are the short ones;
+#: with this one it stops when ``beam`` have ended, and they can be ranked by the paper's penalty, which it does not know.
 ALMOST_NO_PENALTY = 1e-6
 
 
 class CTranslate2Engine:
     """Searches with a converted model.
 
-    The likeliest answer of a beam is the same as ours: whatever CTranslate2 leaves out when more than ``beam`` answers
-    have ended is shorter or equally long, and less likely, than one that it keeps. The lower ranks may differ.
+    A beam here stops when ``beam`` answers have ended, even if all of them broke off while a likelier one was going on.
+    So the greedy answer takes part in the ranking: the best is then nearly always ours, and never worse than greedy. The
+    lower ranks may differ.
     """
 
     def __init__(
@@ -76,10 +77,11 @@ class CTranslate2Engine:
         assert min(map(len, sources)) > 2, "an empty text is refused before: CTranslate2 would not answer it"
         named = self._named(sources)
         limits = [limit(len(source), self.max_length) for source in sources]
+        found = self._translate(named, max(limits))
+        # The start of a greedy answer does not depend on where it is cut.
+        greedy = [(row[0][:most], totals[0]) for (row, totals), most in zip(found, limits, strict=True)]
         if beam == 1:
-            found = self._translate(named, max(limits))
-            # The start of a greedy answer does not depend on where it is cut.
-            return [self._numbers(row[0][:most]) for (row, _), most in zip(found, limits, strict=True)]
+            return [self._numbers(row) for row, _ in greedy]
         results: list[list[int]] = [[] for _ in sources]
         rows = list(range(len(sources)))
         most = max(limits)
@@ -92,7 +94,7 @@ class CTranslate2Engine:
                 if limits[row] < most and max(map(len, tokens)) >= limits[row]:
                     again.append(row)
                     continue
-                ranked = zip(tokens, totals, strict=True)
+                ranked = [*zip(tokens, totals, strict=True), greedy[row]]
                 best, _ = max(ranked, key=lambda one: one[1] / length_penalty(len(one[0])))
                 results[row] = self._numbers(best)
             most = max((limits[row] for row in again), default=0)
@@ -134,7 +136,7 @@ class CTranslate2Engine:
             max_decoding_length=most,
             max_input_length=0,
             return_end_token=True,
-            return_scores=beam > 1,
+            return_scores=True,
             max_batch_size=self._batch(len(sources)),
         )
         return [(result.hypotheses, result.scores) for result in results]

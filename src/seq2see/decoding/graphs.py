@@ -251,6 +251,7 @@ class GraphSearch:
         ended = open_ & (token == self.special.end)
         b.done_ended.logical_or_(ended)
         stops = ended | (open_ & (b.limits <= t + 1)[:, None])
+        b.settled.logical_or_(stops[:, 0])
         b.done_score.copy_(torch.where(stops, b.total / length_penalty(t + 1, LENGTH_PENALTY), b.done_score))
 
 

@@ -125,6 +125,7 @@ class Beams:
     done_values: Tensor  # (B, k, L)
     done_length: Tensor  # (B, k)
     done_ended: Tensor  # (B, k): whether it ended by itself, not at the limit
+    settled: Tensor  # (B,): whether one was the likeliest of all prefixes when it ended: none of them will be likelier
     limits: Tensor  # (B,)
 
     @classmethod
@@ -138,7 +139,7 @@ class Beams:
         return cls(
             total, ids, values, torch.full(shape, -inf, device=device), ids.clone(), values.clone(),
             torch.zeros(shape, dtype=torch.long, device=device), torch.zeros(shape, dtype=torch.bool, device=device),
-            limits,
+            torch.zeros_like(limits, dtype=torch.bool), limits,
         )  # fmt: skip
 
     def advance(self, logits: Tensor, t: Tensor, end: int, alpha: float) -> tuple[Beams, Tensor, Tensor]:
@@ -166,6 +167,7 @@ class Beams:
             "done_values": _chosen(torch.cat([self.done_values, grown_values], 1), chosen),
             "done_length": lengths.gather(1, chosen),
             "done_ended": torch.cat([self.done_ended, ends], 1).gather(1, chosen),
+            "settled": self.settled | stops[:, 0],
         }
         # what goes on
         total, chosen = torch.where(ends, -inf, total).topk(k)
@@ -173,8 +175,10 @@ class Beams:
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
 
     def finished(self, t: Tensor) -> Tensor:
-        """Whether each sentence is done after the t-th token, (B,): k answers have ended, or the limit is reached."""
-        return (self.done_score[:, -1] > -inf) | (self.limits <= t + 1)
+        """Whether each sentence is done after the t-th token, (B,): k answers have ended, the likeliest of all among
+        them, or the limit is reached.
+        """
+        return (self.settled & (self.done_score[:, -1] > -inf)) | (self.limits <= t + 1)
 
     def select(self, rows: Tensor | slice) -> Beams:
         """Keep these sentences."""
@@ -203,7 +207,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` likeliest prefixes of each sentence; return its answers, best first.
 
-    A sentence is done when ``beam`` answers have come to an end; a beam of 1 is greedy search.
+    A sentence is done when ``beam`` answers have come to an end, one of them as the likeliest of all prefixes: else a
+    model that is sure would be taken at the word of answers that broke off. A beam of 1 is greedy search.
     """
     device = next(model.parameters()).device
     limits = limits_of(model, sources, device)
