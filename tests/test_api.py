@@ -6,6 +6,8 @@ import doctest
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -91,6 +93,69 @@ def test_a_network_in_training_mode_answers_and_scores_all_the_same(model: seq2s
     network.train()
     assert (trained.predict(FOUR), trained.predict(FOUR, beam=2), trained.score(pair)) == expected
     assert network.training
+
+
+def test_texts_are_read_as_they_were_trained_on() -> None:
+    model = seq2see.load("en-fr")
+    untidy = ["I love\u00a0you.", "I\tlove you.", " I love  you. "]
+    assert model.predict(untidy) == [model("I love you.")] * 3
+    assert [answer.input for answer in model.answers(untidy)] == untidy
+    assert model.trace(untidy[0]).text == "I love you."
+    pair = ("I love you.", "Je t'aime.")
+    assert model.score([(untidy[1], "Je  t'aime.\n")]) == model.score([pair])
+    assert (
+        model.align([(untidy[2], "Je t'aime.")])
+        == model.align(model.answers(untidy[2:]))
+        == model.align([pair])
+    )
+
+
+def test_generators_and_iterators_do(model: seq2see.Seq2Seq) -> None:
+    assert model.predict(date for date in FOUR) == ANSWERS
+    assert [answer.output for answer in model.answers(iter(FOUR))] == ANSWERS
+    assert model.evaluate(zip(FOUR, ANSWERS, strict=True)).exact == 4
+
+
+@pytest.mark.parametrize(("pairs", "message"), [
+    ("ab", "Pairs of texts were expected, but"), (["ab", "cd"], "Pair 1 is 'ab': two texts were expected"),
+    ([("a", "b"), ("a", "b", "c")], "Pair 2 is"), ([("a", None)], "Pair 1 holds None of"),
+    ([(1, 2)], "Pair 1 holds 1 of type int"),
+    ([("a", "\ud800")], "half a character"), (None, "Pairs of texts were expected, but"),
+])  # fmt: skip
+def test_what_is_no_pair_is_named(model: seq2see.Seq2Seq, pairs: Any, message: str) -> None:
+    for use in (model.score, model.evaluate, seq2see.fit):
+        with pytest.raises(UserError, match=message):
+            use(pairs)
+
+
+def test_fit_says_what_is_wrong(model: seq2see.Seq2Seq) -> None:
+    pairs = [("a", "b")] * 9
+    with pytest.raises(UserError, match="of different sources"):
+        seq2see.fit(pairs)
+    with pytest.raises(UserError, match="'cpu' or 'cuda' was expected"):
+        seq2see.fit(pairs, device="gpu")
+    with pytest.raises(UserError, match=r"has 'é' .* The tokenizer is that of the model"):
+        seq2see.fit([(f"é{n}", "b") for n in range(9)], start="dates")
+    with pytest.raises(UserError, match="Answer 1 cannot be aligned"):
+        model.align(model.answers(["no date"]))
+
+
+def test_a_model_is_not_saved_over_other_things(model: seq2see.Seq2Seq, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="is a file"):
+        model.save(tmp_path / "thesis.txt")
+    with pytest.raises(UserError, match="not empty, and holds no model"):
+        model.save(tmp_path)
+    model.save(tmp_path / "new")
+    model.save(tmp_path / "new")
+    assert seq2see.load(tmp_path / "new")("1845-01-05") == "January 5, 1845"
+
+
+def test_scoring_does_not_change_what_answers() -> None:
+    model = seq2see.load("dates")
+    before = model.engine_for(1).name
+    model.score([("1845-01-05", "January 5, 1845")])
+    assert model.engine_for(1).name == before
 
 
 def test_order_and_answers_do_not_depend_on_the_batch(model: seq2see.Seq2Seq) -> None:

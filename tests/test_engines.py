@@ -45,6 +45,19 @@ def test_load_and_answers_import_neither_torch_nor_numpy() -> None:
     assert without_torch(code) == "September 3, 2025 True 18\n"
 
 
+def test_a_model_that_has_answered_can_be_forked_copied_and_pickled() -> None:
+    code = (
+        "import copy, os, pickle, sys\nimport seq2see\nmodel = seq2see.load('dates')\nmodel('1845-01-05')\n"
+        "for answers in (True, False):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        sys.exit(answers and model('2025-09-03') != 'September 3, 2025')\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "print(pickle.loads(pickle.dumps(model))('1845-01-06'), copy.deepcopy(model)('1845-01-07'))"
+    )
+    assert without_torch(code) == "January 6, 1845 January 7, 1845\n"
+
+
 @pytest.mark.parametrize("beam", [1, 4])
 def test_both_engines_give_the_same_answers(beam: int) -> None:
     through_torch = seq2see.load("dates", engine="torch").answers(TEXTS, beam)

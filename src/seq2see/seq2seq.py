@@ -23,6 +23,7 @@ from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
 from seq2see.folder import Tokenizers
+from seq2see.text.tokenizer import fold
 
 if TYPE_CHECKING:
     from seq2see import workshop
@@ -153,6 +154,10 @@ class Seq2Seq:
         model._transformer = workshop.read(path, config.model, device)
         return model
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what cannot be copied or sent to another process, and is made again when it is needed."""
+        return {**self.__dict__, "_engines": {}, "_torch": None}
+
     @property
     def transformer(self) -> Transformer:
         """The network itself. Who holds it may edit it, so from then on it is what answers."""
@@ -207,17 +212,22 @@ class Seq2Seq:
         """Write a model folder that ``load`` reads."""
         workshop.write(Path(path), self.config, self.tokenizers, self.transformer, self.card)
 
+    def folded(self, text: str) -> str:
+        """Return a text as the model reads it: as it was trained, in NFC with white space folded; dates as they are."""
+        return text if self.config.task in CHECKS else fold(text)
+
     def check(self, text: str) -> None:
         """Raise an InputError if the model cannot take this text, saying why."""
         self._checked(text)
 
     def _checked(self, text: str) -> list[int]:
         if not isinstance(text, str):
-            raise UserError(f"A text was expected, but {text!r} is a {type(text).__name__}.")
+            raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
+        text = self.folded(text)
         if self.config.task in CHECKS:
             CHECKS[self.config.task](text)
         if not text.strip():
@@ -236,8 +246,9 @@ class Seq2Seq:
         self.check(text)
         return str(self.answers([text], probabilities=False)[0].output)
 
-    def predict(self, texts: Sequence[str], beam: int = 1) -> list[str]:
+    def predict(self, texts: Iterable[str], beam: int = 1) -> list[str]:
         """Answer many texts, in order; if some are refused, RefusedInputs holds the others' answers."""
+        texts = _listed(texts)
         encoded, reasons = self._encoded(texts, beam)
         outputs: list[str | None] = [None] * len(texts)
         for engine, rows in self._batches(encoded, beam):
@@ -249,13 +260,14 @@ class Seq2Seq:
         return [str(output) for output in outputs]
 
     def answers(
-        self, texts: Sequence[str], beam: int = 1, n_best: int = 1, probabilities: bool = True
+        self, texts: Iterable[str], beam: int = 1, n_best: int = 1, probabilities: bool = True
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
         A beam is at least as wide as ``n_best``, the number of answers to each text.
         Without ``probabilities`` the answers hold texts and ids only, which is faster.
         """
+        texts = _listed(texts)
         encoded, reasons = self._encoded(texts, beam, n_best)
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
@@ -278,10 +290,10 @@ class Seq2Seq:
         self, texts: Sequence[str], beam: int, n_best: int = 1
     ) -> tuple[dict[int, list[int]], dict[int, str]]:
         """Return the ids of each text that the model can take, by its place, and why the others are refused."""
-        if isinstance(texts, str):
-            raise UserError("A list of texts was expected, but one text was given: put it into [ ].")
-        if beam < 1 or n_best < 1:
-            raise UserError(f"beam is {beam} and n_best is {n_best}: both must be at least 1.")
+        if not all(isinstance(number, int) and number >= 1 for number in (beam, n_best)):
+            raise UserError(
+                f"beam is {beam!r} and n_best is {n_best!r}: both must be whole numbers, at least 1."
+            )
         encoded: dict[int, list[int]] = {}
         reasons: dict[int, str] = {}
         for index, text in enumerate(texts):
@@ -321,9 +333,10 @@ class Seq2Seq:
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
     def evaluate(
-        self, pairs: Sequence[Pair], progress: Callable[[int], None] = lambda done: None
+        self, pairs: Iterable[Pair], progress: Callable[[int], None] = lambda done: None
     ) -> Evaluation:
         """Score the model on pairs: exact match, character error rate, loss, every miss."""
+        pairs = workshop.tidied(pairs, self.folded)
         engine = self.engine_for(len(pairs))
         return workshop.evaluate(self._network(), self.tokenizers, pairs, progress=progress, engine=engine)
 
@@ -336,12 +349,14 @@ class Seq2Seq:
         assert network is not None
         return network
 
-    def score(self, pairs: Sequence[Pair]) -> list[list[float]]:
+    def score(self, pairs: Iterable[Pair]) -> list[list[float]]:
         """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
-        return workshop.score(self.transformer, self.tokenizers, pairs)
+        return workshop.score(self._network(), self.tokenizers, workshop.tidied(pairs, self.folded))
 
-    def align(self, pairs: Sequence[Pair | Answer]) -> list[Alignment]:
+    def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
         """Say which word of its source each word of a target comes from, by cross-attention, with places in both.
+
+        Places are those in the texts as the model reads them (``folded``).
 
         >>> import seq2see
         >>> model = seq2see.load("dates")
@@ -351,19 +366,28 @@ class Seq2Seq:
         sources, targets = [], []
         for number, pair in enumerate(pairs, 1):
             if isinstance(pair, Answer):
-                assert pair.error is None, "a refused input has no answer"
-                sources.append(pair.input)
+                if pair.error is not None:
+                    raise UserError(f"Answer {number:,} cannot be aligned, since there is none: {pair.error}")
+                sources.append(self.folded(pair.input))
                 targets.append([self.tokenizers.target.start, *pair.ids])
             else:
-                workshop.check_pair(self.config.model, self.tokenizers, pair, number)
-                sources.append(pair[0])
-                targets.append(self.tokenizers.target.encode(pair[1]))
+                ((source, target),) = workshop.tidied([pair], self.folded)
+                workshop.check_pair(self.config.model, self.tokenizers, (source, target), number)
+                sources.append(source)
+                targets.append(self.tokenizers.target.encode(target))
         return workshop.align(self._network(), self.tokenizers, sources, targets)
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name."""
         self.check(text)
-        return workshop.trace_text(self.transformer, self.tokenizers, text, target, edit)
+        target = None if target is None else self.folded(target)
+        return workshop.trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit)
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise UserError(f"A list of texts was expected, but {texts!r:.60} was given: put one text into [ ].")
+    return list(texts)
 
 
 def load(
@@ -379,7 +403,7 @@ def load(
 
 def fit(
     pairs: Iterable[Pair],
-    validation: Sequence[Pair] | None = None,
+    validation: Iterable[Pair] | None = None,
     tokenizer: str | None = None,
     vocabulary: int | None = None,
     preset: str | None = None,
@@ -387,9 +411,9 @@ def fit(
     training: dict[str, Any] | None = None,
     device: str = "cpu",
     progress: Callable[[Step], None] = lambda step: None,
-    start: Seq2Seq | None = None,
+    start: Seq2Seq | str | os.PathLike[str] | None = None,
 ) -> Seq2Seq:
-    """Train a model on pairs of texts; from ``start`` on, if another model is given.
+    """Train a model on pairs of texts; from ``start`` on, if another model or its folder is given.
 
     Some pairs are held out for the scores in the card unless ``validation`` is given. ``tokenizer`` (characters,
     words, bpe or unigram), ``vocabulary`` and ``preset`` are chosen by the data if they are not given; ``model`` and
@@ -401,6 +425,8 @@ def fit(
     >>> len(reverse.predict(["123", "456"]))
     2
     """
+    if isinstance(start, str | os.PathLike):
+        start = load(start, device)
     further = None if start is None else (start.config, start.tokenizers, start.transformer)
     config, tokenizers, transformer, card = workshop.train(
         pairs,

@@ -12,11 +12,12 @@ import torch
 from seq2see import folder
 from seq2see.config import Config, ModelConfig
 from seq2see.data.pairs import Splits, hold_out
+from seq2see.data.pairs import tidied as tidied
 from seq2see.data.plan import LONGEST, Plan, choose, config_of, tokenizers_of, within
 from seq2see.data.shards import Shards, Survey
 from seq2see.data.shards import write as write_shards
 from seq2see.decoding.torch_engine import TorchEngine as TorchEngine
-from seq2see.errors import UserError
+from seq2see.errors import FolderError, InputError, UserError
 from seq2see.evaluate import Pair
 from seq2see.evaluate import check_pair as check_pair
 from seq2see.evaluate import evaluate as evaluate
@@ -36,16 +37,25 @@ FURTHER = 0.3  # of the learning rate that a model was trained with, to learn on
 
 def read(path: Path, config: ModelConfig, device: str) -> Transformer:
     """Read the network of a model folder onto a device."""
+    check_device(device)
+    return read_model(config, folder.weights_path(path), device)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
     kind = device.split(":")[0]
     if kind not in ("cpu", "cuda"):
         raise UserError(f"device is {device!r}: 'cpu' or 'cuda' was expected.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device is {device!r}, but PyTorch sees no GPU here: use 'cpu'.")
-    return read_model(config, folder.weights_path(path), device)
 
 
 def write(path: Path, config: Config, tokenizers: Tokenizers, transformer: Transformer, card: str) -> None:
-    """Write a model folder."""
+    """Write a model folder: a new one, or in the place of another model."""
+    if path.exists() and not path.is_dir():
+        raise FolderError(f"{path} is a file: a folder for the model was expected.")
+    if path.is_dir() and any(path.iterdir()) and not (path / folder.CONFIG).is_file():
+        raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
     folder.write(path, config, tokenizers, weights_bytes(weights_of(transformer)), card)
 
 
@@ -81,6 +91,8 @@ def prepare(
     model, training = model or {}, training or {}
     # Characters are no secret of the test set; sub-words and words are learned from the training part alone.
     everything = [*splits.train, *splits.validation, *splits.test]
+    if tokenizers is not None:
+        _check_characters(tokenizers, everything)
     known = everything if plan.tokenizer == "characters" else splits.train
     tokenizers, limit = _cutting(plan, known, vocabulary is not None, model, training, tokenizers)
     both = tokenizers.source, tokenizers.target
@@ -96,6 +108,19 @@ def prepare(
         )
     config = config_of(plan, both, longest, model, training)
     return Prepared(plan, config, tokenizers, Splits(*parts), dropped)
+
+
+def _check_characters(tokenizers: Tokenizers, pairs: Sequence[Pair]) -> None:
+    """Refuse texts that tokenizers which are given cannot cut."""
+    for pair in pairs:
+        for tokenizer, text in zip((tokenizers.source, tokenizers.target), pair, strict=True):
+            try:
+                tokenizer.check(text)
+            except InputError as error:
+                raise UserError(
+                    f"{error} The tokenizer is that of the model or the run that is to learn on: leave such texts out, "
+                    "or train a new model on them."
+                ) from None
 
 
 def _cutting(
@@ -129,6 +154,8 @@ def prepare_large(
     plan = choose(sample, tokenizer, vocabulary, preset, found.count, device)
     model, training = model or {}, training or {}
     letters = ["".join(side) for side in found.letters]
+    if tokenizers is not None:
+        _check_characters(tokenizers, [(letters[0], letters[1])])
     known = [(letters[0], letters[1])] if plan.tokenizer == "characters" else sample
     tokenizers, limit = _cutting(plan, known, vocabulary is not None, model, training, tokenizers)
     both = tokenizers.source, tokenizers.target
@@ -151,7 +178,7 @@ def further(
 
 def train(
     pairs: Iterable[Pair],
-    validation: Sequence[Pair] | None,
+    validation: Iterable[Pair] | None,
     tokenizer: str | None,
     vocabulary: int | None,
     preset: str | None,
@@ -162,14 +189,17 @@ def train(
     start: tuple[Config, Tokenizers, Transformer] | None = None,
 ) -> tuple[Config, Tokenizers, Transformer, str]:
     """Train on pairs of texts, or train a model further on them; return all that makes a model folder."""
-    train = list(pairs)
-    if validation is None:
-        train, validation = hold_out(train)
-    if not train or not validation:
+    check_device(device)
+    train = tidied(pairs)
+    held = None if validation is None else tidied(validation)
+    if held is None:
+        train, held = hold_out(train)
+    if not train or not held:
         raise UserError(
-            f"{len(train)} pairs to learn from and {len(validation)} held out are too few: give at least 2."
+            f"{len(train)} pairs to learn from and {len(held)} held out are too few: give at least 2 pairs, of different "
+            "sources, since none is held out that is also learned from."
         )
-    splits = Splits(train, list(validation), list(validation))
+    splits = Splits(train, held, held)
     tokenizers = weights = None
     if start is not None:
         config, tokenizers, transformer = start

@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import lzma
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy as np
 
 from seq2see.data import hub
 from seq2see.errors import UserError, shown
+from seq2see.text.tokenizer import fold
 
 Pair = tuple[str, str]
 
@@ -55,9 +55,27 @@ class Corpus:
     columns: int = 2
 
 
-def fold(text: str) -> str:
-    """Write a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold) -> list[Pair]:
+    """Prepare pairs that a program gives, (source, target) each; what is no pair of texts is an error."""
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise UserError(f"Pairs of texts were expected, but {shown(repr(pairs))} was given.")
+    good = []
+    for number, pair in enumerate(pairs, 1):
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise UserError(f"Pair {number:,} is {pair!r:.60}: two texts were expected, (source, target).")
+        for text in pair:
+            if not isinstance(text, str):
+                raise UserError(
+                    f"Pair {number:,} holds {text!r:.60} of type {type(text).__name__}: a text was expected."
+                )
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise UserError(
+                    f"Pair {number:,} holds half a character (a lone surrogate): {text!r:.60}."
+                ) from None
+        good.append((prepare(pair[0]), prepare(pair[1])))
+    return good
 
 
 def read_pairs(paths: Sequence[Path], strict: bool = False, prepare: Callable[[str], str] = fold) -> Corpus:

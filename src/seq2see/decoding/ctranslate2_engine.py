@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from weakref import WeakSet
 
 import ctranslate2
 
@@ -19,6 +20,9 @@ EACH = 8  # inputs that each worker must get if several of one thread are to be 
 #: Without a length penalty CTranslate2 forgets all but the likeliest answers that have ended, which are the short ones;
 #: with this one it stops when ``beam`` have ended, and they can be ranked by the paper's penalty, which it does not know.
 ALMOST_NO_PENALTY = 1e-6
+
+
+ALIVE: WeakSet[CTranslate2Engine] = WeakSet()  # the engines of this process
 
 
 class CTranslate2Engine:
@@ -39,12 +43,22 @@ class CTranslate2Engine:
         inputs: int = 1,
     ) -> None:
         self.path, self.compute_type = path, compute_type
-        self.small, self.cores = config.d_model < SMALL, os.cpu_count() or 1
+        self.small, self.cores = config.d_model < SMALL, _cores()
         self.translators: dict[int, ctranslate2.Translator] = {}  # by the number of workers
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
         self.special, self.max_length = special, config.max_length
         self.name = f"ctranslate2, {self._translator(inputs).compute_type}"
+        ALIVE.add(self)
+
+    def leave_translators(self) -> None:
+        """Make new ones in a process that was forked. The threads of the old ones stayed behind, so that they would
+        never answer, and must not even be taken apart: a reference too many keeps them as they are.
+        """
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.translators))
+        self.translators = {}
 
     def _translator(self, inputs: int) -> ctranslate2.Translator:
         """Return what is faster for so many inputs: threads that share each product, or each with inputs of its own.
@@ -150,3 +164,17 @@ class CTranslate2Engine:
 
     def _numbers(self, tokens: list[str]) -> list[int]:
         return [self.ids_of[token] for token in tokens]
+
+
+def _cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _after_fork() -> None:
+    for engine in ALIVE:
+        engine.leave_translators()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

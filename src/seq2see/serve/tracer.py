@@ -36,6 +36,7 @@ class Tracer:
     def trace(self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = ()) -> Trace:
         """Answer a text greedily after some ids that are forced, with some heads switched off."""
         self.model.check(text)
+        text = self.model.folded(text)
         self._check_prefix(prefix)
         if self.last is not None:
             forced, off, last = self.last

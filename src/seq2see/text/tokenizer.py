@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -38,6 +39,14 @@ DOCUMENT_VOCABULARY = (
     END,
     PAD,
 )
+
+
+def fold(text: str) -> str:
+    """Write a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends.
+
+    Texts are trained on in this form, and answered in it.
+    """
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 class Tokenizer:
