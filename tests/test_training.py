@@ -218,6 +218,27 @@ def test_a_run_can_be_given_seconds_instead_of_steps(tmp_path: Path, monkeypatch
     assert max(step.step for step in resumed.steps()) == total
 
 
+def test_a_run_of_some_seconds_keeps_to_them_when_the_machine_gets_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that ticks three times as fast from the tenth step on."""
+    from seq2see.training import loop
+
+    clock = [0.0, 0.1]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(loop, "TIMED", (2, 6))
+    trainer = small_trainer(tmp_path / "run", steps=10**6, seconds=10.0)
+    totals = set()
+    for step in trainer.steps():
+        clock[1] = 0.1 if step.step < 10 else 0.3
+        clock[0] += clock[1]
+        totals.add(trainer.config.training.steps)
+    assert len(totals) > 2  # the first, the one by the first speed, and others
+    assert 8.0 < clock[0] < 13.0  # where it would have been about 27
+    assert trainer.step == trainer.config.training.steps
+    assert f"steps = {trainer.step} " in (tmp_path / "run" / "config.toml").read_text()
+
+
 def test_a_run_can_start_from_other_weights() -> None:
     first = finished(small_trainer())
     config = small_config()

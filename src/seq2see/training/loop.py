@@ -41,6 +41,8 @@ SAMPLES = 3  # answers kept with each line of the table
 TIMED = (20, 100)  # steps between which the speed is taken, where a run is given seconds instead of steps
 LINES = 5  # of the table of such a run
 ASIDE = 0.1  # of its time, for those lines and for checkpoints
+OFF = 0.05  # of its time, by which it may miss its end before the number of steps is set anew
+AVERAGED = 0.75  # of a run, before which no checkpoint is part of the final average
 SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
 
 
@@ -186,6 +188,9 @@ class Trainer:
         settings = self.config.training
         started = time.perf_counter() - self.seconds
         timed: float | None = None
+        since: tuple[int, float] | None = (
+            None  # the step and the time when the number of steps was last looked at
+        )
         total, count = torch.zeros((), device=self.device), 0
         while self.step < settings.steps and not self._out_of_patience():
             last = self.taken + settings.accumulate * distributed.size()
@@ -200,7 +205,7 @@ class Trainer:
                 now = distributed.from_first(time.perf_counter() - started)
                 if self.step == TIMED[1] and timed is not None:
                     self._fit_into(settings.seconds - now, (now - timed) / (TIMED[1] - TIMED[0]))
-                    settings = self.config.training
+                    settings, since = self.config.training, (self.step, now)
                 timed = now
             self.seconds = time.perf_counter() - started
 
@@ -208,6 +213,10 @@ class Trainer:
             if self.step % settings.evaluate_every == 0 or self.step == settings.steps:
                 line = self._line(float(total) / count)
                 total, count = torch.zeros((), device=self.device), 0
+                if since is not None:
+                    now = distributed.from_first(time.perf_counter() - started)
+                    self._keep_to_time(now, (now - since[1]) / (self.step - since[0]))
+                    settings, since = self.config.training, (self.step, now)
             if self._saves(self.step):
                 self._snapshot()
                 self.save()
@@ -216,10 +225,21 @@ class Trainer:
     def _fit_into(self, seconds: float, each: float) -> None:
         """Set the number of steps by the time that is left and the time that one takes; a resumed run keeps it."""
         steps = self.step + max(1, int((1 - ASIDE) * seconds / each))
-        settings = self.config.training.but(
+        self._set(
             steps=steps, evaluate_every=-(-steps // LINES), checkpoint_every=max(1, steps // (4 * LINES))
         )
-        self.config = replace(self.config, training=settings)
+
+    def _keep_to_time(self, now: float, each: float) -> None:
+        """Set the number of steps anew if the run has become slower or faster, and no checkpoint is averaged yet."""
+        settings = self.config.training
+        assert settings.seconds is not None
+        late = now + (settings.steps - self.step) * each - settings.seconds
+        if self.step < AVERAGED * settings.steps and abs(late) > OFF * settings.seconds:
+            steps = self.step + int((settings.seconds - now) / each)
+            self._set(steps=max(steps, int(self.step / AVERAGED) + 1))
+
+    def _set(self, **settings: int) -> None:
+        self.config = replace(self.config, training=self.config.training.but(**settings))
         if self.out is not None and distributed.first():
             folder.write_atomically(self.out / folder.CONFIG, self.config.to_toml().encode())
 
@@ -291,7 +311,7 @@ class Trainer:
         others = min(settings.average - 1, before)
         earliest = (before - others + 1) * settings.checkpoint_every if others else settings.steps
         # In a short run the last few checkpoints may reach back to when the model knew nothing: of the last quarter only.
-        return self._saves(step) and step >= max(earliest, 0.75 * settings.steps)
+        return self._saves(step) and step >= max(earliest, AVERAGED * settings.steps)
 
     def _snapshot(self) -> None:
         if self._in_average(self.step):
