@@ -88,7 +88,9 @@ def test_there_are_no_cycles() -> None:
 
 def test_the_model_is_read_upwards() -> None:
     everything = modules()
-    order = ["sublayers", "kernels", "attention", "positions", "encoder", "decoder", "transformer", "weights"]
+    order = [
+        "sublayers", "masks", "kernels", "fused", "attention", "positions", "encoder", "decoder", "transformer", "weights",
+    ]  # fmt: skip
     for index, name in enumerate(order):
         below = {f"model.{other}" for other in order[:index]}
         assert {

@@ -10,14 +10,9 @@ from torch import nn
 
 from conftest import small_model
 from seq2see.config import PAPER_VOCABULARY, PRESETS, ModelConfig
-from seq2see.model.attention import (
-    CAUSAL,
-    EVERYTHING,
-    Mask,
-    MultiHeadAttention,
-    fused_attention,
-    written_attention,
-)
+from seq2see.model.attention import MultiHeadAttention, written_attention
+from seq2see.model.fused import fused_attention
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.positions import position_table
 from seq2see.model.sublayers import AddNorm
 from seq2see.model.transformer import Transformer

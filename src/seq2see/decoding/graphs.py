@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from seq2see.decoding.hypothesis import LENGTH_PENALTY, Hypothesis, Special, limit
 from seq2see.decoding.search import Beams, length_penalty, likeliest, limits_of, stacked
 from seq2see.errors import UserError
-from seq2see.model.attention import Cache, Mask, MultiHeadAttention
+from seq2see.model.attention import Cache, MultiHeadAttention
 from seq2see.model.decoder import Decoder, DecoderCache, DecoderLayer
+from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
 STEPS = 2  # of one graph where they take long: the next is launched while it runs

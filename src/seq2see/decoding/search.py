@@ -18,7 +18,8 @@ from seq2see.decoding.hypothesis import LENGTH_PENALTY, limit
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.hypothesis import length_penalty as length_penalty
-from seq2see.model.attention import EVERYTHING, HAS_TRITON, Mask
+from seq2see.model.fused import HAS_TRITON
+from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
 CROWDED = 0.5  # of a batch's rows that are still open, below which the others are dropped; each drop copies the caches

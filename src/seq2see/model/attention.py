@@ -1,83 +1,18 @@
-"""Attention: equation 1 with its two bodies, masks as data, caches, and many heads (section 3.2)."""
+"""Attention: equation 1, written out; many heads; the keys and values that decoding keeps (section 3.2)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import reduce
-from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, FlexKernelOptions, flex_attention
 
 from seq2see.config import ModelConfig
+from seq2see.model.fused import fused_attention
+from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.sublayers import Observable
-
-
-@dataclass(frozen=True)
-class Mask:
-    """Which query may attend to which key. True means may.
-
-    A mask is data, so that the kernel can be chosen by it. ``causal`` hides the keys after a query's own
-    position, the last query standing at the last key (so one new query may see every cached key). ``keys``
-    hides padding. ``sentences`` keeps the sentences of a packed batch apart, and ``blocks`` says the same to
-    FlexAttention. ``rows`` says where a row's keys lie if not in its own. Every query must be left at least one
-    key: batching sees to that.
-    """
-
-    causal: bool = False
-    keys: Tensor | None = None  # (B, S)
-    sentences: tuple[Tensor, Tensor] | None = (
-        None  # (T,) and (S,): the sentence of each query and of each key
-    )
-    blocks: BlockMask | None = None
-    rows: Tensor | None = None  # (B, S): the row of k and v in which each key and value is
-
-    def select(self, rows: Tensor) -> Mask:
-        """Keep these rows of the batch, in this order."""
-        assert self.rows is None, "keys and values must be gathered first"
-        return self if self.keys is None else replace(self, keys=self.keys[rows])
-
-    def gathered(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Mask]:
-        """Return the keys and values of each row, (B, S, H, K), and the mask that is left."""
-        places = torch.arange(k.shape[1], device=k.device)
-        return k[self.rows, places], v[self.rows, places], replace(self, rows=None)
-
-    def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
-        """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
-        assert self.rows is None, "keys and values must be gathered first"
-        parts = []
-        if self.causal and T > 1:
-            parts.append(torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T))  # (T, S)
-        if self.keys is not None:
-            parts.append(self.keys[..., None, None, :])  # (B, 1, 1, S)
-        if self.sentences is not None:
-            of_query, of_key = self.sentences
-            parts.append(of_query[:, None] == of_key)  # (T, S)
-        return reduce(torch.logical_and, parts) if parts else None
-
-
-#: FlexAttention need not jump: a row's blocks are neighbours. (Rows are not "guaranteed safe" in its sense: a
-#: query's first block may hold none of its keys.)
-BLOCKS: FlexKernelOptions = {"BLOCKS_ARE_CONTIGUOUS": True}
-HAS_TRITON = find_spec("triton") is not None
-EVERYTHING = Mask()
-CAUSAL = Mask(causal=True)
-
-
-@dataclass(frozen=True)
-class PackedMasks:
-    """What holds the sentences of a packed batch together: three masks, and each token's place in its sentence."""
-
-    source: Mask
-    target: Mask
-    cross: Mask
-    source_place: Tensor  # (S,)
-    target_place: Tensor  # (T,)
-
 
 Keep = Callable[[str, Tensor], Tensor]
 
@@ -93,33 +28,6 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
     masked = keep("masked", scaled if allowed is None else scaled.masked_fill(~allowed, -math.inf))
     weights = keep("weights", masked.softmax(-1))
     return torch.einsum("...hts,...shk->...thk", weights, v)  # (…, T, H, K)
-
-
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """The same equation by PyTorch's kernels, or ours for one query on a GPU; a test holds the two equal."""
-    T, S = q.shape[-3], k.shape[-3]
-    if mask.rows is not None:
-        if q.is_cuda and T == 1 and mask.keys is not None and HAS_TRITON:
-            from seq2see.model.kernels import one_query_attention
-
-            return one_query_attention(q, k, v, mask.rows, mask.keys)
-        k, v, mask = mask.gathered(k, v)
-    if T == 1 and k.stride(-1) > 1:  # the rows of the batch lie side by side: see columns.py
-        q, k, v = (x.movedim(0, -1) for x in (q, k, v))  # (1 or S, H, K, B)
-        scores = (q.contiguous() / math.sqrt(q.shape[-2]) * k).sum(-2)  # (S, H, B)
-        if mask.keys is not None:
-            scores = scores.masked_fill(~mask.keys.T[:, None], -math.inf)
-        z = (scores.softmax(0)[:, :, None] * v).sum(0)  # (H, K, B)
-        return z.movedim(-1, 0)[:, None]  # (B, 1, H, K)
-    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (…, H, T, K)
-    if mask.blocks is not None:
-        z = flex_attention(q[None], k[None], v[None], block_mask=mask.blocks, kernel_options=BLOCKS)[0]
-    else:
-        plain_causal = mask.causal and mask.keys is None and mask.sentences is None and T == S and T > 1
-        z = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=None if plain_causal else mask.allowed(T, S, q.device), is_causal=plain_causal
-        )
-    return z.transpose(-3, -2)  # (…, T, H, K)
 
 
 class MultiHeadAttention(Observable):

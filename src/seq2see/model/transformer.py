@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.attention import CAUSAL, EVERYTHING, Mask, PackedMasks
 from seq2see.model.decoder import Decoder, DecoderCache
 from seq2see.model.encoder import Encoder
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, PackedMasks
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import Observable
 

@@ -14,7 +14,7 @@ from seq2see.decoding.search import limits_of
 from seq2see.errors import InputError
 from seq2see.inspection.tables import attention_name
 from seq2see.inspection.trace import Edit, Recording, Trace, attached, mute_head, names_of
-from seq2see.model.attention import EVERYTHING
+from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 

@@ -14,7 +14,7 @@ from seq2see.decoding.search import Beams, Special, limits_of
 from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import Edit
 from seq2see.inspection.trace import trace as recording_of
-from seq2see.model.attention import EVERYTHING
+from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 
 

@@ -1,0 +1,68 @@
+"""Which position may attend to which, as data (section 3.2.3): padding, what comes later, other sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which query may attend to which key. True means may.
+
+    A mask is data, so that the kernel can be chosen by it. ``causal`` hides the keys after a query's own
+    position, the last query standing at the last key (so one new query may see every cached key). ``keys``
+    hides padding. ``sentences`` keeps the sentences of a packed batch apart, and ``blocks`` says the same to
+    FlexAttention. ``rows`` says where a row's keys lie if not in its own. Every query must be left at least one
+    key: batching sees to that.
+    """
+
+    causal: bool = False
+    keys: Tensor | None = None  # (B, S)
+    sentences: tuple[Tensor, Tensor] | None = (
+        None  # (T,) and (S,): the sentence of each query and of each key
+    )
+    blocks: BlockMask | None = None
+    rows: Tensor | None = None  # (B, S): the row of k and v in which each key and value is
+
+    def select(self, rows: Tensor) -> Mask:
+        """Keep these rows of the batch, in this order."""
+        assert self.rows is None, "keys and values must be gathered first"
+        return self if self.keys is None else replace(self, keys=self.keys[rows])
+
+    def gathered(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Mask]:
+        """Return the keys and values of each row, (B, S, H, K), and the mask that is left."""
+        places = torch.arange(k.shape[1], device=k.device)
+        return k[self.rows, places], v[self.rows, places], replace(self, rows=None)
+
+    def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
+        """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
+        assert self.rows is None, "keys and values must be gathered first"
+        parts = []
+        if self.causal and T > 1:
+            parts.append(torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T))  # (T, S)
+        if self.keys is not None:
+            parts.append(self.keys[..., None, None, :])  # (B, 1, 1, S)
+        if self.sentences is not None:
+            of_query, of_key = self.sentences
+            parts.append(of_query[:, None] == of_key)  # (T, S)
+        return reduce(torch.logical_and, parts) if parts else None
+
+
+EVERYTHING = Mask()
+CAUSAL = Mask(causal=True)
+
+
+@dataclass(frozen=True)
+class PackedMasks:
+    """What holds the sentences of a packed batch together: three masks, and each token's place in its sentence."""
+
+    source: Mask
+    target: Mask
+    cross: Mask
+    source_place: Tensor  # (S,)
+    target_place: Tensor  # (T,)
