@@ -17,6 +17,7 @@ import torch
 from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, Page, expect
 
+import seq2see
 from seq2see.errors import FolderError
 from seq2see.folder import Tokenizers
 from seq2see.inspection.sharpness import sharpness
@@ -128,6 +129,20 @@ def test_the_page_shows_what_the_log_says(open_page: Open, run: Path) -> None:
             expect(page.locator("#where")).to_contain_text(f"step {line['step']},")
             assert_shows(page, line)
         assert page.url.endswith("#step=12")
+
+
+def test_no_label_of_an_axis_is_cut(open_page: Open) -> None:
+    model = seq2see.load("dates").path  # its loss goes down to 10⁻⁷
+    assert model
+    with watched(model) as address:
+        page = open_page(address, viewport={"width": 1400, "height": 900})
+        expect(page.locator("#chart-loss svg")).to_be_visible()
+        for width in (1400, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            begins = page.locator(".chart text").evaluate_all("texts => texts.map(text => text.getBBox().x)")
+            assert min(begins) >= 0
+        assert "1e−5" in page.locator("#chart-loss text").all_text_contents()
+        assert "with label smoothing and R-Drop" in page.locator("#chart-loss").inner_text()
 
 
 def test_by_pointer_and_by_keyboard(open_page: Open, run: Path) -> None:

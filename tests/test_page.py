@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import re
 import threading
 import xml.etree.ElementTree as ET
@@ -177,10 +178,19 @@ def test_what_is_refused_is_explained_and_the_page_goes_on(open_page: Open) -> N
     page.fill("#text", "2023-02-30")
     page.keyboard.press("Enter")
     expect(page.locator("#error")).to_contain_text("February 2023 has 28 days")
+    page.fill("#text", "")
+    page.keyboard.press("Enter")
+    expect(page.locator("#error")).to_contain_text("The line is empty")
+    expect(page.locator("body")).to_have_class("stale")
+    page.locator("#beams").get_by_role("button", name="2", exact=True).click()  # of the answer that is shown
+    expect(page.locator("#beams .node.answer")).to_have_count(16)
     page.fill("#text", "1845-01-06")
     page.keyboard.press("Enter")
     answer(page).to_have_text("January 6, 1845")
     expect(page.locator("#error")).to_be_empty()
+    page.route("**/api/trace", lambda route: route.fulfill(status=422, json={"error": "Too wide."}))
+    page.locator("#beams").get_by_role("button", name="3", exact=True).click()
+    expect(page.locator("#beams [role=alert]")).to_have_text("Too wide.")
 
 
 def test_tokens_have_their_numbers(open_page: Open, trace: Trace) -> None:
@@ -237,6 +247,21 @@ def test_the_picture_has_the_colours_of_the_numbers(open_page: Open, trace: Trac
     assert (np.diff(image[..., 0][allowed][order].astype(int)) <= 0).all()  # the more weight, the darker
 
 
+def test_an_equation_has_one_scale(open_page: Open, trace: Trace) -> None:
+    page = open_page()
+    said = page.locator("#embedding .scale").inner_text()
+    values = {role: array_of(trace, f"encoder.embedding.{role}") for role in ("scaled", "positions", "sum")}
+    largest = max(np.abs(value).max() for value in values.values())
+    assert f"±{largest:.2f}" in said
+    painted = page.locator("#embedding canvas").evaluate_all(
+        "all => all.map(c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data])"
+    )
+    pixels = np.concatenate([np.reshape(each, (-1, 4)) for each in painted])
+    numbers = np.concatenate([values[role].ravel() for role in ("scaled", "positions", "sum")])
+    order = np.argsort(numbers)[: int((numbers < 0).sum())]
+    assert (np.diff(pixels[order, 0]) >= 0).all()  # the more below 0, the darker, in all three together
+
+
 CELLS = [
     ("decoder.layers.1.cross_attention.weights", 1, 7, 9),
     ("decoder.layers.0.self_attention.weights", 2, 9, 3),
@@ -272,6 +297,27 @@ def test_the_arithmetic_ends_in_the_cells_value(open_page: Open, trace: Trace) -
         ends, text = arithmetic(page)
         assert ends == pytest.approx(float(value[row, col]), abs=2e-6), name
         assert "head is off" not in text  # what is written out comes to what was recorded
+        assert_adds_up(page)
+
+
+NUMBER = r"(−?[\d.]+(?:e−?\d+)?)"
+
+
+def assert_adds_up(page: Page) -> None:
+    """Every sum, product and quotient that is written out is right, and each line goes on with the one before it."""
+    written = page.locator("#arithmetic .sum").evaluate_all(
+        "sums => sums.map(sum => [...sum.querySelectorAll('p:first-child, .result > *')].map(e => e.textContent)"
+        ".concat(sum.querySelector('.result').textContent.includes(' ≈ ')))"
+    )
+    assert written
+    for (_, _, before, _), (says, formula, _, _) in pairwise(written):
+        assert not says.startswith(("Divided", "Plus")) or formula.startswith(f"{before} ")
+    for _, formula, result, about in written:
+        if found := re.fullmatch(f"{NUMBER} ([+/·]) {NUMBER}(?: \\+ {NUMBER})?", formula):
+            a, b, c = (number(text) for text in (found[1], found[3], found[4] or "0"))
+            value = {"+": operator.add, "·": operator.mul, "/": operator.truediv}[found[2]](a, b) + c
+            error = 1e-5 if about else 2e-6  # what stands there is rounded to six digits
+            assert number(result) == pytest.approx(value, abs=error, rel=error), formula
 
 
 def test_hover_previews_click_pins_escape_clears(open_page: Open, trace: Trace) -> None:
@@ -325,6 +371,12 @@ def test_the_scrubber_moves_everything(open_page: Open, trace: Trace) -> None:
     expect(page.locator(".chip[aria-current]")).to_have_attribute("data-step", "9")
     page.keyboard.press("Space")
     expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
+    end = page.locator(".chip.special")
+    for width, brief in ((1280, False), (800, True), (390, True), (1280, False)):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#scrub .brief")).to_have_count(int(brief))
+        assert end.evaluate("chip => chip.scrollWidth <= chip.clientWidth")  # nothing is cut
+        assert (end.evaluate("chip => getComputedStyle(chip, '::after').content") == '"∎"') == brief
 
 
 def test_another_token_by_mouse_and_the_difference(open_page: Open) -> None:
@@ -353,7 +405,14 @@ def test_a_head_is_switched_off_and_on(open_page: Open, model: Seq2Seq) -> None:
 
 
 def test_edit_and_compare(open_page: Open) -> None:
-    page = open_page()
+    page = open_page("beam=1000", expected="status of 422")
+    expect(page.locator("#beams [aria-pressed=true]")).to_have_text("8")  # the widest there is
+    page.fill("#against", "2023-02-30")
+    page.keyboard.press("Enter")
+    expect(page.locator("#compare-error")).to_contain_text("February 2023")
+    page.fill("#against", "")
+    page.keyboard.press("Enter")
+    expect(page.locator("#compare-error")).to_be_empty()
     page.fill("#against", "1945-01-05")
     page.keyboard.press("Enter")
     expect(page.locator("#difference .said").nth(1)).to_have_text("January 5, 1945")
@@ -586,6 +645,7 @@ def test_saliency_is_shown_beside_attention(open_page: Open, trace: Trace) -> No
     shown(7)
     page.locator(".chip").nth(11).click()
     shown(11)
+    assert "log-odds" in page.locator("#saliency").inner_text()
     assert "Neither is an explanation" in page.locator("#saliency").inner_text()
 
 
@@ -671,6 +731,44 @@ def pinned(pin: str, rest: str = "") -> str:
     return f"model=pre&text={SENTENCE.replace(' ', '+')}&pin={pin}&{rest}"
 
 
+#: What is not sent at first, and how many lines it takes to write it out.
+FETCHED = [
+    ("decoder.layers.1.cross_attention.z", 1, 2, 1, 1),
+    ("encoder.memory", -1, 2, 7, 4),
+    ("encoder.layers.1.self_attention_norm.normed", -1, 3, 7, 4),
+    ("decoder.layers.0.cross_attention_norm.out", -1, 3, 5, 1),
+    ("encoder.layers.2.feed_forward.hidden", -1, 1, 90, 3),
+    ("decoder.layers.1.feed_forward.out", -1, 2, 60, 2),
+    ("decoder.layers.0.self_attention.out", -1, 2, 33, 2),
+    ("decoder.embedding.sum", -1, 1, 9, 1),
+    ("logits", -1, 2, 3, 1),
+]
+
+
+def test_a_pin_outlives_the_page_though_its_numbers_come_later(open_page: Open, other: Trace) -> None:
+    name, head, row, col, _ = FETCHED[0]
+    page = open_page(pinned(f"{name}~{head}~{row}~{col}"))
+    for name, head, row, col, lines in FETCHED:
+        page.evaluate("view => { location.hash = view; }", pinned(f"{name}~{head}~{row}~{col}"))
+        expect(page.locator("#arithmetic code")).to_contain_text(name)
+        expect(page.locator("#arithmetic .result")).to_have_count(lines)
+        expect(page.locator("#arithmetic")).not_to_contain_text("Fetching")
+        value = array_of(other, name)[row, head, col] if head >= 0 else array_of(other, name)[row, col]
+        ends, text = arithmetic(page)
+        assert ends == pytest.approx(float(value), abs=5e-6), name
+        assert "head is off" not in text
+        assert_adds_up(page)
+        assert name in page.url
+    for beyond in (
+        "decoder.layers.1.feed_forward.hidden~-1~2~96",
+        "encoder.layers.0.nothing~-1~0~0",
+        "*~-1~0~0",
+    ):
+        page.evaluate("view => { location.hash = view; }", pinned(beyond))
+        expect(page).not_to_have_url(re.compile("pin="))
+    expect(page.locator("#error")).to_be_empty()
+
+
 def test_norms_before_are_told_as_such(open_page: Open, other: Trace) -> None:
     page = open_page(f"model=pre&text={SENTENCE}&part=decoder.feed_forward_norm&layer=1")
     page.locator("#layer").scroll_into_view_if_needed()
@@ -687,14 +785,8 @@ def test_norms_before_are_told_as_such(open_page: Open, other: Trace) -> None:
         for key in ["ArrowDown"] * row + ["ArrowRight"] * col + ["Enter"]:
             page.keyboard.press(key)
         expect(page.locator("#arithmetic code")).to_contain_text(name)
-        results = page.locator("#arithmetic .result b").all_inner_texts()
-        value = float(other[name][row, col])
-        if (
-            name == "decoder.out"
-        ):  # γ and β are left out of what a large model sends; untrained, they are 1 and 0
-            assert number(results[-1]) == pytest.approx(value, abs=1e-2)
-        else:
-            assert number(results[-1]) == pytest.approx(value, abs=2e-3)
+        assert arithmetic(page)[0] == pytest.approx(float(other[name][row, col]), abs=5e-6)
+        assert_adds_up(page)
 
 
 def test_the_lens_and_the_saliency_of_a_large_pre_norm_model(open_page: Open, other: Trace) -> None:
@@ -744,6 +836,18 @@ def test_english_to_french(open_page: Open) -> None:
     expect(page.locator("#arithmetic")).to_contain_text("Softmax over the row")
     results = [number(text) for text in page.locator("#arithmetic .result b").all_inner_texts()]
     assert results[1] == pytest.approx(results[0] / 8, abs=2e-6)  # not in half precision
+    assert_adds_up(page)
+    name = "encoder.layers.1.feed_forward_norm.out"
+    page.evaluate(
+        "pin => { location.hash += `&part=encoder.feed_forward_norm&pin=${pin}`; }", f"{name}~-1~1~44"
+    )
+    page.reload()
+    expect(page.locator("#arithmetic code")).to_contain_text(name)
+    expect(page.locator("#arithmetic .result")).to_have_count(1)
+    assert_adds_up(page)
+    value = float(seq2see.load("en-fr").trace(question)[name][1, 44])
+    assert arithmetic(page)[0] == pytest.approx(value, abs=5e-6)
+    filled(page)
     page.get_by_role("switch", name="cross layer 2, head 3").click()
     expect(page.locator("#difference .compare")).to_contain_text("Où se trouve la gare ?")
     page.locator("#probabilities li button").nth(1).click()
@@ -768,6 +872,10 @@ def test_a_selection_that_does_not_fit_the_next_answer_disturbs_nothing(open_pag
     filled(page)
     expect(page.locator("#head .choosers [aria-pressed=true]")).to_have_text(["cross", "1", "3"])
     assert not [body for body in asked if '"head":' in body]  # by a panel of the old answer
+    page.evaluate("location.hash = 'model=en-fr&text=I+am+hungry.'")
+    answer(page).to_have_text("J'ai faim.")
+    assert page.locator("#model").input_value() == "en-fr"
+    expect(page.locator("#examples button").first).to_have_text("Where is the train station?")
 
 
 # --- what is seen first --------------------------------------------------------------------------------
@@ -853,6 +961,26 @@ def test_a_large_models_file_holds_every_head(
     expect(page.locator("#layer .plane")).to_have_count(3)
     expect(page.locator("#arithmetic .place")).to_have_count(1)
     assert len(saved(page, "figure", "SVG", SENTENCE.replace(" ", "-"))) > 1000
+    for name, head, row, col, lines in [
+        *FETCHED[:4],
+        ("decoder.embedding.sum", -1, 1, 9, 1),
+        ("encoder.layers.2.self_attention.weights", 1, 2, 1, 3),
+        ("encoder.layers.2.feed_forward.hidden", -1, 1, 90, 1),
+    ]:
+        page.evaluate("pin => { location.hash = `pin=${pin}`; }", f"{name}~{head}~{row}~{col}")
+        expect(page.locator("#arithmetic code")).to_contain_text(name)
+        expect(page.locator("#arithmetic .result")).to_have_count(lines)
+        values = array_of(other, name)
+        value = (
+            values[row, col]
+            if head < 0
+            else values[head, row, col]
+            if "weights" in name
+            else values[row, head, col]
+        )
+        assert arithmetic(page)[0] == pytest.approx(float(value), abs=2e-6), name
+        assert_adds_up(page)
+    expect(page.locator("#arithmetic")).to_contain_text("left out of a saved file")
 
 
 def test_a_notebook_shows_the_page_in_a_frame(open_page: Open, model: Seq2Seq, tmp_path: Path) -> None:

@@ -393,6 +393,22 @@ def test_training_curve_shows_the_records() -> None:
     np.testing.assert_array_equal(losses.lines[0].get_xydata(), [[100, 0.02], [200, 0.01], [400, 0.005]])
     np.testing.assert_array_equal(losses.lines[1].get_ydata(), [0.01, 0.005, 0.0025])
     np.testing.assert_array_equal(matches.lines[0].get_ydata(), [0.25, 0.5, 1.0])
+    # smoothing and R-Drop are in what is trained, so only the held-out loss is in nats
+    assert "nats" not in losses.get_ylabel()
+    names = [text.get_text() for text in losses.get_legend().get_texts()]
+    assert ["nats" in name for name in names] == [False, True]
+
+
+@pytest.mark.parametrize(("first", "last"), [(1.28, 0.89), (3.84, 0.89), (3.84, 0.09), (2.0, 1e-7)])
+def test_a_training_curve_has_several_ticks(first: float, last: float) -> None:
+    records = [
+        {"step": step, "loss": loss, "validation_loss": loss, "exact_match": 0.5}
+        for step, loss in ((1, first), (2, last))
+    ]
+    losses, _ = figure_of(plots.plot_training(records)).axes
+    low, high = losses.get_ylim()
+    ticks = [tick for tick in losses.get_yticks() if low <= tick <= high]
+    assert 3 <= len(ticks) <= 9
 
 
 # --- the command -------------------------------------------------------------------------------------------

@@ -83,9 +83,24 @@ def test_one_head_is_sent_by_itself(trace: Trace) -> None:
     assert found["encoder.memory"].shape == (12, 16)
 
 
+def test_one_column_of_a_matrix_is_sent_by_itself(trace: Trace) -> None:
+    base = "decoder.layers.1.feed_forward"
+    sent = packed(trace, [f"{base}.*", "decoder.layers.1.feed_forward_norm.norm.weight"], column=5)
+    found = tensors(sent)
+    layer = trace.transformer.decoder.layers[1]
+    for name, linear in (("w_1", layer.feed_forward.w_1), ("w_2", layer.feed_forward.w_2)):
+        np.testing.assert_array_equal(found[f"{base}.{name}.weight"], linear.weight[5:6].detach())
+        np.testing.assert_array_equal(found[f"{base}.{name}.bias"], linear.bias[5:6].detach())
+    assert found["decoder.layers.1.feed_forward_norm.norm.weight"].shape == (16,)  # no matrix
+    columns = {entry["name"] for entry in sent["tensors"] if entry.get("column") == 5}
+    assert columns == {f"{base}.{matrix}.{part}" for matrix in ("w_1", "w_2") for part in ("weight", "bias")}
+
+
 def test_what_is_not_there_is_told(model: Seq2Seq) -> None:
     with pytest.raises(UserError, match="There is no head 4: heads are 0 to 3"):
         describe_trace(Tracer(model), "1845-01-05", head=4)
+    with pytest.raises(UserError, match=r"There is no column 16 of .*: columns are 0 to 15"):
+        describe_trace(Tracer(model), "1845-01-05", names=["*.w_o.weight"], column=16)
     with pytest.raises(UserError, match="There is no step 16"):
         describe_trace(Tracer(model), "1845-01-05", names=[], also=["saliency"], step=16)
 

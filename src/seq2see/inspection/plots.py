@@ -16,7 +16,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 from numpy.typing import ArrayLike
 
 from seq2see.inspection.style import (
@@ -398,14 +398,23 @@ def _plain_log(ax: Axes) -> None:
     ax.tick_params(which="minor", length=0)
 
 
+def _log_ticks(low: float, high: float) -> Locator:
+    """Return ticks of which several are in sight, however short the logarithmic axis."""
+    decades = np.log10(high / low)
+    if decades < 1:
+        return MaxNLocator(5, steps=[1, 2, 5, 10])
+    return LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0,))
+
+
 def plot_training(lines: Sequence[Mapping[str, float]]) -> Figure:
     """Draw the records of a log.jsonl as a Figure: losses above, the share of right answers below."""
     steps = [record["step"] for record in lines]
     figure = new_figure(6.2, 4.4)
     losses, matches = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for ax, key, name, colour in (
-        (losses, "loss", "training loss", CATEGORIES[0]),
-        (losses, "validation_loss", "validation loss", CATEGORIES[1]),
+        # smoothing the labels and R-Drop add to what is minimised, so the two are not of one measure
+        (losses, "loss", "training, with label smoothing and R-Drop if any", CATEGORIES[0]),
+        (losses, "validation_loss", "validation, nats per token", CATEGORIES[1]),
         (matches, "exact_match", "exact match", CATEGORIES[2]),
     ):
         values = [record[key] for record in lines]
@@ -413,8 +422,9 @@ def plot_training(lines: Sequence[Mapping[str, float]]) -> Figure:
             steps, values, color=colour, linewidth=1.6, marker="o", markersize=2.5, label=name
         )
     losses.set_yscale("log")
+    losses.yaxis.set_major_locator(_log_ticks(*losses.get_ylim()))
     _plain_log(losses)
-    losses.set_ylabel("loss, nats per token")
+    losses.set_ylabel("loss per token")
     _legend(losses, 2)
     matches.set_ylim(-0.04, 1.04)
     matches.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

@@ -68,6 +68,7 @@ class TraceRequest(Request_):
         False, description="Attention as uint8 (255 is 1), all else as float16, the bytes deflated."
     )
     head: int | None = Field(None, ge=0, description="Of what is by head, this head only.")
+    column: int | None = Field(None, ge=0, description="Of W^O, W₁ and W₂, this column only, with its bias.")
     also: list[Literal["lens", "saliency"]] = Field(
         [], description="What each layer would say; what the answer owes to each token.", max_length=2
     )
@@ -142,6 +143,7 @@ def create_app(
         wanted = partial(
             describe_trace, tracers[name], prefix=request.prefix, muted=muted, names=request.names,
             beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
+            column=request.column,
         )  # fmt: skip
         (described,) = await batcher.do(object(), [request.input], lambda texts: [wanted(texts[0])])
         # not by the framework, which would look at every one of these numbers first

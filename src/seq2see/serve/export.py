@@ -21,12 +21,13 @@ HEIGHT = 720  # pixels in a notebook
 ENTRY = 'import "seq2see/main.js";'
 ALSO = ("lens", "saliency")
 
-#: What a large model's file holds: whole attentions as shades, vectors, and of each head its own numbers. Parameters are
-#: left out.
-AT_ONCE = [
-    "*.weights", "*.embedding.embedded", "*.embedding.scaled", "*.embedding.positions", "*.embedding.sum",
+#: What a large model's file holds: whole attentions as shades, and, as exact as they are, so that what the page adds up
+#: comes out right, the vectors, the norms' γ and β, and of each head its own numbers. Matrices are left out: they are the
+#: model.
+VECTORS = [
+    "*.embedding.embedded", "*.embedding.scaled", "*.embedding.positions", "*.embedding.sum",
     "*_attention.out", "*.feed_forward.hidden", "*.feed_forward.out", "*_norm.sum", "*_norm.normed", "*_norm.out",
-    "encoder.memory", "decoder.out",
+    "encoder.memory", "decoder.out", "*norm.weight", "*norm.bias",
 ]  # fmt: skip
 OF_A_HEAD = [f"*_attention.{role}" for role in ("q", "k", "v", "scores", "scaled", "masked", "weights", "z")]
 
@@ -47,9 +48,9 @@ def _page(network: dict[str, Any], trace: Trace) -> str:
     if network["small"]:
         told, more = describe(trace, beam=BEAM, also=ALSO), []
     else:
-        told = describe(trace, AT_ONCE, BEAM, compact=True, also=ALSO)
+        told = describe(trace, ["*.weights"], BEAM, compact=True, also=ALSO)
         heads = range(trace.transformer.config.heads)
-        more = [packed(trace, OF_A_HEAD, compact=True, head=head) for head in heads]
+        more = [packed(trace, VECTORS), *(packed(trace, OF_A_HEAD, head=head) for head in heads)]
     saved = {"model": network, "trace": told, "more": more}
     imports = json.dumps({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
     style = (STATIC / "style.css").read_text(encoding="utf-8")

@@ -72,6 +72,7 @@ def describe_trace(
     head: int | None = None,
     also: Collection[str] = (),
     step: int | None = None,
+    column: int | None = None,
 ) -> dict[str, Any]:
     """Answer a text and tell all about it.
 
@@ -81,7 +82,7 @@ def describe_trace(
     _check_head(tracer.model.transformer, head)
     traced = tracer.trace(text, prefix, muted)
     return {
-        **describe(traced, names, beam, compact, head, also, step),
+        **describe(traced, names, beam, compact, head, also, step, column),
         "forced": len(prefix),
         "muted": [list(key) for key in muted],
     }
@@ -95,11 +96,13 @@ def describe(
     head: int | None = None,
     also: Collection[str] = (),
     step: int | None = None,
+    column: int | None = None,
 ) -> dict[str, Any]:
     """Tell all about a trace.
 
-    ``names`` are globs of the values and parameters that are wanted, ``compact`` and ``head`` say how they are packed;
-    ``also`` may hold ``lens`` and ``saliency``, which ``step`` limits to one step; ``beam`` adds the tree of a search.
+    ``names`` are globs of the values and parameters that are wanted; ``compact``, ``head`` and ``column`` say how those
+    are packed; ``also`` may hold ``lens`` and ``saliency``, which ``step`` limits to one step; ``beam`` adds the tree of
+    a search.
     """
     transformer, tokenizers = traced.transformer, traced.tokenizers
     wanted: dict[str, Any] = {}
@@ -124,7 +127,7 @@ def describe(
         if beam > 1
         else [],
         **wanted,
-        **packed(traced, names, compact, head),
+        **packed(traced, names, compact, head, column),
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from seq2see.errors import UserError
 from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace
@@ -19,26 +20,36 @@ from seq2see.inspection.trace import Trace
 #: the rest when it is looked at.
 SMALL = 100_000
 ALIGNED = 4  # bytes
+MIXING = (".w_o", ".w_1", ".w_2")  # the matrices of which a column may be asked for
 _entry = cache(entry_of)
 QUICKLY = 1  # the level of compression: the way is short
 
 
 def packed(
-    traced: Trace, names: Sequence[str], compact: bool = False, head: int | None = None
+    traced: Trace,
+    names: Sequence[str],
+    compact: bool = False,
+    head: int | None = None,
+    column: int | None = None,
 ) -> dict[str, Any]:
     """Lay the values and parameters that the globs match end to end, little-endian, in base64.
 
     ``compact`` writes whole attentions as bytes (255 is a share of 1), all else as float16, and compresses the lot.
-    ``head`` leaves out the other heads of what is by head.
+    ``head`` leaves out the other heads of what is by head; ``column`` leaves out the other columns of the matrices that
+    mix a whole vector, W^O, W₁ and W₂, with their biases.
     """
     manifest: list[dict[str, Any]] = []
     data = bytearray()
     for name, whole, symbol, sentence in _wanted(traced, names):
         array, own = (whole, False) if head is None else _of_head(traced, name, whole, head)
+        single = column is not None and name.rpartition(".")[0].endswith(MIXING)
+        if column is not None and single:
+            array = _column(name, array, column)
         numbers = _written(name, array, compact, own)
         manifest.append({
             "name": name, "shape": list(array.shape), "dtype": numbers.dtype.name, "offset": len(data),
             "symbol": symbol, "sentence": sentence, **({"head": head} if own else {}),
+            **({"column": column} if single else {}),
         })  # fmt: skip
         data += numbers.tobytes()
         data += bytes(-len(data) % ALIGNED)
@@ -73,6 +84,13 @@ def _of_head(traced: Trace, name: str, array: np.ndarray, head: int) -> tuple[np
     if len(parts) > 1 and parts[-2] in {"w_q", "w_k", "w_v"}:
         return array.reshape(traced.transformer.config.heads, -1, *array.shape[1:])[head], True
     return array, False
+
+
+def _column(name: str, array: np.ndarray, column: int) -> np.ndarray:
+    """Return what makes one number of a product: a row here, since PyTorch keeps the matrix transposed."""
+    if column >= len(array):
+        raise UserError(f"There is no column {column} of {name}: columns are 0 to {len(array) - 1}.")
+    return array[column : column + 1]
 
 
 def _written(name: str, array: np.ndarray, compact: bool, own: bool) -> np.ndarray:

@@ -5,9 +5,20 @@ import { number, visible } from "./dom.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Cell} Cell */
-/** @typedef {{say: string, head?: string[], rows?: string[][], strong?: number, sum?: string, value?: number}} Line */
+/** @typedef {{say: string, head?: string[], rows?: string[][], strong?: number, sum?: string, value?: number, about?: boolean}} Line  about: the model has another last digit than these terms */
+
+const NEAR = 1e-4; // the order of a sum changes the last digits of its 32 bits
 
 const six = (/** @type {number} */ x) => number(x, 6);
+
+/** Whether a sum is the number that the model has, which may have added up in another order. */
+const near = (/** @type {number} */ sum, /** @type {number} */ value) => sum === value || Math.abs(sum - value) <= NEAR * Math.max(1, Math.abs(value));
+
+/** End a line in the model’s own number, unless another has been put in its place. @returns {Line} */
+function recorded(/** @type {Line} */ line, /** @type {number} */ value) {
+  if (line.value === undefined || !near(line.value, value)) return line;
+  return { ...line, value, about: six(line.value) !== six(value) };
+}
 
 /** Terms of Σ aᵢ·bᵢ. @returns {Line} */
 function products(/** @type {string} */ say, /** @type {string[]} */ names, /** @type {number[]} */ a, /** @type {number[]} */ b, /** @type {string} */ sum, labels = a.map((_, i) => String(i))) {
@@ -37,22 +48,64 @@ function inputOf(/** @type {Trace} */ trace, /** @type {import("./data.js").Kind
   return inputTo(trace, kind === "encoder" ? "encoder" : "decoder", layer, kind === "cross" ? "cross_attention" : "self_attention");
 }
 
-const ROLES = ["q", "k", "v", "scores", "scaled", "masked", "weights", "z", "w_q.*", "w_k.*", "w_v.*"];
+const ROLES = ["q", "k", "v", "scores", "scaled", "masked", "weights", "z", ...["w_q", "w_k", "w_v"].flatMap((matrix) => [`${matrix}.weight`, `${matrix}.bias`])];
 
 /** The names that the arithmetic of one head needs. */
 export function needed(/** @type {Trace} */ trace, /** @type {import("./data.js").Kind} */ kind, /** @type {number} */ layer) {
   return [...ROLES.map((role) => `${attention(kind, layer)}.${role}`), inputOf(trace, kind, layer, "q"), inputOf(trace, kind, layer, "k")];
 }
 
+const parameters = (/** @type {string} */ module) => [`${module}.weight`, `${module}.bias`];
+
+/**
+ * What a value between the attentions is made of: values of the same row, and the norm or the matrix that they go through.
+ * @returns {{of: string[], norm?: string, matrix?: string}|null}
+ */
+function recipe(/** @type {Trace} */ trace, /** @type {string} */ name) {
+  const [half, , number_, part, role] = name.split(".");
+  const [layer, base] = [Number(number_), `${half}.layers.${number_}`];
+  const pre = trace.json.norm === "pre";
+  if (name === "encoder.memory" || name === "decoder.out") {
+    return pre ? { of: [`${half}.layers.${trace.layers(half === "encoder" ? "encoder" : "cross") - 1}.feed_forward_norm.out`], norm: `${half}.norm` } : null;
+  }
+  if (!SUBLAYERS[half]?.includes(part?.replace("_norm", ""))) return null;
+  if (part === "feed_forward") {
+    return role === "hidden" ? { of: [inputTo(trace, half, layer, part)], matrix: `${base}.feed_forward.w_1` } : { of: [`${base}.feed_forward.hidden`], matrix: `${base}.feed_forward.w_2` };
+  }
+  const sublayer = part.replace("_norm", "");
+  const [x, y] = [before(half, layer, sublayer), `${base}.${sublayer}.out`];
+  if (role === "normed") return { of: [x], norm: `${base}.${part}.norm` };
+  return role === "out" && !pre ? { of: [`${base}.${part}.sum`], norm: `${base}.${part}.norm` } : { of: [x, y] };
+}
+
+/**
+ * What must be fetched before a cell’s arithmetic can be written out; of a matrix a column is enough.
+ * @returns {{names: string[], more: {head?: number, column?: number}}}
+ */
+export function lacking(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head, col }) {
+  const at = place(name);
+  const absent = (/** @type {string[]} */ names) => names.filter((other) => !trace.exact(other, head, col));
+  if (at && at.role !== "out") {
+    const names = needed(trace, at.kind, at.layer);
+    return { names: absent(names).length ? names : [], more: { head } }; // all of them, as the head’s own panel asks
+  }
+  const base = at && attention(at.kind, at.layer);
+  const [half, part] = name.split(".");
+  const made = recipe(trace, name);
+  if (base) return { names: absent([name, `${base}.z`, ...parameters(`${base}.w_o`)]), more: { column: col } };
+  if (part === "embedding") return { names: absent([name, ...["embedded", "scaled", "positions"].map((role) => `${half}.embedding.${role}`)]), more: {} };
+  return { names: absent([name, ...(made?.of ?? []), ...[made?.norm, made?.matrix].flatMap((module) => (module ? parameters(module) : []))]), more: { column: col } };
+}
+
 const range = (/** @type {number} */ n) => Array.from({ length: n }, (_, index) => index);
 const row = (/** @type {import("./data.js").Matrix} */ matrix, /** @type {number} */ r) => range(matrix.cols).map((c) => matrix.at(r, c));
 
 /**
- * Write a cell's arithmetic out; the last line's value is the cell's.
+ * Write a cell's arithmetic out; the last line's value is the cell's. `absent` says why numbers may not be at hand.
  * @returns {{title: string, symbol: string, sentence: string, lines: Line[], value: number}}
  */
-export function arithmetic(/** @type {Trace} */ trace, /** @type {Cell} */ cell) {
-  const { symbol, sentence, exact } = trace.tensor(cell.name, cell.head);
+export function arithmetic(/** @type {Trace} */ trace, /** @type {Cell} */ cell, /** @type {string} */ absent) {
+  const { symbol, sentence } = trace.tensor(cell.name, cell.head);
   const value = trace.matrix(cell.name, cell.head).at(cell.row, cell.col);
   const labels = trace.labels(cell.name, cell.head);
   const at = place(cell.name);
@@ -60,26 +113,26 @@ export function arithmetic(/** @type {Trace} */ trace, /** @type {Cell} */ cell)
   const quoted = (/** @type {string} */ token) => `‘${visible(token).trim()}’`;
   const title = `${quoted(labels.rows[cell.row])} × ${dims ? `dimension ${cell.col}` : quoted(labels.cols[cell.col])}`;
   if (at && at.role !== "out" && !trace.has(`${attention(at.kind, at.layer)}.q`, cell.head)) {
-    return { title, symbol, sentence, value, lines: [{ say: "In one of 256 shades, since this model is large. Pin the cell, and the numbers that it is made of are fetched.", sum: symbol, value }] };
+    return { title, symbol, sentence, value, lines: [{ say: `In one of 256 shades, since this model is large. ${absent}`, sum: symbol, value }] };
   }
-  const lines = at ? inAttention(trace, cell, at.kind, at.layer, at.role) : elsewhere(trace, cell);
-  const last = lines.at(-1);
-  const near = exact ? 1e-4 : 2e-2; // numbers of 16 bits do not add up as exactly
-  if (last?.value !== undefined && last.value !== value && Math.abs(last.value - value) > near * Math.max(1, Math.abs(value))) {
-    lines.push({ say: "This head is off: another number has been put in its place.", sum: symbol, value });
-  } else if (last) last.value = value;
+  const lines = (at ? inAttention(trace, cell, at.kind, at.layer, at.role) : elsewhere(trace, cell)) ?? [{ say: absent, sum: symbol, value }];
+  lines.push(recorded(/** @type {Line} */ (lines.pop()), value));
+  if (lines.at(-1)?.value !== value) lines.push({ say: "This head is off: another number has been put in its place.", sum: symbol, value });
   return { title, symbol, sentence, lines, value };
 }
 
-/** A vector times a column of a matrix, plus its bias. @returns {Line[]} */
+/** A vector times a column of a matrix, plus its bias. @returns {Line[]|null} */
 function linear(/** @type {Trace} */ trace, /** @type {string} */ say, /** @type {number[]} */ x, /** @type {string} */ matrix, /** @type {number} */ column, /** @type {string} */ name) {
-  const line = products(say, [name, "w"], x, row(trace.matrix(`${matrix}.weight`), column), `${name}·w`);
-  const bias = trace.tensor(`${matrix}.bias`).data[column];
+  const found = trace.column(matrix, column);
+  if (!found) return null;
+  const line = products(say, [name, "w"], x, found.weights, `${name}·w`);
+  const { bias } = found;
   return [line, { say: "Plus the bias:", sum: `${six(line.value ?? 0)} + ${six(bias)}`, value: (line.value ?? 0) + bias }];
 }
 
-/** @returns {Line[]} */
+/** @returns {Line[]|null} */
 function layerNorm(/** @type {Trace} */ trace, /** @type {number[]} */ x, /** @type {string} */ norm, /** @type {number} */ c) {
+  if (!parameters(norm).every((name) => trace.has(name))) return null;
   const mean = x.reduce((a, b) => a + b, 0) / x.length;
   const variance = x.reduce((a, b) => a + (b - mean) ** 2, 0) / x.length;
   const unit = (x[c] - mean) / Math.sqrt(variance + 1e-5);
@@ -88,7 +141,6 @@ function layerNorm(/** @type {Trace} */ trace, /** @type {number[]} */ x, /** @t
     { say: "Their variance:", sum: "σ²", value: variance },
     { say: "This number less the mean, over the standard deviation:", sum: `(${six(x[c])} − μ) / √(σ² + 0.00001)`, value: unit },
   ];
-  if (!trace.has(`${norm}.weight`)) return [...lines, { say: "Times a learned γ, plus a learned β." }];
   const [gain, bias] = [trace.tensor(`${norm}.weight`).data[c], trace.tensor(`${norm}.bias`).data[c]];
   return [...lines, { say: "Times γ, plus β, both learned:", sum: `${six(unit)} · ${six(gain)} + ${six(bias)}`, value: unit * gain + bias }];
 }
@@ -98,39 +150,29 @@ const ACTIVATIONS = { relu: (x) => Math.max(0, x), swish: (x) => x / (1 + Math.e
 
 /** Feed-forward, sums and norms. @returns {Line[]|null} null where the numbers are not at hand */
 function between(/** @type {Trace} */ trace, /** @type {Cell} */ { name, row: r, col: c }) {
-  const [half, , number_, part, role] = name.split(".");
-  const layer = Number(number_);
-  const pre = trace.json.norm === "pre";
-  const own = (/** @type {string} */ other) => row(trace.matrix(other), r);
-  if (name === "encoder.memory" || name === "decoder.out") {
-    const last = `${half}.layers.${trace.layers(half === "encoder" ? "encoder" : "cross") - 1}.feed_forward_norm.out`;
-    return pre && trace.has(last) ? layerNorm(trace, own(last), `${half}.norm`, c) : null;
+  const made = recipe(trace, name);
+  if (!made) return [{ say: trace.tensor(name).sentence, sum: trace.tensor(name).symbol, value: trace.matrix(name).at(r, c) }];
+  if (!made.of.every((other) => trace.has(other))) return null;
+  const x = row(trace.matrix(made.of[0]), r);
+  if (made.norm) return layerNorm(trace, x, made.norm, c);
+  if (!made.matrix) {
+    const y = trace.matrix(made.of[1]).at(r, c);
+    return [{ say: "What came to the sub-layer, plus what it made of it:", sum: `${six(x[c])} + ${six(y)}`, value: x[c] + y }];
   }
-  if (part === "feed_forward") {
-    const [matrix, input] = role === "hidden" ? ["w_1", inputTo(trace, half, layer, part)] : ["w_2", `${half}.layers.${layer}.feed_forward.hidden`];
-    if (!trace.has(input) || !trace.has(`${half}.layers.${layer}.feed_forward.${matrix}.weight`)) return null;
-    const lines = linear(trace, `The vector times column ${c} of ${matrix === "w_1" ? "W₁" : "W₂"}:`, own(input), `${half}.layers.${layer}.feed_forward.${matrix}`, c, matrix === "w_1" ? "x" : "h");
-    if (role === "out") return lines;
-    const sum = lines[1].value ?? 0;
-    const kind = trace.json.activation;
-    return [...lines, { say: kind === "relu" ? "What is negative becomes 0:" : `Through ${kind}:`, sum: kind === "relu" ? `max(0, ${six(sum)})` : `${kind}(${six(sum)})`, value: (ACTIVATIONS[kind] ?? (() => trace.matrix(name).at(r, c)))(sum) }];
-  }
-  if (!part?.endsWith("_norm")) return null;
-  const sublayer = part.replace("_norm", "");
-  const [x, y] = [before(half, layer, sublayer), `${half}.layers.${layer}.${sublayer}.out`];
-  const norm = `${half}.layers.${layer}.${part}.norm`;
-  if (role === "normed") return trace.has(x) ? layerNorm(trace, own(x), norm, c) : null;
-  if (role === "out" && !pre) return trace.has(`${half}.layers.${layer}.${part}.sum`) ? layerNorm(trace, own(`${half}.layers.${layer}.${part}.sum`), norm, c) : null;
-  if (!trace.has(x) || !trace.has(y)) return null;
-  const [a, b] = [trace.matrix(x).at(r, c), trace.matrix(y).at(r, c)];
-  return [{ say: "What came to the sub-layer, plus what it made of it:", sum: `${six(a)} + ${six(b)}`, value: a + b }];
+  const wide = made.matrix.endsWith("w_1");
+  const lines = linear(trace, `The vector times column ${c} of ${wide ? "W₁" : "W₂"}:`, x, made.matrix, c, wide ? "x" : "h");
+  if (!lines || !wide) return lines;
+  const sum = lines[1].value ?? 0;
+  const kind = trace.json.activation;
+  return [...lines, { say: kind === "relu" ? "What is negative becomes 0:" : `Through ${kind}:`, sum: kind === "relu" ? `max(0, ${six(sum)})` : `${kind}(${six(sum)})`, value: (ACTIVATIONS[kind] ?? (() => trace.matrix(name).at(r, c)))(sum) }];
 }
 
-/** @returns {Line[]} */
+/** @returns {Line[]|null} null where the numbers are not at hand */
 function elsewhere(/** @type {Trace} */ trace, /** @type {Cell} */ cell) {
   const { name, row: r, col: c } = cell;
   const [half, part, role] = name.split(".");
-  if (part !== "embedding") return between(trace, cell) ?? [{ say: trace.tensor(name).sentence, sum: trace.tensor(name).symbol, value: trace.matrix(name).at(r, c) }];
+  if (part !== "embedding") return between(trace, cell);
+  if (!["embedded", "scaled", "positions"].every((other) => trace.has(`${half}.embedding.${other}`))) return null;
   const value = (/** @type {string} */ other) => trace.matrix(`${half}.embedding.${other}`).at(r, c);
   const d = trace.json.d_model;
   const token = trace[half === "encoder" ? "source" : "target"][r];
@@ -154,7 +196,7 @@ function elsewhere(/** @type {Trace} */ trace, /** @type {Cell} */ cell) {
   return [{ say: trace.tensor(name).sentence, sum: trace.tensor(name).symbol, value: trace.matrix(name).at(r, c) }];
 }
 
-/** @returns {Line[]} */
+/** @returns {Line[]|null} null where the numbers are not at hand */
 function inAttention(/** @type {Trace} */ trace, /** @type {Cell} */ { head, row: r, col: c }, /** @type {import("./data.js").Kind} */ kind, /** @type {number} */ layer, /** @type {string} */ role) {
   const base = attention(kind, layer);
   if (role === "out") return mixed(trace, base, r, c);
@@ -167,10 +209,11 @@ function inAttention(/** @type {Trace} */ trace, /** @type {Cell} */ { head, row
   }
   const q = row(of("q"), r);
   const root = Math.sqrt(q.length);
-  const lines = [products("The query times the key, number by number:", ["q", "k"], q, row(of("k"), c), "q·k")];
-  if (role === "scores") return lines;
   const score = of("scores").at(r, c);
-  lines.push({ say: `Divided by √d_k = √${q.length}:`, sum: `${six(score)} / ${six(root)}`, value: score / root });
+  const product = products("The query times the key, number by number:", ["q", "k"], q, row(of("k"), c), "q·k");
+  const lines = [recorded(product, score)];
+  if (role === "scores") return lines;
+  lines.push(recorded({ say: `Divided by √d_k = √${q.length}:`, sum: `${six(score)} / ${six(root)}`, value: score / root }, of("scaled").at(r, c)));
   if (role === "scaled") return lines;
   const masked = row(of("masked"), r);
   if (kind === "decoder") {
@@ -194,20 +237,19 @@ function softmax(/** @type {number[]} */ xs, /** @type {number} */ c, /** @type 
   };
 }
 
-/** All heads side by side, times a column of W^O. @returns {Line[]} */
+/** All heads side by side, times a column of W^O. @returns {Line[]|null} */
 function mixed(/** @type {Trace} */ trace, /** @type {string} */ base, /** @type {number} */ r, /** @type {number} */ c) {
-  const { sentence, symbol } = trace.tensor(`${base}.out`);
-  if (!trace.has(`${base}.z`) || !trace.has(`${base}.w_o.weight`)) return [{ say: sentence, sum: symbol, value: trace.matrix(`${base}.out`).at(r, c) }];
+  if (!trace.column(`${base}.w_o`, c) || !range(trace.heads).every((head) => trace.has(`${base}.z`, head))) return null;
   const z = range(trace.heads).flatMap((head) => row(trace.matrix(`${base}.z`, head), r));
   return linear(trace, `All heads’ outputs side by side, times column ${c} of W^O:`, z, `${base}.w_o`, c, "z");
 }
 
-/** @returns {Line[]} */
+/** @returns {Line[]|null} */
 function projected(/** @type {Trace} */ trace, /** @type {string} */ base, /** @type {string} */ input, /** @type {string} */ role, /** @type {number} */ head, /** @type {number} */ r, /** @type {number} */ c) {
   const matrix = trace.matrix(`${base}.${role}`, head);
   const column = head * matrix.cols + c;
   const weight = `${base}.w_${role}.weight`;
-  if (!trace.has(input) || !trace.has(weight, head)) return [{ say: trace.tensor(`${base}.${role}`, head).sentence, sum: role, value: matrix.at(r, c) }];
+  if (!trace.has(input) || !trace.has(weight, head)) return null;
   const at = trace.owns(weight, head) ? c : column;
   const bias = trace.tensor(`${base}.w_${role}.bias`, head).data[at];
   const line = products(`The position’s vector times column ${column} of W^${role.toUpperCase()} (head ${head}, dimension ${c}):`, ["x", "w"],

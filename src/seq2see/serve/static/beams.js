@@ -2,12 +2,11 @@
 
 import { exact, h, number, svg } from "./dom.js";
 import { Panel } from "./section.js";
-import { change, view } from "./state.js";
+import { BEAMS, change, view } from "./state.js";
 
 /** @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node  with a score it is an end */
 /** @typedef {import("./data.js").Trace} Trace */
 
-export const WIDTHS = [2, 3, 4, 8];
 const ROW = 46;
 const short = (/** @type {number} */ x) => (x > -0.05 ? "0.0" : number(x, 1));
 
@@ -65,11 +64,16 @@ function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type
 export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ live, /** @type {(beam: number) => Promise<Node[]>} */ fetchBeams) {
   const place = h("div", { className: "scroll beams", tabIndex: 0, role: "group", "aria-label": "The tree" });
   const buttons = h("div", { className: "choice", role: "group", "aria-label": "beam" }, h("span", {}, "beam"),
-    ...WIDTHS.map((width) => h("button", { type: "button", value: width, onclick: () => change({ beam: view.beam === width ? 1 : width }) }, width)));
+    ...BEAMS.slice(1).map((width) => h("button", { type: "button", value: width, onclick: () => change({ beam: view.beam === width ? 1 : width }) }, width)));
   const build = async () => {
     for (const button of buttons.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.value) === view.beam));
-    const nodes = live ? (view.beam > 1 ? await fetchBeams(view.beam) : []) : trace.json.beams;
-    place.replaceChildren(...(nodes.length ? [tree(trace, nodes, live)] : []));
+    const { beam } = view;
+    try {
+      const nodes = live ? (beam > 1 ? await fetchBeams(beam) : []) : trace.json.beams;
+      if (!live || beam === view.beam) place.replaceChildren(...(nodes.length ? [tree(trace, nodes, live)] : []));
+    } catch (error) {
+      if (beam === view.beam) place.replaceChildren(h("p", { role: "alert" }, /** @type {Error} */ (error).message));
+    }
   };
   const make = () => {
     build();

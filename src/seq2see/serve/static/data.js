@@ -76,7 +76,7 @@ export class Trace {
     /** @type {Token[]} */ this.target = json.target;
     /** @type {Step[]} */ this.steps = json.steps;
     /** @type {string} */ this.output = json.output;
-    /** By name, or by name#head where only that head was sent. @type {Map<string, Tensor>} */ this.tensors = new Map();
+    /** By name, or by name#head, name@column where only that head or column was sent. @type {Map<string, Tensor>} */ this.tensors = new Map();
     /** By step. @type {Map<number, {source: number[], target: number[]}>} */ this.saliency = new Map();
   }
 
@@ -91,10 +91,10 @@ export class Trace {
   async add(json) {
     const bytes = fromBase64(json.data);
     const buffer = json.encoding === "deflate" ? await inflate(bytes) : bytes.buffer;
-    for (const { name, shape, dtype, offset, symbol, sentence, head } of json.tensors) {
+    for (const { name, shape, dtype, offset, symbol, sentence, head, column } of json.tensors) {
       const size = shape.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
       const tensor = { shape, data: numbers(buffer, dtype, offset, size), symbol, sentence, exact: dtype === "float32" };
-      this.tensors.set(head === undefined ? name : `${name}#${head}`, tensor);
+      this.tensors.set(`${name}${head === undefined ? "" : `#${head}`}${column === undefined ? "" : `@${column}`}`, tensor);
     }
     if (json.lens) this.json.lens = json.lens;
     if (json.saliency) this.keepSaliency(json.saliency);
@@ -113,6 +113,22 @@ export class Trace {
   /** Whether a head’s part came by itself. */
   owns(/** @type {string} */ name, /** @type {number} */ head) {
     return this.tensors.has(`${name}#${head}`);
+  }
+
+  /** Whether it is here as the model has it, not as shades. */
+  exact(/** @type {string} */ name, head = -1, column = -1) {
+    const found = this.tensors.get(`${name}#${head}`) ?? this.tensors.get(name) ?? this.tensors.get(`${name}@${column}`);
+    return found !== undefined && found.exact;
+  }
+
+  /** One column of a matrix that maps vectors, and its bias; null where they have not come. @returns {{weights: number[], bias: number}|null} */
+  column(/** @type {string} */ matrix, /** @type {number} */ column) {
+    const [weight, bias] = [`${matrix}.weight`, `${matrix}.bias`];
+    const [one, its] = [this.tensors.get(`${weight}@${column}`), this.tensors.get(`${bias}@${column}`)];
+    if (one && its) return { weights: [...one.data], bias: its.data[0] };
+    if (!this.has(weight) || !this.has(bias)) return null;
+    const { rows, cols, at } = this.matrix(weight); // PyTorch keeps it transposed
+    return column < rows ? { weights: Array.from({ length: cols }, (_, index) => at(column, index)), bias: this.tensor(bias).data[column] } : null;
   }
 
   /** @returns {Tensor} */

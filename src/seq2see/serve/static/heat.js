@@ -55,19 +55,32 @@ export function spoken(/** @type {import("./data.js").Trace} */ trace, /** @type
   return `${where} ${trace.tensor(cell.name, cell.head).symbol} of ${row} and ${col}, ${value}`.replace(" and dimension", ", dimension");
 }
 
+/** The largest number of a matrix without its sign; what is masked does not count. */
+export function largestOf(/** @type {import("./data.js").Matrix} */ { rows, cols, at }) {
+  let largest = 1e-9;
+  for (let row = 0; row < rows; row += 1) {
+    for (let col = 0; col < cols; col += 1) {
+      const x = Math.abs(at(row, col));
+      if (x < Infinity) largest = Math.max(largest, x);
+    }
+  }
+  return largest;
+}
+
 export class Heat {
   /**
    * @param {import("./data.js").Trace} trace
    * @param {string} name
-   * @param {{head?: number, box?: number, most?: number, labels?: boolean, title?: string, about?: string, steps?: boolean}} [options]
+   * @param {{head?: number, box?: number, most?: number, labels?: boolean, title?: string, about?: string, steps?: boolean, largest?: number}} [options]  largest: the number of the darkest shade, else that of the matrix
    */
   constructor(trace, name, options = {}) {
-    const { head = -1, box = 300, most = 18, labels = true, title, about, steps = false } = options;
+    const { head = -1, box = 300, most = 18, labels = true, title, about, steps = false, largest } = options;
     this.trace = trace;
     this.name = name;
     this.head = head;
     this.steps = steps;
     this.matrix = trace.matrix(name, head);
+    this.largest = largest;
     this.labels = trace.labels(name, head);
     const { rows, cols } = this.matrix;
     const px = Math.max(1, Math.min(most, Math.floor(box / cols)));
@@ -168,13 +181,7 @@ export class Heat {
     const shares = this.name.endsWith(".weights");
     const colours = scale(shares ? "--shares" : "--signed");
     const masked = shares && place(this.name)?.kind === "decoder";
-    let largest = 1e-9; // signed numbers are shaded by the largest
-    for (let row = 0; row < rows && !shares; row += 1) {
-      for (let col = 0; col < cols; col += 1) {
-        const x = Math.abs(at(row, col));
-        if (x < Infinity) largest = Math.max(largest, x);
-      }
-    }
+    const largest = shares ? 1 : (this.largest ?? largestOf(this.matrix)); // signed numbers are shaded by the largest
     const context = this.canvas.getContext("2d");
     const image = context.createImageData(cols, rows);
     for (let row = 0; row < rows; row += 1) {

@@ -68,7 +68,9 @@ export function layerPanel(/** @type {Trace} */ trace, /** @type {import("./pane
     says.textContent = part === "feed_forward" ? `Each row by itself: widened, ${trace.json.activation === "relu" ? "cut off below 0" : `bent by ${trace.json.activation}`}, narrowed again.`
       : SAYS[part === "norm" ? part : trace.json.norm];
     const wanted = figures(trace, half, part, layer);
-    const missing = wanted.filter(({ name }) => !trace.has(name)).map(({ name }) => name);
+    const norm = part === "norm" ? `${half}.norm` : `${half}.layers.${layer}.${part}.norm`;
+    const names = [...wanted.map(({ name }) => name), ...(part === "feed_forward" ? [] : [`${norm}.weight`, `${norm}.bias`])];
+    const missing = names.filter((name) => !trace.has(name));
     if (missing.length) {
       body.replaceChildren(h("p", {}, "Fetching the numbers of this part …"));
       await fetchMore(missing);

@@ -1,7 +1,8 @@
 /** The page: asks the server (or reads the trace that a saved file holds), builds the panels, listens to keys. */
 
+import { lacking } from "./arithmetic.js";
 import { beamPanel } from "./beams.js";
-import { Trace, KINDS } from "./data.js";
+import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, h, percent, visible } from "./dom.js";
 import { figurePanel } from "./figure.js";
 import { forgetColours, heats } from "./heat.js";
@@ -25,6 +26,7 @@ const AT_ONCE = ["*.weights"]; // of a large model; the rest when it is looked a
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
 /** @type {number|undefined} */ let playing;
 let asked = 0;
+let typed = false; // whether somebody has asked for a text
 
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
@@ -54,22 +56,42 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
-/** Fetch what was left out of a trace at first; in vain if another has taken its place. @returns {panels.FetchMore} */
+/** What was asked when a trace was answered; the view may be ahead of what is shown. */
+const questionOf = (/** @type {Trace} */ { json }) => ({
+  model: json.model, input: json.text, muted: json.muted.map((/** @type {[string, number, number]} */ [attention, layer, head]) => ({ attention, layer, head })),
+});
+
+/** @type {Map<string, Promise<void>>} */ const coming = new Map(); // two may ask for the same
+
+/**
+ * Fetch what was left out of a trace at first, as exact as it is, so that what is written out adds up; in vain if another
+ * trace has taken its place.
+ * @returns {panels.FetchMore}
+ */
 const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
-  if (into !== trace || !live) return;
+  if (into !== trace || !live) return undefined;
   const prefix = into.steps.map(({ id }) => id);
-  const body = { model: view.model, input: into.json.text, prefix, muted: heads(view.muted), names, compact: !chosenModel().small, ...more };
-  await into.add(await fetchJson("api/trace", body));
-  if (into === trace) showAside();
+  const body = { ...questionOf(into), prefix, names, ...more };
+  const key = JSON.stringify(body);
+  const add = async () => {
+    try {
+      await into.add(await fetchJson("api/trace", body));
+      if (into === trace) showAside();
+    } catch (error) {
+      if (into === trace) byId("error").textContent = /** @type {Error} */ (error).message;
+    }
+  };
+  if (!coming.has(key)) coming.set(key, add().finally(() => coming.delete(key)));
+  return coming.get(key);
 };
 
-const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, chosenModel());
+const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, chosenModel(), live);
 
-/** Fetch the prefixes that a beam keeps open. @returns {Promise<import("./beams.js").Node[]>} */
-async function fetchBeams(/** @type {number} */ beam) {
-  const body = { model: view.model, input: view.text, muted: heads(view.muted), names: [], beam };
+/** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
+const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
+  const body = { ...questionOf(of), names: [], beam };
   return (await fetchJson("api/trace", body)).beams;
-}
+};
 
 async function fromFile() {
   const found = await Trace.of(saved.trace);
@@ -82,7 +104,7 @@ async function load() {
   const mine = (asked += 1);
   stop();
   byId("text").value = view.text;
-  if (!view.text) return;
+  if (!view.text && !typed) return; // there is no example, and nobody has asked yet
   try {
     const found = saved ? (trace ?? (await fromFile())) : await getTrace(view.text, view.prefix, view.muted);
     if (mine !== asked) return;
@@ -92,6 +114,7 @@ async function load() {
     clamp(trace);
     build(trace);
     announce(`Answer: ${trace.output}`);
+    explain();
     await compare(mine);
   } catch (error) {
     if (mine !== asked) return;
@@ -100,15 +123,35 @@ async function load() {
   }
 }
 
+const isCount = (/** @type {number} */ x) => Number.isInteger(x) && x >= 0;
+
+/** Whether a trace may have such a cell: what has not been fetched yet is found out later. */
+function mayHave(/** @type {Trace} */ found, /** @type {import("./data.js").Cell} */ { name, head, row, col }) {
+  const at = place(name);
+  const byHead = at !== null && at.role !== "out";
+  if (!isCount(row) || !isCount(col) || !(byHead ? isCount(head) && head < found.heads : head === -1)) return false;
+  if (!found.has(name, head)) return live && /^[a-z_0-9.]+$/.test(name) && !/\.(weight|bias)$/.test(name); // no glob, no parameter
+  const { rows, cols } = found.matrix(name, head);
+  return row < rows && col < cols;
+}
+
+/** Fetch what the arithmetic of the pinned cell is made of; a pin that no cell has is let go. */
+async function explain() {
+  const [found, cell] = [trace, view.pin];
+  if (!found || !cell) return;
+  const has = () => found.has(cell.name, cell.head) && mayHave(found, cell);
+  if (!found.has(cell.name, cell.head)) await fetchInto(found)([cell.name], cell.head < 0 ? {} : { head: cell.head });
+  const { names, more } = lacking(found, cell);
+  if (names.length && has()) await fetchInto(found)(names, more);
+  if (found === trace && cell === view.pin && !has()) pin(null);
+}
+
 /** Keep the selection within the trace, which may be of another length. */
 function clamp(/** @type {Trace} */ found) {
   const within = (/** @type {number} */ x, /** @type {number} */ n) => Math.min(x, n - 1);
-  const cell = view.pin;
-  const matrix = cell && found.has(cell.name, cell.head) && cell.head < found.heads ? found.matrix(cell.name, cell.head) : null;
-  const fits = cell && matrix && cell.row < matrix.rows && cell.col < matrix.cols && cell.row >= 0 && cell.col >= 0;
   fit({
     layer: within(view.layer, found.layers(view.kind)), head: within(view.head, found.heads), step: within(view.step, found.steps.length),
-    query: within(view.query, found.source.length), pin: fits ? cell : null,
+    query: within(view.query, found.source.length), pin: view.pin && mayHave(found, view.pin) ? view.pin : null,
   });
 }
 
@@ -133,7 +176,7 @@ function build(/** @type {Trace} */ found) {
   shown = [
     drawing.panel, panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
     panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
-    beamPanel(found, live, fetchBeams), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
+    beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
     ...(live ? [comparePanel()] : []),
   ];
   // who has scrolled down stays there, though what stands above is filled later
@@ -154,6 +197,12 @@ function build(/** @type {Trace} */ found) {
 
 const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
 
+/** Where <eos> would be cut, a sign stands for it: it must not make all other tokens wider. */
+function shorten(/** @type {HTMLElement} */ wide) {
+  wide.classList.remove("brief");
+  wide.classList.toggle("brief", [...wide.querySelectorAll(".chip.special")].some((chip) => chip.scrollWidth > chip.clientWidth));
+}
+
 function buildScrubber(/** @type {Trace} */ found) {
   const slider = h("input", { type: "range", id: "step", min: "0", max: String(found.steps.length - 1), "aria-label": "Step of the answer", oninput: () => change({ step: Number(slider.value) }) });
   const part = 100 / found.steps.length; // the thumb stands under its token
@@ -170,6 +219,7 @@ function buildScrubber(/** @type {Trace} */ found) {
         h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
       slider);
   byId("scrub").hidden = false;
+  new ResizeObserver(() => shorten(wide)).observe(wide);
   showStep();
 }
 
@@ -217,6 +267,7 @@ async function compare(mine = asked) {
   const touched = view.prefix.length || view.muted.length;
   if (!view.against && !touched) {
     place.replaceChildren();
+    byId("compare-error").textContent = "";
     return;
   }
   try {
@@ -225,6 +276,7 @@ async function compare(mine = asked) {
     place.replaceChildren(...(view.against ? panels.comparison(trace, other) : panels.comparison(other, trace)));
     byId("compare-error").textContent = "";
   } catch (error) {
+    if (mine !== asked) return;
     byId("compare-error").textContent = /** @type {Error} */ (error).message;
     place.replaceChildren();
   }
@@ -282,6 +334,10 @@ function onKey(/** @type {KeyboardEvent} */ event) {
 }
 
 onChange((changed) => {
+  if (changed.has("model") && live) {
+    byId("model").value = view.model;
+    showExamples(chosenModel());
+  }
   if (["model", "text", "prefix", "muted"].some((key) => changed.has(key))) {
     load();
     return;
@@ -298,11 +354,15 @@ onChange((changed) => {
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
   if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
+  if (changed.has("pin")) explain();
 });
 
-/** A new text starts afresh: what was forced or switched off belonged to the old one. */
+/** A new text starts afresh: what was forced belonged to the old one. Heads that are off stay off, to be tried on many texts. */
 function ask(/** @type {string} */ text) {
+  const before = asked;
+  typed = true;
   change({ text, prefix: [], pin: null, step: 0 });
+  if (!text && asked === before) load(); // refused again
 }
 
 async function start() {
@@ -313,7 +373,9 @@ async function start() {
   });
   window.addEventListener("hashchange", () => {
     const wanted = fromAddress();
-    change({ ...wanted, model: models.some(({ name }) => name === wanted.model) ? wanted.model : view.model, text: (live && wanted.text) || view.text });
+    const model = models.find(({ name }) => name === wanted.model) ?? chosenModel();
+    const text = (model.name !== view.model && model.examples[0]) || view.text; // where the address has none
+    change({ ...wanted, model: model.name, text: (live && wanted.text) || text });
   });
   models = saved ? [saved.model] : (await fetchJson("api/models", null)).models;
   byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
@@ -330,10 +392,8 @@ async function start() {
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
-    showExamples(chosen);
     change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], pin: null, against: "", step: 0 });
   });
-  showExamples(model);
   if (saved) {
     byId("text").readOnly = true;
     byId("go").hidden = true;

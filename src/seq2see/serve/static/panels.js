@@ -5,13 +5,13 @@ import { attention, headLabel, KINDS, TITLES } from "./data.js";
 import { exact, h, number, percent, svg, visible } from "./dom.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
-import { Heat } from "./heat.js";
+import { Heat, largestOf } from "./heat.js";
 import { flowWidth, goTo, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** Fetches what was left out at first. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, compact?: boolean}) => Promise<void>} FetchMore */
+/** Fetches what was left out at first. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<void>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {
@@ -28,6 +28,7 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
   const body = h("div", { className: "equation" });
   body.style.minHeight = `${12 * trace.source.length + 60}px`; // what is fetched later must not push the page about
   const choice = sideChoice();
+  const shades = h("p", { className: "sentence scale" });
   const build = async () => {
     const { side } = view;
     const half = side === "source" ? "encoder" : "decoder";
@@ -37,13 +38,15 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     // three matrices, their row labels and two signs fit one line where there is room for it; else each has its own
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
     const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) =>
-      h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title }).element);
+      h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title, largest }).element);
+    const largest = Math.max(...["scaled", "positions", "sum"].map((role) => largestOf(trace.matrix(`${half}.embedding.${role}`)))); // an equation has one scale
+    shades.textContent = `One scale for all three: the strongest shades are ±${number(largest, 2)}.`;
     body.replaceChildren(term("", "scaled", "√d · E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"));
   };
   const make = () => {
     if (trace.has("encoder.embedding.sum")) build();
     else whenSeen(body, build);
-    return [choice, body];
+    return [choice, body, shades];
   };
   return new Panel("embedding", "From numbers to vectors", "Each token’s row of the embedding table, times √d, plus the encoding of its position: what layer 0 reads (sections 3.4, 3.5).",
     make, (changed) => changed.has("side") && build());
@@ -119,7 +122,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
     arcs.replaceChildren(arcDiagram(trace));
     if (!trace.has(`${base}.q`, head)) {
       body.replaceChildren(h("p", {}, "Fetching the numbers of this head …"));
-      await fetchMore(needed(trace, view.kind, view.layer), { head, compact: false }); // as exact as they are
+      await fetchMore(needed(trace, view.kind, view.layer), { head });
       if (base !== attention(view.kind, view.layer) || head !== view.head || !trace.has(`${base}.q`, head)) return; // or another answer has taken its place
     }
     body.replaceChildren(...stages(trace, base));
@@ -267,8 +270,11 @@ function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
   return found.sort((x, y) => y.change - x.change);
 }
 
+const TO_PIN = "Pin the cell, and the numbers that it is made of are fetched.";
+const LEFT_OUT = "The matrices of a model as large as this are left out of a saved file: seq2see serve writes this number out.";
+
 /** The side of the page: the arithmetic of the cell under the pointer or pinned, else the box of Figure 1 that is open. */
-export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace, /** @type {import("./figure.js").Network} */ network) {
+export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace, /** @type {import("./figure.js").Network} */ network, /** @type {boolean} */ live) {
   const cell = current();
   const box = aboutBox(network);
   aside.classList.toggle("empty", cell === null);
@@ -277,14 +283,14 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
     aside.replaceChildren(.../** @type {Node[]} */ (box.length ? box : [h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it."), contents()]));
     return;
   }
-  const { title, symbol, sentence, lines, value } = arithmetic(trace, cell);
+  const { title, symbol, sentence, lines, value } = arithmetic(trace, cell, live ? (cell === view.pin ? "Fetching the numbers that it is made of …" : TO_PIN) : LEFT_OUT);
   const what = cell.head < 0 ? cell.name : `${cell.name}, head ${cell.head}`;
   aside.replaceChildren(
     h("h2", {}, "The arithmetic"),
     h("p", { className: "cell-title" }, h("b", {}, symbol), " ", title),
     h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
     ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
-      line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), " = ", h("b", {}, number(line.value ?? value, 6))))),
+      line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), line.about ? " ≈ " : " = ", h("b", {}, number(line.value ?? value, 6))))),
     view.pin && h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)"));
 }
 

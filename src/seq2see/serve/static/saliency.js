@@ -86,6 +86,6 @@ export function saliencyPanel(/** @type {Trace} */ trace, /** @type {import("./p
     else whenSeen(place, build);
     return [says, h("p", { className: "legend" }, h("i", { className: "saliency" }), "saliency, %", h("i", { className: "attention" }), "attention, %"), place, below];
   };
-  return new Panel("saliency", "What the answer owes to each token", "Above: |gradient × embedding| of this token’s log-probability, as shares of all that was read. Below: where the last layer’s heads look, on average. The two often disagree: attention says where a layer looks, not why the answer is what it is, and a gradient says only what a small change would do. Neither is an explanation.",
+  return new Panel("saliency", "What the answer owes to each token", "Above: |gradient × embedding| of this token’s log-odds, as shares of all that was read (those of its log-probability are the same). Below: where the last layer’s heads look, on average. The two often disagree: attention says where a layer looks, not why the answer is what it is, and a gradient says only what a small change would do. Neither is an explanation.",
     make, (changed) => changed.has("step") && seen && build(), true);
 }

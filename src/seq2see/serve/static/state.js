@@ -75,6 +75,7 @@ export function pin(/** @type {Cell|null} */ cell, /** @type {Partial<View>} */ 
 /** A frame in a notebook has no address of its own. */
 export const framed = location.protocol === "about:";
 
+export const BEAMS = [1, 2, 3, 4, 8]; // widths that the tree is offered in
 const LISTS = ["prefix", "muted"];
 const NUMBERS = ["layer", "head", "step", "query", "beam"];
 /** @type {View} */
@@ -104,6 +105,7 @@ export function fromAddress() {
     else found[key] = value;
   }
   if (!["encoder", "decoder", "cross"].includes(found.kind)) found.kind = START.kind;
+  found.beam = BEAMS.findLast((width) => width <= found.beam) ?? START.beam;
   if (found.side !== "target") found.side = "source";
   return found;
 }

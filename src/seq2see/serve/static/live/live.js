@@ -8,7 +8,7 @@ import { byId, h, number, svg, visible } from "../dom.js";
  *   learning_rate: number, seconds: number, bleu?: number|null, samples?: [string, string, string][],
  *   attention?: Sharpness|null}} Line
  * @typedef {{name: string, className: string, value: (line: Line) => number|null|undefined, text: (x: number) => string}} Series
- * @typedef {{id: string, title: string, log?: boolean, least?: number, most?: number, tick: (x: number) => string, series: Series[]}} Chart
+ * @typedef {{id: string, title: string, note?: string, log?: boolean, least?: number, most?: number, tick: (x: number) => string, series: Series[]}} Chart
  */
 
 const EVERY = 1000; // milliseconds between two questions
@@ -25,14 +25,15 @@ let pointed = null;
 let playing = 0;
 
 const share = (/** @type {number} */ x) => `${(100 * x).toFixed(2)}%`;
-const short = (/** @type {number} */ x) => Number(x.toPrecision(2)).toString().replace("-", "−");
+/** A number at an axis, where there is room for six characters: 0.005, but 5e−4. */
+const short = (/** @type {number} */ x) => (x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(1).replace(".0", "") : String(Number(x.toPrecision(2)))).replace("-", "−");
 const mean = (/** @type {number[]} */ xs) => xs.reduce((a, b) => a + b, 0) / xs.length;
 const spread = (/** @type {string} */ kind) => (/** @type {Line} */ line) => line.attention && mean(line.attention.tokens[kind].flat());
 const tokens = (/** @type {number} */ x) => `${x.toFixed(2)} tokens`;
 
 /** @type {Chart[]} */
 const CHARTS = [
-  { id: "chart-loss", title: "Loss", log: true, tick: short, series: [
+  { id: "chart-loss", title: "Loss per token", note: "Training: with label smoothing and R-Drop, if any. Held out: nats.", log: true, tick: short, series: [
     { name: "training", className: "first", value: (line) => line.loss, text: (x) => number(x, 5) },
     { name: "held out", className: "second", value: (line) => line.validation_loss, text: (x) => number(x, 5) },
   ] },
@@ -133,7 +134,7 @@ function draw(/** @type {Chart} */ chart) {
   figure.replaceChildren(
     h("figcaption", {}, h("h3", {}, chart.title), h("ul", { className: "legend" }, ...said.map((each) =>
       h("li", {}, h("i", { className: each.className }), each.name, h("b", { "data-series": each.name }, each.said))))),
-    picture);
+    picture, chart.note ? h("p", { className: "note" }, chart.note) : "");
 }
 
 // --- answers, attention, table ---------------------------------------------------------------------
