@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from typer.testing import CliRunner, Result
 
-from seq2see.cli import app
+from seq2see.cli import app, output
+from seq2see.errors import UserError
 
 
 def run(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
@@ -77,6 +80,46 @@ def test_help_answers_without_torch() -> None:
     assert "predict" in done.stdout
 
 
+def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        for paragraph in command.help.split("\n\n"):
+            assert paragraph.startswith("\b") or "\n" not in paragraph, name
+            assert paragraph.count("[dim]") <= 1, name  # each example on a line of its own
+    assert len(commands["predict"].help.split("\n\n")) == 6
+
+
+def test_there_is_one_console_for_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A complaint beside a progress bar goes through the bar's console, or a dead bar stays on the screen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    bar = output.progress_bar("steps")
+    assert bar.console is output._made(True)
+    bar.add_task("training", total=2000, speed="1,234.5/s")
+    (line,) = bar.console.render_lines(next(iter(bar.get_renderables())), pad=False)
+    assert sum(segment.cell_length for segment in line) == 76  # ^C^C has room beside it
+    output.hush()
+    assert bar.console.quiet
+
+
+def test_words_are_whole_on_a_terminal_and_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    message = "an ISO date of the years 1000 to 9999 was expected, such as [bold]."
+    output.complain(message)
+    output.say(message)
+    assert tuple(capsys.readouterr()) == (f"{message}\n", f"seq2see: {message}\n")
+    output._made.cache_clear()
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    output.complain(message)
+    output.say(message)
+    for text in capsys.readouterr():
+        lines = [line.rstrip() for line in text.splitlines()]
+        assert len(lines) > 1
+        assert max(map(len, lines)) <= 40
+        assert " ".join(lines).removeprefix("seq2see: ") == message
+
+
 def test_predict_answers_the_documents_in_their_raw_form() -> None:
     done = run("predict", "--raw", "--dates=1845-01-05,1845-01-06,1426-08-10,2025-09-03")
     assert done.returncode == 0
@@ -103,6 +146,11 @@ def test_nothing_answered_is_status_2() -> None:
     done = run("predict", stdin="")
     assert done.returncode == 2
     assert "nothing to answer" in done.stderr
+    closed = subprocess.run(
+        f"{sys.executable} -m seq2see predict <&-", shell=True, capture_output=True, text=True
+    )
+    assert closed.returncode == 2
+    assert closed.stderr == done.stderr
 
 
 def test_files_pipes_and_json(tmp_path: Path) -> None:
@@ -180,6 +228,31 @@ def test_errors_say_what_to_do_and_exit_with_2(arguments: list[str], message: st
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "-5"], "put -- before it: seq2see predict -- -5"),
+        (["tokenize", ""], "The text is empty"),
+        (["tokenize", "", "--model", "dates"], "The text is empty"),
+        (["watch", "nosuch"], "There is no folder 'nosuch': that of a training was expected"),
+        (["positions", "--d-model", "7"], "d_model is 7: it must be even"),
+        (["positions", "--variant", "other"], "no positional encoding 'other'"),
+        (["plot", "mask", "--text", ""], "--text is empty"),
+        (["plot", "tokens", "--text", ""], "--text is empty"),
+        (["plot", "mask", "--text", "  "], "--text has no words"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_is_done(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, UserError), done.output
+    assert message in str(done.exception)
+    assert done.output == ""
+    assert not list(tmp_path.iterdir())
+
+
 def test_evaluate_prints_scores_and_every_miss() -> None:
     done = run("evaluate", "dates", "--years", "1000-2025", "--sample", "500")
     assert done.returncode == 0
@@ -207,12 +280,42 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert "already holds a finished model" in again.stderr
 
+    def resume(*more: str) -> Result:
+        return CliRunner().invoke(
+            app, ["train", "dates", "--out", out, "--count", "500", "--resume", *settings, *more]
+        )
+
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path(out).iterdir()}
+    finished = resume("--steps", "10", "--years", "2000-2004", "--set", "training.accumulate=2")
+    assert (finished.exit_code, finished.stdout) == (0, ""), finished.exception
+    assert "holds the finished model of this training: there is nothing left to do" in finished.stderr
+    for more, message in (
+        (["--steps", "11"], "training.steps = 10, but now it is 11"),
+        (["--seed", "2"], "training.seed = 1, but now it is 2"),
+        (["--preset", "base"], "model.d_model = 16, but now it is 512"),
+        (["--tokenizer", "bpe"], "tokenizer = characters, but now it is bpe"),
+    ):
+        other = resume(*more)
+        assert isinstance(other.exception, UserError), other.output
+        assert message in str(other.exception)
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path(out).iterdir()} == before
+
 
 def test_a_closed_pipe_is_no_error() -> None:
-    command = f"yes 1845-01-05 | head -n 20000 | {sys.executable} -m seq2see predict | head -n 1"
+    command = f"yes 1845-01-05 | head -n 20000 | {sys.executable} -m seq2see predict | head -n 1; exit ${{PIPESTATUS[2]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "January 5, 1845\n"
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (141, "January 5, 1845\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["presets"], ["predict", "1845-01-05"]])
+def test_every_command_hangs_up_quietly(arguments: list[str]) -> None:
+    """One writes tables, the other lines that are still on their way at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "seq2see", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_presets_print_the_papers_column() -> None:

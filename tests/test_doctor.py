@@ -177,6 +177,17 @@ def test_the_command_says_it_and_exits_with_1_only_for_faults(sound: Path, broke
     assert any("one side only" in finding["text"] for finding in said["findings"])
 
 
+def test_few_pairs_are_a_remark_on_sentences_and_not_on_a_rule() -> None:
+    """2,000 numbers and their names are enough, though the names are English words."""
+    digits = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    rule = [(str(n), f"it is {' '.join(digits[int(d)] for d in str(n))} of them") for n in range(2000)]
+    few = "pairs are few"
+    for pairs, expected in ((rule, False), (sentences(), True)):
+        report = examine(Corpus("a.tsv", pairs, list(range(1, len(pairs) + 1))))
+        assert any(few in finding.text for finding in report.findings) == expected
+        assert not report.faults
+
+
 def test_what_training_has_never_seen_is_said() -> None:
     test = Corpus("new.tsv", [("The zebra yawns in the house ö.", "Le zèbre bâille dans la maison.")], [1])
     report = examine(Corpus("a.tsv", sentences(), list(range(1, 601))), test)

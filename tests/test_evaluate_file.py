@@ -92,6 +92,7 @@ def test_two_models_are_compared(file: Path) -> None:
         ),
         (["1845-01-05\tx"], ["--sample", "2"], "--sample is 2, but the file has 1 pairs"),
         (["1845-01-05\tx"], ["--years", "1845"], "--years is for dates"),
+        (["1845-01-05\tx"], ["--compare", "dates", "dates", "--worst", "3"], "--worst is for one model"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -102,6 +103,28 @@ def test_what_makes_no_sense_is_refused(
     done = run(str(path), *arguments)
     assert isinstance(done.exception, UserError)
     assert re.search(message, str(done.exception)), done.exception
+
+
+@pytest.mark.parametrize("option", ["--beam", "--worst"])
+@pytest.mark.parametrize("data", [["dates"], []])
+def test_what_is_for_files_is_refused_for_dates(option: str, data: list[str]) -> None:
+    done = run(*data, option, "3")
+    assert isinstance(done.exception, UserError)
+    assert f"{option} is for a file of pairs" in str(done.exception)
+
+
+def test_a_refused_pair_says_why_in_json(file: Path) -> None:
+    file.write_text("1845-01-05\tJanuary 5, 1845\ncafé\tx\n" + "à\tx\n" * 11, encoding="utf-8")
+    done = CliRunner().invoke(app, ["score", str(file), "--json"])
+    assert done.exit_code == 1, done.output
+    assert "café" in done.stdout
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert rows[0]["tokens"][-1]["token"] == "<eos>"
+    assert rows[1]["error"].startswith("'café' has 'é' (U+00E9) at character 4")
+    assert f"seq2see: pair 2: {rows[1]['error']}\n" in done.stderr
+    assert done.stderr.endswith(
+        "… and 2 more pairs were refused; the answers say why.\nseq2see: 1 scored, 12 refused.\n"
+    )
 
 
 def test_many_bad_rows_are_counted_not_listed(file: Path) -> None:

@@ -9,14 +9,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import seq2see
+from seq2see.cli import app
 from seq2see.cli import predict as command
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding import torch_engine
 from seq2see.errors import UserError
+from seq2see.seq2seq import Alternative, Answer
 from test_cli import run
 
 PAIRS = pairs_of(all_ordinals()[::150])  # 21,915 dates: three windows
@@ -97,6 +102,69 @@ def test_a_part_of_something_else_is_not_gone_on_with(tmp_path: Path, part: str,
     assert message in done.stderr
     assert (tmp_path / "out.txt.part").read_text() == part
     assert not out.exists()
+
+
+def json_form(**options: Any) -> command.Form:
+    settings: dict[str, Any] = dict(beam=1, n_best=1, raw=False, as_json=True, align=False)
+    return command.Form(seq2see.load("dates"), **{**settings, **options})
+
+
+def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
+    """As strict as plain output, in each of the last lines, but for the digits of the probabilities."""
+    source, out, part = (tmp_path / name for name in ("in.txt", "out.jsonl", "out.jsonl.part"))
+    source.write_text("1845-01-05\nnonsense\n2025-09-03\n")
+    lines = list(json_form().lines(json_form().answers(["1845-01-05", "nonsense"])))
+    resume = ["predict", "--file", str(source), "--out", str(out), "--json", "--resume"]
+    part.write_text("".join(line + "\n" for line in lines).replace("January 5", "May 5"))
+    refused = CliRunner().invoke(app, resume)
+    assert isinstance(refused.exception, UserError)
+    assert "another model or other options (line 1 would now differ)" in str(refused.exception)
+    assert "May 5" in part.read_text()
+    part.write_text(
+        "".join(line + "\n" for line in lines).replace('"log_probability": -', '"log_probability": -9')
+    )
+    done = CliRunner().invoke(app, resume)
+    assert isinstance(done.exception, SystemExit)
+    assert done.exit_code == 1  # of the refused line
+    assert len(out.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("options", [dict(n_best=2, beam=2), dict(raw=True), dict(align=True)])
+def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> None:
+    text, plain, other = "1845-01-05", json_form(), json_form(**options)
+    mine, theirs = next(plain.lines(plain.answers([text]))), next(other.lines(other.answers([text])))
+    assert command._same(plain, text, mine)
+    assert command._same(other, text, theirs)
+    assert not command._same(plain, text, theirs)
+    assert not command._same(other, text, mine)
+    assert not command._same(plain, text, "January 5, 1845")
+    assert not command._same(plain, "1845-01-06", mine)
+
+
+def test_an_answer_is_one_line_and_one_column_whatever_is_in_it() -> None:
+    model: Any = SimpleNamespace(raw=lambda answer: f"<sos>{answer.output}<eos>")
+    answers = [Answer("x", "one\ntwo\r\tthree", alternatives=[Alternative("a\tb\n", -1.0)])]
+    form = command.Form(model, 2, 2, raw=False, as_json=False, align=False)
+    assert list(form.lines(answers)) == ["one two  three\ta b "]
+    form = command.Form(model, 2, 2, raw=True, as_json=False, align=False)
+    assert list(form.lines(answers)) == ["<sos>one two  three<eos>\ta b "]
+    form = command.Form(model, 2, 2, raw=False, as_json=True, align=False)
+    assert json.loads(next(form.lines(answers)))["output"] == "one\ntwo\r\tthree"
+
+
+@pytest.mark.parametrize(
+    ("form", "why"), [([], "--json says why for each"), (["--json"], "the answers say why")]
+)
+def test_many_refused_lines_are_counted_not_listed(form: list[str], why: str) -> None:
+    done = CliRunner().invoke(app, ["predict", "1845-01-05", *("nonsense" for _ in range(13)), *form])
+    assert done.exit_code == 1
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[1] for line in lines[:10]] == [f" input {n}" for n in range(2, 12)]
+    assert lines[10:] == [
+        f"seq2see: … and 3 more inputs were refused; {why}.",
+        "seq2see: 1 answered, 13 refused.",
+    ]
+    assert len(done.stdout.splitlines()) == 14
 
 
 def test_resume_needs_a_file_to_go_on_with() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
+from inspect import cleandoc  # not the module: ours of this name takes its place
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from seq2see import __version__
-from seq2see.cli.output import complain
+from seq2see.cli.output import complain, hang_up
 from seq2see.errors import UserError
 
 #: The commands, in the order of the help, and the module of this package that each is in.
@@ -50,9 +54,38 @@ def _root(
     pass
 
 
+class _Commands(TyperGroup):
+    """What holds for every command."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a closed pipe is no error, and a negative number no option."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            hang_up()
+        except Exception as error:
+            option = str(getattr(error, "option_name", ""))
+            if re.match(r"-\d", option):
+                raise UserError(
+                    f"There is no option {option}. If it is a text, put -- before it: "
+                    f"seq2see {ctx.invoked_subcommand} -- {option} …"
+                ) from None
+            raise
+
+
+def _paragraphs(text: str) -> str:
+    """Join the lines of each paragraph, for the terminal's width is not ours; one that begins with \\b stays."""
+    parts = cleandoc(text).split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in parts)
+
+
 def build(*modules: str) -> typer.Typer:
     """Make a command line of the commands in some modules."""
     app = typer.Typer(
+        cls=_Commands,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -64,6 +97,8 @@ def build(*modules: str) -> typer.Typer:
     app.callback()(_root)
     for module in modules:
         import_module(f"seq2see.cli.{module}").register(app)
+    for command in app.registered_commands:
+        command.help = _paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     return app
 
 
@@ -73,8 +108,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'seq2see.cli' has no attribute {name!r}")
 
 
+def _open_closed() -> None:
+    """Read nothing and write nowhere where a standard stream is closed, as in ``seq2see predict <&-``."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - to the end
+
+
 def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
+    _open_closed()
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
         build(*([called] if called else dict.fromkeys(HOMES.values())))()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.output import complain, console
+from seq2see.cli.output import complain, console, say
 from seq2see.errors import UserError, suggest
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def bench(
     Medians, with the spread of the rounds. A peer that is not installed is named and left out.
 
     [dim]seq2see bench dates-10000[/dim]
+
     [dim]seq2see bench growth --plot growth.png[/dim]
     """
     if plot is not None and name != "growth":
@@ -115,4 +116,4 @@ def _show(line: Line) -> None:
         *(f"left out, not installed: {peer}" for peer in line.left_out),
         f"{here['cpu']}, {here['cores']} cores, load {here['load']:.1f}; python {here['python']}, {packages}",
     ):
-        console.print(text, markup=False)
+        say(text)

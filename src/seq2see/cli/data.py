@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.output import aside, console
+from seq2see.cli.output import aside, console, say
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
@@ -105,12 +105,12 @@ def doctor(
         print(json.dumps({"facts": dict(report.facts), "findings": findings}, ensure_ascii=False))
     else:
         for name, fact in report.facts:
-            console.print(f"{name:16} {fact}", markup=False, soft_wrap=True)
+            say(f"{name:16} {fact}")
         for finding in sorted(report.findings, key=lambda finding: not finding.fault):
             word = "fault" if finding.fault else "remark"
-            console.print(f"{word}: {finding.text}.", markup=False, soft_wrap=True)
+            say(f"{word}: {finding.text}.")
             if finding.advice:
-                console.print(f"    → {finding.advice}", markup=False, soft_wrap=True)
+                say(f"    → {finding.advice}")
         if not report.faults:
             console.print("No fault was found.")
     if report.faults:
@@ -143,6 +143,8 @@ def tokenize(
     """
     from rich.table import Table
 
+    if not text:
+        raise UserError("The text is empty: something to cut into tokens was expected.")
     if model is not None and data is not None:
         raise UserError("--model and --data were both given: a model has its tokenizer already. Use one.")
     table = Table(box=None, pad_edge=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli.data import are_dates, read
-from seq2see.cli.output import aside, complain, console, progress_bar
+from seq2see.cli.output import NAMED, Refusals, aside, complain, console, progress_bar, say
 from seq2see.cli.predict import Device, ModelName
 from seq2see.errors import UserError
 
@@ -22,7 +22,7 @@ Pair = tuple[str, str]
 
 PART = 20_000  # dates made and scored at a time
 SCORED = 1000  # pairs of a file scored at a time
-NAMED = 10  # bad rows or refused pairs that are named
+WORST = 5  # bad answers of a file that are shown
 
 
 def register(app: typer.Typer) -> None:
@@ -55,8 +55,9 @@ def evaluate(
     ] = None,
     beam: Annotated[int, typer.Option("--beam", "-b", min=1, help="Of a file: prefixes kept open.")] = 1,
     worst: Annotated[
-        int, typer.Option("--worst", metavar="N", min=0, help="Of a file: bad answers shown.")
-    ] = 5,
+        int | None,
+        typer.Option("--worst", metavar="N", min=0, help=f"Of a file: bad answers shown; {WORST}."),
+    ] = None,
     years: Annotated[
         str | None, typer.Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")
     ] = None,
@@ -82,6 +83,10 @@ def evaluate(
     if data is None or are_dates(data):
         if compare is not None:
             raise UserError("--compare needs a file of pairs to compare the two models on.")
+        if beam > 1:
+            raise UserError("--beam is for a file of pairs; of dates the single best prefix is kept.")
+        if worst is not None:
+            raise UserError("--worst is for a file of pairs; of dates every wrong answer is shown.")
         scores = _dates(model, parse_years(years or "1000-9999"), sample, seed, as_json, device)
         match = scores.exact_match
     else:
@@ -91,9 +96,11 @@ def evaluate(
         if compare is not None:
             if at_least is not None:
                 raise UserError("--at-least is for one model: leave it out, or leave out --compare.")
+            if worst is not None:
+                raise UserError("--worst is for one model: leave it out, or leave out --compare.")
             _compare(pairs, compare, beam, as_json, device)
             return
-        match = _file(pairs, model, beam, worst, as_json, device)
+        match = _file(pairs, model, beam, WORST if worst is None else worst, as_json, device)
     if at_least is not None and match < at_least:
         complain(f"The exact match is below {at_least}.")
         raise typer.Exit(1)
@@ -137,7 +144,7 @@ def _dates(
         }))  # fmt: skip
     else:
         for source, expected, given in scores.misses:
-            console.print(f"miss: {source} → {given!r}, expected {expected!r}", markup=False)
+            say(f"miss: {source} → {given!r}, expected {expected!r}")
         console.print(
             f"exact match           {scores.exact:,} of {scores.pairs:,} ({scores.exact_match:.4%})"
         )
@@ -222,7 +229,7 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     console.print(f"character error rate  {found.character_error_rate:.2%}")
     for score in (bleu, chrf) if bleu else (chrf,):
         label, _, signature = score.signature.partition("|")
-        console.print(f"{label:21} {score.score:.2f}  ({signature})", markup=False, soft_wrap=True)
+        say(f"{label:21} {score.score:.2f}  ({signature})")
     told = (
         "unknown: some pairs cannot be scored" if loss is None else f"{loss:.3g} nats a token, teacher-forced"
     )
@@ -241,7 +248,7 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
                 lines = f"{value:5.1f}  {source}\n    →  {given}\nright  {expected}"
             else:
                 lines = f"{value:5.1f}  {source} → {given}   (right: {expected})"
-            console.print(lines, markup=False, soft_wrap=True)
+            say(lines)
     return match
 
 
@@ -266,7 +273,7 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool
             )
         )
         return
-    console.print(f"{len(pairs):,} pairs; A is {names[0]}, B is {names[1]}.", markup=False, soft_wrap=True)
+    say(f"{len(pairs):,} pairs; A is {names[0]}, B is {names[1]}.")
     console.print(f"{'':12} {'A':>7} {'B':>7} {'B-A':>7}  {'95 % interval':>16} {'p':>7}")
     for result in results:
         low, high = result.interval
@@ -277,7 +284,7 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool
             f"{result.metric:12} {result.a:7.2f} {result.b:7.2f} {result.b - result.a:+7.2f}  "
             f"{f'{low:+.2f} to {high:+.2f}':>16} {result.p_value:7.3f}  {verdict}"
         )
-    console.print(results[0].signature, style="dim", markup=False, soft_wrap=True)
+    say(results[0].signature, style="dim")
 
 
 def score(
@@ -292,36 +299,40 @@ def score(
 ) -> None:
     """Say how likely a model finds given pairs: log P(target | source), the mean a token, source and target.
 
+    A pair that the model cannot take gets an empty line (an "error" in JSON), and the first ten are explained on
+    standard error. Exit status: 0 if all were scored, 1 if some were refused, 2 if none could be.
+
     [dim]seq2see score pairs.tsv --model runs/mine[/dim]
     """
     from seq2see.errors import InputError
     from seq2see.seq2seq import load
 
     pairs, loaded = read_named(*data), load(model)
-    refused = 0
+    refused = Refusals("pair")
     for begin in range(0, len(pairs), SCORED):
         part = pairs[begin : begin + SCORED]
         try:
-            rows: list[list[float] | None] = [*loaded.score(part)]
+            rows: list[list[float] | str] = [*loaded.score(part)]
         except InputError:  # one of them: find out which
             rows = []
             for number, pair in enumerate(part, begin + 1):
                 try:
                     rows += loaded.score([pair])
                 except InputError as error:
-                    complain(f"pair {number}: {error}")
-                    rows.append(None)
-                    refused += 1
+                    refused.add(number, str(error))
+                    rows.append(str(error))
         for (source, target), row in zip(part, rows, strict=True):
-            if row is None:
-                print(json.dumps({"input": source, "target": target, "error": "refused"}) if as_json else "")
+            record: dict[str, object] = {"input": source, "target": target}
+            if isinstance(row, str):
+                print(json.dumps({**record, "error": row}, ensure_ascii=False) if as_json else "")
             elif as_json:
                 tokens = loaded.tokenizers.target.tokens(loaded.tokenizers.target.encode(target)[1:])
                 named = [{"token": t, "log_probability": v} for t, v in zip(tokens, row, strict=True)]
-                record = {"input": source, "target": target, "log_probability": sum(row), "tokens": named}
+                record |= {"log_probability": sum(row), "tokens": named}
                 print(json.dumps(record, ensure_ascii=False))
             else:
                 print(f"{sum(row):.4f}\t{sum(row) / len(row):.4f}\t{source}\t{target}")
-    if refused:
-        complain(f"{len(pairs) - refused:,} scored, {refused:,} refused.")
-        raise typer.Exit(1 if refused < len(pairs) else 2)
+    refused.close("the answers say why" if as_json else "--json says why for each")
+    if refused.count:
+        complain(f"{len(pairs) - refused.count:,} scored, {refused.count:,} refused.")
+        raise typer.Exit(1 if refused.count < len(pairs) else 2)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.output import console
+from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError
 
@@ -58,7 +58,7 @@ def export(
             loaded.check(text)
     path = folder.find(model)
     parity = write(path, loaded.transformer, loaded.tokenizers, quantization, inputs)
-    console.print(f"{path / format}: {quantization}; {parity}.", markup=False, soft_wrap=True)
+    say(f"{path / format}: {quantization}; {parity}.")
 
 
 def compress(
@@ -84,6 +84,4 @@ def compress(
     loaded = load(model, engine="torch")
     data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))
     folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card)
-    console.print(
-        f"{out}: {before / 1e6:,.1f} MB became {len(data) / 1e6:,.1f} MB.", markup=False, soft_wrap=True
-    )
+    say(f"{out}: {before / 1e6:,.1f} MB became {len(data) / 1e6:,.1f} MB.")

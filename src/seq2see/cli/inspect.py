@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from seq2see.cli.output import console
+from seq2see.cli.output import console, say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError, suggest
 
@@ -142,7 +142,7 @@ def _write(
         tables.write_json(traced, names, stream)
     elif cell is not None:
         explanation = tables.explain(traced, attention, cell[0], cell[1], cell[2], cell[3])
-        screen.print(str(explanation), markup=False, soft_wrap=True)
+        say(str(explanation), on=screen)
     elif listing:
         _print_answer(screen, traced, remark)
         _print_names(screen, traced)
@@ -243,6 +243,8 @@ def positions(
     from seq2see.inspection import lab
 
     variants = list(lab.VARIANTS) if variant is None else [variant]
+    for one in variants:
+        lab.encoding([*at], d_model, one)  # what cannot be encoded is refused before anything is printed
     if pe is not None:
         for one in variants:
             number, how = lab.value(*pe, d_model, one), lab.formula(*pe, d_model, one)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+NAMED = 10  # bad rows or refused inputs that are named; the others are counted
+
 
 @cache
-def _made(stderr: bool) -> Console:
+def _made(stderr: bool, /) -> Console:  # by place alone: a cache would take _made(stderr=True) for another
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, emoji=False)  # ":cat:" may be in a text
+    class Speaking(Console):
+        def on_broken_pipe(self) -> None:
+            hang_up()
+
+    return Speaking(stderr=stderr, highlight=False, emoji=False)  # ":cat:" may be in a text
 
 
 class _WhenUsed:
@@ -42,11 +49,46 @@ def complain(message: str, last: bool = False) -> None:
     """Say what is wrong, on standard error; the ``last`` word of a process is heard in any case."""
     if last:
         _made(True).quiet = False
-    aside.print("seq2see:", message, markup=False, soft_wrap=True)
+    say(f"seq2see: {message}", on=aside)
+
+
+def say(message: str, style: str = "", on: Console = console) -> None:
+    """Print a message as it is: its words whole on a terminal, in one line where a program or a log reads it."""
+    on.print(message, style=style, markup=False, soft_wrap=not on.is_terminal)
+
+
+class Refusals:
+    """Explains the first of many refused inputs on standard error, and counts the others."""
+
+    def __init__(self, place: str) -> None:
+        self.place, self.count = place, 0
+
+    def add(self, number: int, reason: str) -> None:
+        """Take note of one."""
+        self.count += 1
+        if self.count <= NAMED:
+            complain(f"{self.place} {number}: {reason}")
+
+    def close(self, why: str) -> None:
+        """Say how many more there were, and where to read ``why``."""
+        if self.count > NAMED:
+            more = self.count - NAMED
+            were = f"{self.place}s were" if more > 1 else f"{self.place} was"
+            complain(f"… and {more:,} more {were} refused; {why}.")
+
+
+def hang_up() -> NoReturn:
+    """Leave quietly, for the reader of a pipe has had enough, as in ``seq2see predict … | head``."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(141)
 
 
 def progress_bar(unit: str) -> Progress:
     """Return a progress bar on standard error that leaves nothing behind; silent where nobody watches."""
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+    from rich.constrain import Constrain
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -56,7 +98,12 @@ def progress_bar(unit: str) -> Progress:
         TimeRemainingColumn,
     )
 
-    return Progress(
+    class Bar(Progress):
+        def get_renderables(self) -> Iterable[RenderableType]:
+            """Leave room for the ^C that a terminal shows: on a line of its own it would be erased, not the bar."""
+            return (Constrain(one, aside.width - 4) for one in super().get_renderables())
+
+    return Bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -65,7 +112,7 @@ def progress_bar(unit: str) -> Progress:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=_made(stderr=True),
+        console=_made(True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

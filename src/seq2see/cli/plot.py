@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.output import console
+from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError, suggest
 
@@ -195,7 +195,10 @@ def _mask(asked: Asked) -> Figure:
     from seq2see.inspection.plots import plot_causal_mask
 
     text = asked.text or "YOUR CAT IS A LOVELY CAT"
-    return _figure(plot_causal_mask(text.split() if " " in text else list(text)))
+    words = text.split() if " " in text else list(text)
+    if not words:
+        raise UserError("--text has no words: give some, or leave it out for an example.")
+    return _figure(plot_causal_mask(words))
 
 
 def _attention(asked: Asked) -> Figure:
@@ -385,6 +388,8 @@ def plot(
     format = path.suffix.removeprefix(".").lower()
     if format not in FORMATS:
         raise UserError(f"--out is {str(path)!r}: a name that ends in .png, .svg or .pdf was expected.")
+    if text == "":
+        raise UserError("--text is empty: leave it out for an example, or give a text.")
     asked = Asked(
         text,
         model,
@@ -401,7 +406,7 @@ def plot(
         log,
     )
     _save(KINDS[kind][1](asked), path, format)
-    console.print(str(path), markup=False, soft_wrap=True)
+    say(str(path))
 
 
 def _save(figure: Figure, path: Path, format: str) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from seq2see.cli.output import complain, console, progress_bar
+from seq2see.cli.output import Refusals, complain, console, progress_bar
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from seq2see.seq2seq import Answer, Seq2Seq
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
+COMPARED = 4  # last lines of an interrupted run that must be as they would be now
+ONE_LINE = str.maketrans("\n\r\t", "   ")  # what ends a line or a column
 DOCUMENT_DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
 
 ModelName = Annotated[
@@ -85,9 +87,10 @@ def predict(
 ) -> None:
     """Answer texts: from the command line, a file, or standard input.
 
-    One line comes out for each that goes in, in order. A text that the model cannot take is explained on
-    standard error and gets an empty line (an "error" in JSON). Exit status: 0 if all were answered,
-    1 if some were refused, 2 if none could be. An interrupted run leaves FILE.part beside --out FILE.
+    One line comes out for each that goes in, in order; a line break or a tab within an answer becomes a space
+    (in JSON it stays). A text that the model cannot take gets an empty line (an "error" in JSON), and the first
+    ten are explained on standard error. Exit status: 0 if all were answered, 1 if some were refused, 2 if none
+    could be. An interrupted run leaves FILE.part beside --out FILE.
 
     --align adds a tab and the word alignment from cross-attention in the Pharaoh form: 0-0 1-2 says that word 0
     of the answer comes from word 0 of the input, and 2 from 1. A word is letters or digits in a row; a sign is a
@@ -160,7 +163,8 @@ class Form:
             else:
                 best = self.model.raw(answer) if self.raw else str(answer.output)
                 others = [alternative.output for alternative in answer.alternatives]
-                yield "\t".join([best, *others, *([] if alignment is None else [alignment.pharaoh])])
+                columns = [best, *others, *([] if alignment is None else [alignment.pharaoh])]
+                yield "\t".join(column.translate(ONE_LINE) for column in columns)
 
 
 def _answer_all(
@@ -169,6 +173,7 @@ def _answer_all(
     """Answer window by window, so that memory stays bounded; return how many were answered and refused."""
     remaining = iter(inputs)
     answered, refused = _skip(form, remaining, out)
+    refusals = Refusals(place)
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
@@ -179,11 +184,12 @@ def _answer_all(
                     answered += 1
                 else:
                     refused += 1
-                    complain(f"{place} {answered + refused}: {answer.error}")
+                    refusals.add(answered + refused, answer.error)
                 out.write(line + "\n")
             out.flush()
             if bar is not None:
                 bar(len(window))
+    refusals.close("the answers say why" if form.as_json else "--json says why for each")
     return answered, refused
 
 
@@ -191,7 +197,7 @@ def _skip(form: Form, inputs: Iterator[str], out: _Writer) -> tuple[int, int]:
     """Pass over the inputs that an interrupted run has answered; return how many it answered and refused."""
     from seq2see.errors import InputError
 
-    refused, last = 0, ""
+    refused, last = 0, deque[str](maxlen=COMPARED)
     for _ in range(out.lines):
         text = next(inputs, None)
         if text is None:
@@ -202,23 +208,27 @@ def _skip(form: Form, inputs: Iterator[str], out: _Writer) -> tuple[int, int]:
             form.model.check(text)
         except InputError:
             refused += 1
-        last = text
-    if out.lines and not _same(form, last, out.last):
-        raise UserError(
-            f"{out.part} is of another input or other options (line {out.lines:,} would now differ): "
-            "give those of the interrupted run, or remove it."
-        )
+        last.append(text)
+    for number, (text, line) in enumerate(zip(last, out.last, strict=True), out.lines - len(last) + 1):
+        if not _same(form, text, line):
+            raise UserError(
+                f"{out.part} is of another input, another model or other options (line {number:,} would now differ): "
+                "give those of the interrupted run, or remove it."
+            )
     return out.lines - refused, refused
 
 
 def _same(form: Form, text: str, line: str) -> bool:
-    if form.as_json:  # the last digits of a probability may depend on the batch
-        try:
-            return bool(json.loads(line).get("input") == text)
-        except (ValueError, AttributeError):
-            return False
+    """Whether a line is what the model would write now, but for what the last digits may depend on."""
     now = next(form.lines(form.answers([text])))
-    if form.align:  # a link may hang on the last digits of a weight
+    if form.as_json:
+        try:
+            (form_now, now), (form_then, line) = _fixed(now), _fixed(line)
+        except (ValueError, AttributeError, TypeError, KeyError):  # not a line of ours
+            return False
+        if form_now != form_then:
+            return False
+    elif form.align:  # a link may hang on the last digits of a weight
         now, line = (text.rpartition("\t")[0] for text in (now, line))
     if form.model.engine_for(WINDOW, form.beam, form.n_best).name.endswith("bfloat16"):
         from difflib import SequenceMatcher
@@ -226,6 +236,14 @@ def _same(form: Form, text: str, line: str) -> bool:
         # a word may hang on the other lines of its batch
         return SequenceMatcher(None, now, line).ratio() > 0.5
     return now == line
+
+
+def _fixed(line: str) -> tuple[object, str]:
+    """Return the form and the texts of a JSON answer: what the other lines of its batch do not change."""
+    record = json.loads(line)
+    others = [alternative["output"] for alternative in record.get("alternatives", [])]
+    texts = [record.get(name, "") for name in ("output", "raw", "error")]
+    return (sorted(record), record["input"], len(others)), "\t".join([*texts, *others])
 
 
 def _record(
@@ -308,7 +326,8 @@ class _Writer:
 
     def __init__(self, path: Path | None, resume: bool) -> None:
         self.path, self.resume = path, resume
-        self.lines, self.last = 0, ""  # what an interrupted run has written, whole lines only
+        self.lines = 0  # that an interrupted run has written, whole ones only
+        self.last = deque[str](maxlen=COMPARED)  # of these
         # A device such as /dev/null is written to, never replaced.
         self.direct = path is None or (path.exists() and not path.is_file() and not path.is_dir())
         self.part = Path(f"{path}.part")
@@ -338,19 +357,17 @@ class _Writer:
             for line in file:
                 if line.endswith(b"\n"):
                     self.lines, whole = self.lines + 1, whole + len(line)
-                    self.last = line.decode("utf-8", errors="replace").removesuffix("\n")
+                    self.last.append(line.decode("utf-8", errors="replace").removesuffix("\n"))
             file.truncate(whole)
         return self.part.open("a", encoding="utf-8")
 
     def write(self, text: str) -> None:
         """Write some text."""
-        with _until_hung_up():
-            self.file.write(text)
+        self.file.write(text)
 
     def flush(self) -> None:
         """Hand what is written to the system, so that it outlives this process."""
-        with _until_hung_up():
-            self.file.flush()
+        self.file.flush()
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         if self.path is None:
@@ -364,16 +381,6 @@ class _Writer:
             self.part.replace(self.path)
         elif isinstance(value, UserError) and not self.lines:
             self.part.unlink()  # the same run would fail again: there is nothing to go on with
-
-
-@contextmanager
-def _until_hung_up() -> Iterator[None]:
-    """Leave quietly when the reader of a pipe has had enough, as in ``seq2see predict … | head``."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 def _at_least(probability: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.output import complain, console
+from seq2see.cli.output import complain, say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError
 
@@ -85,7 +85,7 @@ def see(
 
     page = single_file(Path(model).name, load(model), text)
     write_atomically(html, page.encode())
-    console.print(f"{html}: open it in a browser.", markup=False, soft_wrap=True)
+    say(f"{html}: open it in a browser.")
     if open_:
         typer.launch(html.resolve().as_uri())
 
@@ -107,6 +107,7 @@ def watch(
 
     [dim]seq2see watch runs/mine --open[/dim]
     """
+    from seq2see.folder import shipped_models
     from seq2see.serve.live import find_run
     from seq2see.serve.live import watch as show
 
@@ -115,4 +116,8 @@ def watch(
         if open_:
             typer.launch(address)
 
+    if not run.exists() and str(run) not in shipped_models():
+        raise UserError(
+            f"There is no folder {str(run)!r}: that of a training was expected, running or finished, such as runs/mine."
+        )
     show(find_run(run), host, port, ready)

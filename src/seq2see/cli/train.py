@@ -15,7 +15,7 @@ import typer
 
 from seq2see.cli.data import are_dates, paths_of, read, run_name
 from seq2see.cli.evaluate import parse_years
-from seq2see.cli.output import aside, complain, console, hush, progress_bar
+from seq2see.cli.output import NAMED, aside, complain, console, hush, progress_bar, say
 from seq2see.config import PAPER_VOCABULARY
 from seq2see.errors import UserError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from seq2see.training.loop import Line, Trainer
 
 HELD_OUT = 10_000  # dates kept for validation, and as many for the final test
-NAMED = 10  # bad rows named at the start; `seq2see doctor` says more
+SHAPE = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers")  # of a preset, whatever the data are
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ def train(
     A file of pairs needs no other option. Its texts are read in Unicode NFC with white space folded; bad rows are
     named and skipped. Pairs for validation and for the final test are split off by their source and never trained
     on. Ctrl-C leaves a checkpoint; --resume goes on from the last one and gives the same weights as if nothing
-    had happened. Under torchrun many processes train one model together.
+    had happened; where the training is finished, it changes nothing. Under torchrun many processes train one model
+    together.
 
     [dim]seq2see train mine.tsv[/dim]
 
@@ -126,7 +127,7 @@ def train(
 
     [dim]seq2see train dates --out small-years --years 1000-2025 --count 10000 --set model.norm=pre[/dim]
     """
-    from seq2see.config import parse_overrides
+    from seq2see.config import ModelConfig, parse_overrides
     from seq2see.config import preset as find_preset
 
     chosen = parse_overrides(settings or [])
@@ -139,7 +140,15 @@ def train(
     ]
     device, again = _joined(_device(device))
     resume = resume or again
-    if are_dates(data):
+    dates = are_dates(data)
+    where = out or Path("runs") / ("dates" if dates else run_name(paths_of(*data)))
+    asked = {"model": dict(chosen["model"]), "training": chosen["training"]}
+    if preset is not None and start is None:
+        shape = ModelConfig.of(**recipe.model)
+        asked["model"] = {name: getattr(shape, name) for name in SHAPE} | asked["model"]
+    if resume and _finished(where, asked, tokenizer):
+        return
+    if dates:
         for name, value in (("--tokenizer", tokenizer), ("--vocabulary", vocabulary), ("--validation", validation),
                             ("--test", test), ("--strict", strict or None), ("--from", start)):  # fmt: skip
             if value is not None:
@@ -151,7 +160,7 @@ def train(
             (first, last),
             count or 100_000,
             seed,
-            out or Path("runs/dates"),
+            where,
             resume,
             device,
             Views(watch, tensorboard),
@@ -170,7 +179,6 @@ def train(
     }
     found = survey(paths, seed, given["validation"], given["test"], strict) if is_large(paths) else None
     corpus = read(*data, strict=strict) if found is None else found.corpus
-    where = out or Path("runs") / run_name(paths)
     _pairs(corpus, found, given, wanted, seed, where, resume, device, Views(watch, tensorboard), weights)
 
 
@@ -182,6 +190,46 @@ def _joined(device: str) -> tuple[str, bool]:
     if not distributed.first():
         hush()
     return device, again
+
+
+def _finished(out: Path, asked: dict[str, dict[str, Any]], tokenizer: str | None) -> bool:
+    """Whether the training to resume is at its end already, by the word of the first process.
+
+    Then there is nothing to do: a script that resumes may be started once more than needed. What was asked for must
+    be what the folder says.
+    """
+    from seq2see.folder import WEIGHTS
+    from seq2see.training import distributed
+
+    finished = distributed.first() and (out / WEIGHTS).is_file()
+    if finished:
+        _same_as(out, asked, tokenizer)
+    finished = distributed.from_first(finished)
+    if finished:
+        complain(f"{out} holds the finished model of this training: there is nothing left to do.")
+        distributed.leave()
+    return finished
+
+
+def _same_as(out: Path, asked: dict[str, dict[str, Any]], tokenizer: str | None) -> None:
+    """Refuse to take a finished model for that of a training with other settings."""
+    from dataclasses import asdict
+
+    from seq2see.folder import read_config, read_tokenizers
+    from seq2see.training.loop import SHARING
+
+    config, kind = read_config(out), read_tokenizers(out).target.kind
+    differing = [] if tokenizer in (None, kind) else [("tokenizer", kind, tokenizer)]
+    for part in (config.model, config.training):
+        then, now = asdict(part), asdict(part.but(**asked[part.section]))
+        differing += [(f"{part.section}.{key}", value, now[key]) for key, value in then.items()
+                      if key not in SHARING and now[key] != value]  # fmt: skip
+    if differing:
+        name, before, after = differing[0]
+        raise UserError(
+            f"{out} already holds a finished model, trained with {name} = {before}, but now it is {after}: "
+            "train into another folder."
+        )
 
 
 def _dates(
@@ -280,14 +328,14 @@ def _pairs(
     counts = (
         f"{len(ready.train):,} to learn from, {len(parts.validation):,} to watch, {len(parts.test):,} to test"
     )
-    console.print(f"{corpus.name}: {counts}, no source in two parts.", markup=False, soft_wrap=True)
+    say(f"{corpus.name}: {counts}, no source in two parts.")
     if weights is None:
-        console.print(f"Chosen: {ready.plan}", markup=False, soft_wrap=True)
+        say(f"Chosen: {ready.plan}")
     size = f"{trainer.model.parameter_count():,} parameters, {ready.config.training.steps:,} steps"
     if ready.config.training.seconds is not None:
         size = f"{trainer.model.parameter_count():,} parameters, {ready.config.training.seconds:,.0f} s"
     estimate = f", about {in_words(seconds_of(ready.config))}" if device == "cpu" else ""
-    console.print(f"{size}{estimate}.", markup=False)
+    say(f"{size}{estimate}.")
     extra = (
         f"\nData: {corpus.name}, {counts}, split by source with seed {seed}; tokenizer {ready.plan.tokenizer}, preset "
         f"{ready.plan.preset}.\n"
@@ -426,7 +474,7 @@ def _run(trainer: Trainer, samples: bool, board: Callable[[Line], None] | None) 
                     shown = bar.console if sys.stdout.isatty() and not bar.disable else console
                     shown.print(_row(step.line))
                     for sample in step.line.samples if samples else []:
-                        shown.print(_sample(*sample), style="dim", markup=False, soft_wrap=True)
+                        say(_sample(*sample), style="dim", on=shown)
                 if distributed.any_of(interrupted) and step.step < total:
                     trainer.save(at_once=True)
                     return False
@@ -464,17 +512,17 @@ def _finish(trainer: Trainer, test: list[tuple[str, str]], count: int, example: 
         model_card(trainer.config, model.parameter_count(), count, scores, trainer.seconds, command, extra)
     )
     what = "dates" if trainer.config.task == "dates" else "pairs"
-    console.print(
+    say(
         f"Test: {scores.exact:,} of {scores.pairs:,} {what} never seen are right ({scores.exact_match:.2%}), "
         f"after {trainer.seconds:.0f} s of training."
     )
     if trainer.sentences:
         found = bleu([given for _, _, given in scores.answers], [right for _, right, _ in scores.answers])
-        console.print(f"BLEU {found.score:.2f} ({found.signature})", markup=False, soft_wrap=True)
+        say(f"BLEU {found.score:.2f} ({found.signature})")
+    say(f"Written to {trainer.out}. Use it:")
+    # never broken into lines by us: it is there to be copied
     console.print(
-        f"Written to {trainer.out}. Use it: seq2see predict --model {trainer.out} {shlex.quote(example)}",
-        markup=False,
-        soft_wrap=True,
+        f"  seq2see predict --model {trainer.out} {shlex.quote(example)}", markup=False, soft_wrap=True
     )
 
 
@@ -510,7 +558,7 @@ def presets(
             entry.about,
         )
     console.print(table)
-    console.print(
+    say(
         f"\nCounted with {vocabulary:,} shared tokens (document: its 68). The paper speaks of about 37,000, but its size "
         "column implies 41,000: 7.33 M a layer from 20.9 M. `--vocabulary 37000` shows the difference.",
         style="dim",

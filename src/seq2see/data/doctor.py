@@ -113,10 +113,11 @@ def _counts(report: Report, corpus: Corpus) -> None:
             f"{len(pairs):,} pairs are too few to learn from",
             f"gather at least {FEW:,}; some 2,000 do for a simple rule",
         )
-    elif language.guess_all(t for _, t in pairs[:2000]) in language.WORDS and len(pairs) < FEW_SENTENCES:
+    elif are_sentences(pairs) and len(pairs) < FEW_SENTENCES:  # not digits spelled out, which 2,000 do for
         report.remark(
-            f"{len(pairs):,} pairs are few for a language",
-            f"expect phrases learned by heart; translation begins at some {FEW_SENTENCES:,} pairs",
+            f"{len(pairs):,} pairs are few for sentences",
+            f"a fixed pattern can be learned from them; of free text expect phrases learned by heart, and translation "
+            f"from some {FEW_SENTENCES:,} pairs on",
         )
 
 
