@@ -89,7 +89,8 @@ def test_there_are_no_cycles() -> None:
 def test_the_model_is_read_upwards() -> None:
     everything = modules()
     order = [
-        "sublayers", "masks", "kernels", "fused", "attention", "positions", "encoder", "decoder", "transformer", "weights",
+        "sublayers", "masks", "kernels", "fused", "attention", "positions", "encoder", "decoder", "transformer",
+        "weights",
     ]  # fmt: skip
     for index, name in enumerate(order):
         below = {f"model.{other}" for other in order[:index]}
