@@ -17,9 +17,20 @@ from seq2see.errors import UserError
 from seq2see.folder import Tokenizers
 from seq2see.inspection.alignment import align, links_of, spans_of, words_of
 from seq2see.inspection.trace import trace_text
+from seq2see.serve.predicting import _answers
 from seq2see.text.tokenizer import Tokenizer
 
 SENTENCES = ["the little cat sleeps there", "le petit chat dort là-bas", "the cats slept here"] * 20
+
+
+def test_spans_are_of_the_text_that_was_read() -> None:
+    model = seq2see.load("en-fr")
+    (answer,) = _answers(model, 1, 1, False, True, ["  The   cat  sleeps."])
+    assert answer["read"] == "The cat sleeps."
+    words = {answer["read"][slice(*link["source_span"])] for link in answer["alignment"]}
+    assert words <= {"The", "cat", "sleeps", "."}
+    (tidy,) = _answers(model, 1, 1, False, True, ["The cat sleeps."])
+    assert "read" not in tidy
 
 
 def test_words_are_letters_in_a_row_and_signs_stand_alone() -> None:

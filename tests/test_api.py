@@ -120,7 +120,8 @@ def test_generators_and_iterators_do(model: seq2see.Seq2Seq) -> None:
     ("ab", "Pairs of texts were expected, but"), (["ab", "cd"], "Pair 1 is 'ab': two texts were expected"),
     ([("a", "b"), ("a", "b", "c")], "Pair 2 is"), ([("a", None)], "Pair 1 holds None of"),
     ([(1, 2)], "Pair 1 holds 1 of type int"),
-    ([("a", "\ud800")], "half a character"), (None, "Pairs of texts were expected, but"),
+    ([("a", "\ud800")], "half a character"),
+    ([(" ", "b")], "Pair 1 has an empty source"), (None, "Pairs of texts were expected, but"),
 ])  # fmt: skip
 def test_what_is_no_pair_is_named(model: seq2see.Seq2Seq, pairs: Any, message: str) -> None:
     for use in (model.score, model.evaluate, seq2see.fit):

@@ -288,7 +288,7 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path(out).iterdir()}
     finished = resume("--steps", "10", "--years", "2000-2004", "--set", "training.accumulate=2")
     assert (finished.exit_code, finished.stdout) == (0, ""), finished.exception
-    assert "holds the finished model of this training: there is nothing left to do" in finished.stderr
+    assert "holds a finished model: there is nothing left to resume" in finished.stderr
     for more, message in (
         (["--steps", "11"], "training.steps = 10, but now it is 11"),
         (["--seed", "2"], "training.seed = 1, but now it is 2"),

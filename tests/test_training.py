@@ -239,6 +239,24 @@ def test_a_run_of_some_seconds_keeps_to_them_when_the_machine_gets_slower(
     assert f"steps = {trainer.step} " in (tmp_path / "run" / "config.toml").read_text()
 
 
+@pytest.mark.parametrize("seconds", [3.0, 3.2, 3.5, 6.0])
+def test_a_run_of_some_seconds_at_a_steady_speed_takes_them(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of 0.1 s a step and 0.2 s a line, some of which come soon after the speed was taken."""
+    from seq2see.training import loop
+
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(loop, "TIMED", (2, 10))
+    line = Trainer._line
+    monkeypatch.setattr(Trainer, "_line", lambda *all: (clock.__setitem__(0, clock[0] + 0.2), line(*all))[1])
+    trainer = small_trainer(steps=10**6, seconds=seconds, evaluate_on=1)
+    for _ in trainer.steps():
+        clock[0] += 0.1
+    assert 0.8 * seconds < clock[0] < 1.25 * seconds
+
+
 def test_a_run_can_start_from_other_weights() -> None:
     first = finished(small_trainer())
     config = small_config()

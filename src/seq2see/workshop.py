@@ -219,6 +219,6 @@ def train(
     transformer = trainer.finish()
     scores = evaluate(transformer, ready.tokenizers, ready.splits.test)
     card = model_card(
-        ready.config, transformer.parameter_count(), len(train), scores, trainer.seconds, "seq2see.fit"
+        trainer.config, transformer.parameter_count(), len(train), scores, trainer.seconds, "seq2see.fit"
     )
-    return ready.config, ready.tokenizers, transformer, card
+    return trainer.config, ready.tokenizers, transformer, card

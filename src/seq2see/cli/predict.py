@@ -265,6 +265,8 @@ def _record(
             for alternative in answer.alternatives
         ]
     if alignment is not None:
+        if alignment.source != answer.input:
+            record["read"] = alignment.source  # the text that the spans are of
         record["alignment"] = [
             {
                 "source": {"number": link.source, "word": source, "span": link.source_span},

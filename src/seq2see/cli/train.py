@@ -146,7 +146,7 @@ def train(
     if preset is not None and start is None:
         shape = ModelConfig.of(**recipe.model)
         asked["model"] = {name: getattr(shape, name) for name in SHAPE} | asked["model"]
-    if resume and _finished(where, asked, tokenizer):
+    if resume and _finished(where, "dates" if dates else "pairs", asked, tokenizer):
         return
     if dates:
         for name, value in (("--tokenizer", tokenizer), ("--vocabulary", vocabulary), ("--validation", validation),
@@ -192,26 +192,26 @@ def _joined(device: str) -> tuple[str, bool]:
     return device, again
 
 
-def _finished(out: Path, asked: dict[str, dict[str, Any]], tokenizer: str | None) -> bool:
+def _finished(out: Path, task: str, asked: dict[str, dict[str, Any]], tokenizer: str | None) -> bool:
     """Whether the training to resume is at its end already, by the word of the first process.
 
     Then there is nothing to do: a script that resumes may be started once more than needed. What was asked for must
-    be what the folder says.
+    be what the folder says; of its data it says nothing.
     """
     from seq2see.folder import WEIGHTS
     from seq2see.training import distributed
 
     finished = distributed.first() and (out / WEIGHTS).is_file()
     if finished:
-        _same_as(out, asked, tokenizer)
+        _same_as(out, task, asked, tokenizer)
     finished = distributed.from_first(finished)
     if finished:
-        complain(f"{out} holds the finished model of this training: there is nothing left to do.")
+        complain(f"{out} holds a finished model: there is nothing left to resume.")
         distributed.leave()
     return finished
 
 
-def _same_as(out: Path, asked: dict[str, dict[str, Any]], tokenizer: str | None) -> None:
+def _same_as(out: Path, task: str, asked: dict[str, dict[str, Any]], tokenizer: str | None) -> None:
     """Refuse to take a finished model for that of a training with other settings."""
     from dataclasses import asdict
 
@@ -219,11 +219,13 @@ def _same_as(out: Path, asked: dict[str, dict[str, Any]], tokenizer: str | None)
     from seq2see.training.loop import SHARING
 
     config, kind = read_config(out), read_tokenizers(out).target.kind
-    differing = [] if tokenizer in (None, kind) else [("tokenizer", kind, tokenizer)]
+    fitted = () if config.training.seconds is None else ("steps", "evaluate_every", "checkpoint_every")
+    differing = [] if task == config.task else [("task", config.task, task)]
+    differing += [] if tokenizer in (None, kind) else [("tokenizer", kind, tokenizer)]
     for part in (config.model, config.training):
         then, now = asdict(part), asdict(part.but(**asked[part.section]))
         differing += [(f"{part.section}.{key}", value, now[key]) for key, value in then.items()
-                      if key not in SHARING and now[key] != value]  # fmt: skip
+                      if key not in (*SHARING, *fitted) and now[key] != value]  # fmt: skip
     if differing:
         name, before, after = differing[0]
         raise UserError(

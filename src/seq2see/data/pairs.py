@@ -74,7 +74,10 @@ def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold) -> list[
                 raise UserError(
                     f"Pair {number:,} holds half a character (a lone surrogate): {text!r:.60}."
                 ) from None
-        good.append((prepare(pair[0]), prepare(pair[1])))
+        source, target = prepare(pair[0]), prepare(pair[1])
+        if not source.strip():
+            raise UserError(f"Pair {number:,} has an empty source, {pair[0]!r:.60}: a text was expected.")
+        good.append((source, target))
     return good
 
 

@@ -96,6 +96,15 @@ class CTranslate2Engine:
         greedy = [(row[0][:most], totals[0]) for (row, totals), most in zip(found, limits, strict=True)]
         if beam == 1:
             return [self._numbers(row) for row, _ in greedy]
+        cut = [
+            row
+            for row, ((whole, _), most) in enumerate(zip(found, limits, strict=True))
+            if len(whole[0]) > most
+        ]
+        if cut:  # their totals are those of the longer answers
+            ids = [self._numbers(greedy[row][0]) for row in cut]
+            for row, values in zip(cut, self.score([sources[row] for row in cut], ids), strict=True):
+                greedy[row] = (greedy[row][0], sum(values))
         results: list[list[int]] = [[] for _ in sources]
         rows = list(range(len(sources)))
         most = max(limits)

@@ -86,10 +86,12 @@ class Transformer(Observable):
 @contextmanager
 def at_rest(model: Transformer) -> Iterator[None]:
     """Switch dropout and gradients off for a while."""
-    training = model.training
-    model.eval()
+    awake = [module for module in model.modules() if module.training]
+    for module in awake:
+        module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
+        for module in awake:
+            module.training = True

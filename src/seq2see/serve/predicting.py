@@ -127,6 +127,8 @@ def _answers(
     if align:
         good = [number for number, answer in enumerate(answers) if answer.error is None]
         for number, alignment in zip(good, model.align([answers[i] for i in good]), strict=True):
+            if alignment.source != answers[number].input:
+                shown[number]["read"] = alignment.source  # the text that the spans are of
             shown[number]["alignment"] = [asdict(link) for link in alignment.links]
     return shown
 

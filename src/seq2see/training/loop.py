@@ -213,7 +213,8 @@ class Trainer:
             if self.step % settings.evaluate_every == 0 or self.step == settings.steps:
                 line = self._line(float(total) / count)
                 total, count = torch.zeros((), device=self.device), 0
-                if since is not None:
+                # of a few steps the line itself would take most of the time
+                if since is not None and self.step - since[0] > settings.evaluate_every // 2:
                     now = distributed.from_first(time.perf_counter() - started)
                     self._keep_to_time(now, (now - since[1]) / (self.step - since[0]))
                     settings, since = self.config.training, (self.step, now)
