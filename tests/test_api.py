@@ -139,6 +139,8 @@ def test_fit_says_what_is_wrong(model: seq2see.Seq2Seq) -> None:
         seq2see.fit([(f"é{n}", "b") for n in range(9)], start="dates")
     with pytest.raises(UserError, match="Answer 1 cannot be aligned"):
         model.align(model.answers(["no date"]))
+    with pytest.raises(UserError, match="Pair 2 is"):
+        model.align([("1845-01-05", "May 1, 1999"), "1845-01-05"])
 
 
 def test_a_model_is_not_saved_over_other_things(model: seq2see.Seq2Seq, tmp_path: Path) -> None:

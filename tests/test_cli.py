@@ -298,6 +298,9 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
         other = resume(*more)
         assert isinstance(other.exception, UserError), other.output
         assert message in str(other.exception)
+    (tmp_path / "pairs.tsv").write_text("a\tb\n")
+    task = CliRunner().invoke(app, ["train", str(tmp_path / "pairs.tsv"), "--out", out, "--resume"])
+    assert "task = dates, but now it is pairs" in str(task.exception)
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path(out).iterdir()} == before
 
 

@@ -371,7 +371,7 @@ class Seq2Seq:
                 sources.append(self.folded(pair.input))
                 targets.append([self.tokenizers.target.start, *pair.ids])
             else:
-                ((source, target),) = workshop.tidied([pair], self.folded)
+                ((source, target),) = workshop.tidied([pair], self.folded, number)
                 workshop.check_pair(self.config.model, self.tokenizers, (source, target), number)
                 sources.append(source)
                 targets.append(self.tokenizers.target.encode(target))

@@ -55,12 +55,15 @@ class Corpus:
     columns: int = 2
 
 
-def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold) -> list[Pair]:
-    """Prepare pairs that a program gives, (source, target) each; what is no pair of texts is an error."""
+def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: int = 1) -> list[Pair]:
+    """Prepare pairs that a program gives, (source, target) each; what is no pair of texts is an error.
+
+    In its message the pairs are counted from ``first`` on.
+    """
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise UserError(f"Pairs of texts were expected, but {shown(repr(pairs))} was given.")
     good = []
-    for number, pair in enumerate(pairs, 1):
+    for number, pair in enumerate(pairs, first):
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise UserError(f"Pair {number:,} is {pair!r:.60}: two texts were expected, (source, target).")
         for text in pair:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from seq2see.errors import UserError
 from seq2see.inspection.trace import Edit, Recording, Trace, attached
+from seq2see.model.transformer import at_rest
 
 SOURCE, TARGET = "encoder.embedding.scaled", "decoder.embedding.scaled"
 
@@ -50,18 +51,13 @@ def saliency(trace: Trace, step: int | None = None) -> Saliency:
     source, target, output = (
         torch.tensor(ids, device=device) for ids in (trace.source_ids, trace.target_ids, trace.output_ids)
     )
-    training = transformer.training
-    transformer.eval()
-    try:
-        with torch.enable_grad(), attached(transformer, leaves):
-            logits = transformer(source, target).double()  # (T, V)
-            others = logits.scatter(1, output[:, None], -inf).logsumexp(-1)  # (T,)
-            odds = logits.gather(1, output[:, None])[:, 0] - others  # (T,)
-            steps = range(len(odds)) if step is None else [step]
-            inputs = [leaves.inputs[SOURCE], leaves.inputs[TARGET]]
-            rows = [_products(odds[t], inputs) for t in steps]
-    finally:
-        transformer.train(training)
+    with at_rest(transformer), torch.enable_grad(), attached(transformer, leaves):
+        logits = transformer(source, target).double()  # (T, V)
+        others = logits.scatter(1, output[:, None], -inf).logsumexp(-1)  # (T,)
+        odds = logits.gather(1, output[:, None])[:, 0] - others  # (T,)
+        steps = range(len(odds)) if step is None else [step]
+        inputs = [leaves.inputs[SOURCE], leaves.inputs[TARGET]]
+        rows = [_products(odds[t], inputs) for t in steps]
     both = torch.stack(rows)  # (steps, S + T)
     shares = both / both.sum(-1, keepdim=True).clamp_min(torch.finfo(both.dtype).tiny)
     return Saliency(shares[:, : len(source)], shares[:, len(source) :])
