@@ -27,7 +27,7 @@ def model() -> seq2see.Seq2Seq:
 
 def test_public_names_are_frozen() -> None:
     assert seq2see.__all__ == [
-        "Answer", "Config", "ModelConfig", "Seq2Seq", "Trace", "TrainingConfig", "Transformer", "UserError", "fit",
+        "Answer", "Config", "Evaluation", "ModelConfig", "RefusedInputs", "Seq2Seq", "Trace", "TrainingConfig", "Transformer", "UserError", "fit",
         "load", "trace",
     ]  # fmt: skip
     for name in seq2see.__all__:
@@ -209,6 +209,23 @@ def test_evaluate_counts_misses(model: seq2see.Seq2Seq) -> None:
     assert scores.character_error_rate == pytest.approx(1 / 30)
     assert scores.misses == [("1845-01-06", "January 7, 1845", "January 6, 1845")]
     assert scores.loss > 0.1
+
+
+def test_a_model_says_what_it_is() -> None:
+    model = seq2see.load("dates")
+    assert repr(model) == (
+        "<Seq2Seq dates: 18,692 parameters, 2+2 layers, 4 heads, d_model 16, characters → characters, on cpu>"
+    )
+
+
+def test_a_refused_text_may_be_none_instead_of_an_error(model: seq2see.Seq2Seq) -> None:
+    with pytest.raises(seq2see.RefusedInputs) as refused:
+        model.predict(["1845-01-05", "no date", "1845-01-06"])
+    assert refused.value.outputs == ["January 5, 1845", None, "January 6, 1845"]
+    assert list(refused.value.reasons) == [1]
+    assert model.predict(["1845-01-05", "no date"], on_error="none") == ["January 5, 1845", None]
+    with pytest.raises(UserError, match="on_error is 'ignore'"):
+        model.predict(["1845-01-05"], on_error="ignore")
 
 
 def test_edit_distance() -> None:

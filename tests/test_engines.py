@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +107,114 @@ def test_an_edited_model_answers_for_itself() -> None:
     assert model("1845-01-05") == ""
 
 
+def _scaled(model: seq2see.Seq2Seq) -> None:
+    model.transformer.output.weight.data *= 1.5
+
+
+def _swapped(model: seq2see.Seq2Seq) -> None:
+    rows = model.transformer.output.weight.data
+    rows[[3, 4]] = rows[[4, 3]]
+
+
+def _moved(model: seq2see.Seq2Seq) -> None:
+    columns = model.transformer.encoder.layers[0].self_attention.w_q.weight.data
+    columns[:, [3, 4]] = columns[:, [4, 3]]
+
+
+def _replaced(model: seq2see.Seq2Seq) -> None:
+    model.transformer.decoder.norm = torch.nn.Dropout(0.0)
+
+
+def _hooked(model: seq2see.Seq2Seq) -> None:
+    model.transformer.output.register_forward_hook(lambda *values: None)
+
+
+@pytest.mark.parametrize("edit", [_scaled, _swapped, _moved, _replaced, _hooked])
+def test_any_edit_of_the_network_is_noticed(edit: Callable[[seq2see.Seq2Seq], None]) -> None:
+    model = seq2see.load("dates")
+    edit(model)
+    assert model.engine_for(1).name == "torch, float32"
+    model.engine = "ctranslate2"
+    with pytest.raises(UserError, match="the network was edited since it was exported"):
+        model.engine_for(1)
+
+
+def _by_trace(model: seq2see.Seq2Seq, where: Path) -> None:
+    model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": torch.zeros_like})
+
+
+def _by_saving(model: seq2see.Seq2Seq, where: Path) -> None:
+    model.save(where / "copy")
+
+
+def _by_scoring(model: seq2see.Seq2Seq, where: Path) -> None:
+    model.score([("1845-01-05", "January 5, 1845")])
+    model.evaluate([("1845-01-05", "January 5, 1845")])
+    model.align([("1845-01-05", "January 5, 1845")])
+
+
+def _by_holding(model: seq2see.Seq2Seq, where: Path) -> None:
+    with seq2see.trace(model.transformer):
+        model("1845-01-05")
+
+
+def _by_moving(model: seq2see.Seq2Seq, where: Path) -> None:
+    assert model.to("cpu") is model
+
+
+def _by_many(model: seq2see.Seq2Seq, where: Path) -> None:
+    model.predict(["1845-01-05"] * 3000)
+
+
+@pytest.mark.parametrize("look", [_by_trace, _by_saving, _by_scoring, _by_holding, _by_moving, _by_many])
+def test_looking_at_a_model_does_not_change_it(
+    look: Callable[[seq2see.Seq2Seq, Path], None], tmp_path: Path
+) -> None:
+    model = seq2see.load("dates")
+    before, weights = model.engine_for(1).name, [w.clone() for w in model.transformer.parameters()]
+    look(model, tmp_path)
+    assert model.engine_for(1).name == before == "ctranslate2, float32"
+    assert model("1845-01-05") == "January 5, 1845"
+    assert all(torch.equal(a, b) for a, b in zip(model.transformer.parameters(), weights, strict=True))
+
+
+def test_a_saved_model_keeps_its_export_and_an_edited_one_does_not(tmp_path: Path) -> None:
+    model = seq2see.load("dates")
+    model.save(tmp_path / "same")
+    saved = seq2see.load(tmp_path / "same", engine="ctranslate2")
+    assert saved("1845-01-05") == "January 5, 1845"
+    saved.save(tmp_path / "same")  # over itself
+    assert seq2see.load(tmp_path / "same").engine_for(1).name == "ctranslate2, float32"
+    with torch.no_grad():
+        model.transformer.output.bias[model.tokenizers.target.end] += 100.0
+    model.save(tmp_path / "other")
+    model.save(tmp_path / "same")
+    for name in ("other", "same"):
+        edited = seq2see.load(tmp_path / name)
+        assert edited.engine_for(1).name == "torch, float32"
+        assert edited("1845-01-05") == ""
+
+
+def test_an_edit_in_one_thread_does_not_reach_the_answers_of_another() -> None:
+    model, stop, wrong = seq2see.load("dates", engine="torch"), threading.Event(), []
+
+    def ask() -> None:
+        while not stop.is_set():
+            if (answer := model("1845-01-05")) != "January 5, 1845":
+                wrong.append(answer)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(10):
+            trace = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": torch.zeros_like})
+            assert trace.output != "January 5, 1845"
+    finally:
+        stop.set()
+        thread.join()
+    assert not wrong
+
+
 def test_what_an_engine_cannot_do_is_said() -> None:
     model = seq2see.load("dates", engine="ctranslate2")
     with pytest.raises(UserError, match="2 answers to each input were asked for"):
@@ -114,6 +225,7 @@ def test_what_an_engine_cannot_do_is_said() -> None:
 
 def test_a_folder_without_export_is_answered_by_torch(tmp_path: Path) -> None:
     seq2see.load("dates").save(tmp_path / "plain")
+    shutil.rmtree(tmp_path / "plain" / "ctranslate2")
     assert seq2see.load(tmp_path / "plain").engine_for(1).name == "torch, float32"
     with pytest.raises(UserError, match="plain has no ctranslate2 export"):
         seq2see.load(tmp_path / "plain", engine="ctranslate2")

@@ -12,7 +12,7 @@ import seq2see
 from seq2see.cli import app
 from seq2see.data.plan import are_sentences, choose
 from seq2see.errors import UserError
-from seq2see.evaluate import Answered
+from seq2see.evaluate import Evaluation
 from seq2see.metrics import compare_bleu, compare_exact
 
 LITTLE = ["--steps", "4", "--set", "training.batch_tokens=300", "--set", "training.evaluate_every=2",
@@ -243,12 +243,13 @@ def test_the_kind_and_size_of_the_data_choose() -> None:
 
 
 def test_answers_are_scored_by_length_and_by_their_worst() -> None:
-    found = Answered(
+    found = Evaluation.of(
         [("a", "x y", "x y"), ("a b c d e f", "one two three four", "one two four four"), ("b", "no", "yes")]
     )
     assert (found.exact, [name for name, _ in found.by_length()]) == (1, ["1-5", "6-10"])
     assert [source for _, source, _, _ in found.worst(5)] == ["b", "a b c d e f"]
     assert found.character_error_rate == pytest.approx(8 / 23)
+    assert found.token_error_rate == pytest.approx(2 / 7)
 
 
 def test_paired_bootstrap_tells_a_difference_from_chance() -> None:

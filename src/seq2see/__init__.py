@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from seq2see.config import Config as Config
     from seq2see.config import ModelConfig as ModelConfig
     from seq2see.config import TrainingConfig as TrainingConfig
+    from seq2see.errors import RefusedInputs as RefusedInputs
     from seq2see.errors import UserError as UserError
+    from seq2see.evaluate import Evaluation as Evaluation
     from seq2see.inspection.trace import Trace as Trace
     from seq2see.inspection.trace import trace as trace
     from seq2see.model.transformer import Transformer as Transformer
@@ -26,7 +28,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "Answer": "seq2see.seq2seq",
     "Config": "seq2see.config",
+    "Evaluation": "seq2see.evaluate",
     "ModelConfig": "seq2see.config",
+    "RefusedInputs": "seq2see.errors",
     "Seq2Seq": "seq2see.seq2seq",
     "Trace": "seq2see.inspection.trace",
     "TrainingConfig": "seq2see.config",

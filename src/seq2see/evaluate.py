@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 import torch.nn.functional as F
@@ -19,22 +19,52 @@ from seq2see.metrics import Score, bleu, chrf, sentence_chrf
 from seq2see.model.transformer import Transformer, at_rest
 
 Pair = tuple[str, str]
+Answered = tuple[str, str, str]  # source, expected, given
 ROWS = 128  # pairs scored together
 EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
 
 
 @dataclass
 class Evaluation:
-    """Scores over some pairs, and every pair that was answered wrong."""
+    """Scores over some pairs: the answers that the model gave freely, and its loss when it is led by the right ones."""
 
     pairs: int = 0
     exact: int = 0
-    edits: int = 0
+    edits: int = 0  # of characters
     characters: int = 0
+    token_edits: int = 0
+    expected_tokens: int = 0
     loss_total: float = 0.0
-    tokens: int = 0
-    misses: list[tuple[str, str, str]] = field(default_factory=list)  # source, expected, given
-    answers: list[tuple[str, str, str]] = field(default_factory=list, repr=False)  # the same of all pairs
+    tokens: int = 0  # that the loss is summed over
+    misses: list[Answered] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, answers: Sequence[Answered], loss_total: float = 0.0, tokens: int = 0) -> Evaluation:
+        """Count what is right and wrong in some answers."""
+        misses = [(source, expected, given) for source, expected, given in answers if given != expected]
+        return cls(
+            pairs=len(answers),
+            exact=len(answers) - len(misses),
+            edits=sum(edit_distance(expected, given) for _, expected, given in misses),
+            characters=sum(len(expected) for _, expected, _ in answers),
+            token_edits=sum(edit_distance(expected.split(), given.split()) for _, expected, given in misses),
+            expected_tokens=sum(len(expected.split()) for _, expected, _ in answers),
+            loss_total=loss_total,
+            tokens=tokens,
+            misses=misses,
+            answers=list(answers),
+        )
+
+    @property
+    def given(self) -> list[str]:
+        """The answers."""
+        return [given for _, _, given in self.answers]
+
+    @property
+    def expected(self) -> list[str]:
+        """The right answers."""
+        return [expected for _, expected, _ in self.answers]
 
     @property
     def exact_match(self) -> float:
@@ -47,20 +77,40 @@ class Evaluation:
         return self.edits / max(1, self.characters)
 
     @property
+    def token_error_rate(self) -> float:
+        """Insertions, deletions and substitutions of words (or of symbols with spaces between) per expected word."""
+        return self.token_edits / max(1, self.expected_tokens)
+
+    @property
     def loss(self) -> float:
         """Mean −log P(token) in nats, teacher-forced, without label smoothing."""
         return self.loss_total / max(1, self.tokens)
 
+    def bleu(self) -> Score:
+        """Corpus BLEU."""
+        return bleu(self.given, self.expected)
+
+    def chrf(self) -> Score:
+        """Corpus chrF."""
+        return chrf(self.given, self.expected)
+
+    def worst(self, count: int) -> list[tuple[float, str, str, str]]:
+        """The wrong answers that resemble their references least: (chrF, source, expected, given)."""
+        return sorted((sentence_chrf(g, e), s, e, g) for s, e, g in self.misses)[:count]
+
+    def by_length(self) -> list[tuple[str, Evaluation]]:
+        """The scores by the number of words of the source; empty buckets are left out."""
+        buckets = []
+        for low, high in zip((0, *EDGES), (*EDGES, 10**9), strict=True):
+            part = [answer for answer in self.answers if low < max(1, len(answer[0].split())) <= high]
+            if part:
+                buckets.append((f"{low + 1}-{high}" if high < 10**9 else f"over {low}", Evaluation.of(part)))
+        return buckets
+
     def add(self, other: Evaluation) -> None:
         """Count another part in."""
-        self.pairs += other.pairs
-        self.exact += other.exact
-        self.edits += other.edits
-        self.characters += other.characters
-        self.loss_total += other.loss_total
-        self.tokens += other.tokens
-        self.misses += other.misses
-        self.answers += other.answers
+        for entry in fields(self):
+            setattr(self, entry.name, getattr(self, entry.name) + getattr(other, entry.name))
 
 
 def evaluate(
@@ -70,15 +120,16 @@ def evaluate(
     batch: int = 4096,
     progress: Callable[[int], None] = lambda done: None,
     engine: Engine | None = None,
+    beam: int = 1,
 ) -> Evaluation:
-    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers in its stead."""
+    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model."""
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
     engine = engine or TorchEngine(model, special)
     total = Evaluation()
     for number, pair in enumerate(pairs, 1):
         check_pair(model.config, tokenizers, pair, number)
     for part in parts(pairs, batch):
-        total.add(_evaluate_batch(model, tokenizers, part, engine))
+        total.add(_evaluate_batch(model, tokenizers, part, engine, beam))
         progress(total.pairs)
     return total
 
@@ -91,12 +142,12 @@ def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
 
 @torch.inference_mode()
 def _evaluate_batch(
-    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine
+    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine, beam: int
 ) -> Evaluation:
     device = next(model.parameters()).device
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    answers = tokenizers.target.decode_batch(engine.ids(sources))
+    answers = tokenizers.target.decode_batch(engine.ids(sources, beam))
 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     whole = Batch.of(sources, targets, pads).to(device)
@@ -107,21 +158,14 @@ def _evaluate_batch(
     )
 
     plain = tokenizers.target.plain  # a model of words is asked for words
-    all_answers = [(s, plain(t), answer) for (s, t), answer in zip(pairs, answers, strict=True)]
-    misses = [(s, expected, given) for s, expected, given in all_answers if given != expected]
-    return Evaluation(
-        pairs=len(pairs),
-        exact=len(pairs) - len(misses),
-        edits=sum(edit_distance(expected, given) for _, expected, given in misses),
-        characters=sum(len(expected) for _, expected, _ in all_answers),
+    return Evaluation.of(
+        [(source, plain(target), answer) for (source, target), answer in zip(pairs, answers, strict=True)],
         loss_total=float(loss),
         tokens=whole.tokens,
-        misses=misses,
-        answers=all_answers,
     )
 
 
-def edit_distance(a: str, b: str) -> int:
+def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     """Count the insertions, deletions and substitutions that turn a into b (Levenshtein)."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
@@ -141,9 +185,8 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     device = next(model.parameters()).device
     found: list[list[float]] = [[] for _ in pairs]
-    order = sorted(
-        range(len(pairs)), key=lambda i: len(targets[i])
-    )  # neighbours of one length need little padding
+    # Pairs of one length stand together, so that they need little padding.
+    order = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]
         batch = Batch.of([sources[i] for i in rows], [targets[i] for i in rows], pads).to(device)
@@ -169,55 +212,3 @@ def check_pair(config: ModelConfig, tokenizers: Tokenizers, pair: Pair, number: 
                 )
     except InputError as error:
         raise InputError(str(error) if number is None else f"Pair {number:,}: {error}") from None
-
-
-@dataclass(frozen=True)
-class Answered:
-    """Free-running answers beside what was expected, with all scores that need no model."""
-
-    answers: list[tuple[str, str, str]]  # source, expected, given
-
-    @property
-    def given(self) -> list[str]:
-        """The answers."""
-        return [given for _, _, given in self.answers]
-
-    @property
-    def expected(self) -> list[str]:
-        """The right answers."""
-        return [expected for _, expected, _ in self.answers]
-
-    @property
-    def exact(self) -> int:
-        """Answers right to the letter."""
-        return sum(expected == given for _, expected, given in self.answers)
-
-    @property
-    def character_error_rate(self) -> float:
-        """Insertions, deletions and substitutions per expected character."""
-        edits = sum(
-            edit_distance(expected, given) for _, expected, given in self.answers if expected != given
-        )
-        return edits / max(1, sum(map(len, self.expected)))
-
-    def bleu(self) -> Score:
-        """Corpus BLEU."""
-        return bleu(self.given, self.expected)
-
-    def chrf(self) -> Score:
-        """Corpus chrF."""
-        return chrf(self.given, self.expected)
-
-    def worst(self, count: int) -> list[tuple[float, str, str, str]]:
-        """The wrong answers that resemble their references least: (chrF, source, expected, given)."""
-        wrong = [(sentence_chrf(g, e), s, e, g) for s, e, g in self.answers if g != e]
-        return sorted(wrong)[:count]
-
-    def by_length(self) -> list[tuple[str, Answered]]:
-        """The answers by the number of words of their sources, buckets without any left out."""
-        buckets = []
-        for low, high in zip((0, *EDGES), (*EDGES, 10**9), strict=True):
-            part = [answer for answer in self.answers if low < max(1, len(answer[0].split())) <= high]
-            if part:
-                buckets.append((f"{low + 1}-{high}" if high < 10**9 else f"over {low}", Answered(part)))
-        return buckets

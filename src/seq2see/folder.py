@@ -93,7 +93,7 @@ def parameter_count(path: Path) -> int:
         prod(entry["shape"])
         for name, entry in head.items()
         if name != "__metadata__"
-        and not name.endswith("/step")  # of a compressed model: no number of its own
+        and not name.endswith("/step")  # the step of a compressed matrix is no parameter
     )
 
 
@@ -131,6 +131,15 @@ def write(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, ca
     write_atomically(path / CONFIG, config.to_toml().encode())
     write_atomically(path / CARD, card.encode())
     write_atomically(path / WEIGHTS, weights)
+
+
+def save(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str) -> None:
+    """Write a model folder where there is none yet, or in the place of another model."""
+    if path.exists() and not path.is_dir():
+        raise FolderError(f"{path} is a file: a folder for the model was expected.")
+    if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
+        raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
+    write(path, config, tokenizers, weights, card)
 
 
 def write_tokenizers(path: Path, tokenizers: Tokenizers) -> None:

@@ -1,7 +1,7 @@
 """The one object that people hold: a trained model that answers, scores, traces, and saves itself.
 
-Answering through CTranslate2 needs no torch, and importing torch takes longer than answering: so all that needs it is
-in ``workshop``, which is imported when it is first used.
+Answering through CTranslate2 needs no torch, and importing torch takes longer than answering. So the methods that need
+torch import their modules when they are called.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from seq2see import folder
 from seq2see.config import Config
@@ -26,26 +25,20 @@ from seq2see.folder import Tokenizers
 from seq2see.text.tokenizer import fold
 
 if TYPE_CHECKING:
-    from seq2see import workshop
+    from torch import Tensor
+
     from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
     from seq2see.training.loop import Step
-else:
 
-    class _Workshop:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(import_module("seq2see.workshop"), name)
-
-    workshop = _Workshop()
-
-BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: small models need many rows to be worth a step
+BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
-FEW = 16  # inputs from which torch's bfloat16 products are faster, where the CPU has them
-WORTH_TORCH = 256  # inputs from which it is worth importing torch for them
-THOUSANDS = 2048  # inputs from which torch answers faster with a tiny model, once it is imported
+WORTH_BFLOAT16 = 16  # from so many inputs on, torch's bfloat16 products are faster, where the CPU has them
+WORTH_TORCH = 256  # from so many inputs on, it is worth importing torch for them
+WORTH_TORCH_TINY = 2048  # from so many inputs on, an imported torch answers faster with a tiny model
 
 #: What a task asks of its inputs beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": calendar.check}
@@ -112,10 +105,11 @@ class Seq2Seq:
         self.engine = engines.known(engine)
         self.device, self._compiled = device, compiled
         self._path = path
+        self._exported = False  # whether the folder has a CTranslate2 export of these weights
         self._transformer = transformer
-        self._engines: dict[str, Engine] = {}
+        self._as_read: object = None  # what the network was when it was read, once somebody else holds it
+        self._ctranslate2: Engine | None = None
         self._torch: TorchEngine | None = None
-        self._reader: Transformer | None = None  # for losses and attention, where another engine answers
 
     @classmethod
     def load(
@@ -149,22 +143,56 @@ class Seq2Seq:
                 raise UserError(
                     f"--engine ctranslate2: {reason or f'it answers on the cpu, not on {device}'}."
                 )
-            if not reason:
-                return model
-        model._transformer = workshop.read(path, config.model, device)
+            model._exported = not reason
+        if not model._exported:
+            model._network()
         return model
 
+    def __repr__(self) -> str:
+        shape = self.config.model
+        return (
+            f"<Seq2Seq {self._path.name if self._path else self.config.task}: {shape.parameters:,} parameters, "
+            f"{shape.encoder_layers}+{shape.decoder_layers} layers, {shape.heads} heads, d_model {shape.d_model}, "
+            f"{self.tokenizers.source.kind} → {self.tokenizers.target.kind}, on {self.device}>"
+        )
+
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what cannot be copied or sent to another process, and is made again when it is needed."""
-        return {**self.__dict__, "_engines": {}, "_torch": None}
+        """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
+        return {**self.__dict__, "_ctranslate2": None, "_torch": None}
 
     @property
     def transformer(self) -> Transformer:
-        """The network itself. Who holds it may edit it, so from then on it is what answers."""
+        """The network itself. It may be edited: an edited network answers for itself, through torch."""
+        network = self._network()
+        if self._exported and self._as_read is None:
+            self._as_read = _fingerprint(network)
+        return network
+
+    def _network(self) -> Transformer:
+        """Return the network to compute with, which nobody outside gets to hold."""
         if self._transformer is None:
+            from seq2see.model.weights import read_model
+
             assert self._path is not None
-            self._transformer = workshop.read(self._path, self.config.model, self.device)
+            _check_device(self.device)
+            self._transformer = read_model(self.config.model, folder.weights_path(self._path), self.device)
         return self._transformer
+
+    def to(self, device: str) -> Seq2Seq:
+        """Move the model to a device, ``cpu`` or ``cuda``, and return it.
+
+        >>> import seq2see
+        >>> seq2see.load("dates").to("cpu")("1845-01-05")
+        'January 5, 1845'
+        """
+        _check_device(device)
+        edited = self._is_edited()
+        self.device = device
+        if self._transformer is not None:
+            self._transformer.to(device)
+            if self._as_read is not None and not edited:
+                self._as_read = _fingerprint(self._transformer)
+        return self
 
     @property
     def path(self) -> Path | None:
@@ -172,45 +200,65 @@ class Seq2Seq:
         return self._path
 
     def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1) -> Engine:
-        """Return the engine that answers so many inputs."""
+        """Return the engine that answers so many inputs: a function of the weights, the device and the request."""
         obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary)
+        if self._exported and self.device != "cpu":
+            obstacle = f"it answers on the cpu, not on {self.device}"
+        elif self._is_edited():
+            obstacle = "the network was edited since it was exported"
         if self.engine == "ctranslate2" and obstacle:
-            raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use --engine auto or torch.")
-        if self.engine == "torch" or obstacle or (self.engine == "auto" and self._transformer is not None):
-            return self._through_torch(self.transformer)
-        if self.engine == "auto" and self._torch_is_faster(inputs, beam):
+            raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use the engine auto or torch.")
+        if self.engine == "torch" or obstacle or not self._exported or self._torch_is_faster(inputs, beam):
             return self._through_torch(self._network())
-        if "ctranslate2" not in self._engines:
+        if self._ctranslate2 is None:
             from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 
             assert self._path is not None
             vocabularies = self.tokenizers.source.vocabulary(), self.tokenizers.target.vocabulary()
-            self._engines["ctranslate2"] = CTranslate2Engine(
+            self._ctranslate2 = CTranslate2Engine(
                 self._path / engines.FORMAT, vocabularies, self._special(), self.config.model, inputs=inputs
             )
-        return self._engines["ctranslate2"]
+        return self._ctranslate2
+
+    def _is_edited(self) -> bool:
+        """Whether the network is no longer what it was when it was read from its folder."""
+        return self._as_read is not None and self._as_read != _fingerprint(self._network())
 
     def _through_torch(self, transformer: Transformer) -> TorchEngine:
-        """Return the torch engine: on a GPU the last one, which has made itself ready, if it is for this network."""
+        """Return the torch engine; on a GPU the last one, which is ready, if it is for this network."""
         if self._torch is None or not self._torch.on_gpu or not self._torch.fits(transformer):
-            self._torch = workshop.TorchEngine(transformer, self._special(), self._compiled)
+            from seq2see.decoding.torch_engine import TorchEngine
+
+            self._torch = TorchEngine(transformer, self._special(), self._compiled)
         return self._torch
 
     def _torch_is_faster(self, inputs: int, beam: int) -> bool:
         """Whether torch is faster than CTranslate2, as benchmarks/README.md measures it."""
+        if self.engine != "auto":
+            return False
         width, imported = self.config.model.d_model, "torch" in sys.modules
         if width <= engines.TINY:
-            return imported and beam == 1 and inputs >= THOUSANDS
+            return imported and beam == 1 and inputs >= WORTH_TORCH_TINY
         return (
-            width >= engines.LARGE and inputs >= (FEW if imported else WORTH_TORCH) and engines.has_bfloat16()
+            width >= engines.LARGE
+            and inputs >= (WORTH_BFLOAT16 if imported else WORTH_TORCH)
+            and engines.has_bfloat16()
         )
 
     def _special(self) -> Special:
         return Special(self.tokenizers.target.start, self.tokenizers.target.end, self.tokenizers.source.pad)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model folder that ``load`` reads."""
-        workshop.write(Path(path), self.config, self.tokenizers, self.transformer, self.card)
+        """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
+        from seq2see.model.weights import weights_bytes, weights_of
+
+        export = (
+            self._path / engines.FORMAT if self._exported and self._path and not self._is_edited() else None
+        )
+        data = weights_bytes(weights_of(self._network()))
+        folder.save(Path(path), self.config, self.tokenizers, data, self.card)
+        if export is not None:
+            engines.copy_export(export, Path(path), self.config.model)
 
     def folded(self, text: str) -> str:
         """Return a text as the model reads it: as it was trained, in NFC with white space folded; dates as they are."""
@@ -246,18 +294,34 @@ class Seq2Seq:
         self.check(text)
         return str(self.answers([text], probabilities=False)[0].output)
 
-    def predict(self, texts: Iterable[str], beam: int = 1) -> list[str]:
-        """Answer many texts, in order; if some are refused, RefusedInputs holds the others' answers."""
-        texts = _listed(texts)
-        encoded, reasons = self._encoded(texts, beam)
-        outputs: list[str | None] = [None] * len(texts)
-        for engine, rows in self._batches(encoded, beam):
-            found = engine.ids([encoded[i] for i in rows], beam)
-            for row, output in zip(rows, self.tokenizers.target.decode_batch(found), strict=True):
-                outputs[row] = output
-        if reasons:
+    @overload
+    def predict(
+        self, texts: Iterable[str], beam: int = 1, *, on_error: Literal["raise"] = "raise"
+    ) -> list[str]: ...
+    @overload
+    def predict(
+        self, texts: Iterable[str], beam: int = 1, *, on_error: Literal["none"]
+    ) -> list[str | None]: ...
+    def predict(
+        self, texts: Iterable[str], beam: int = 1, *, on_error: str = "raise"
+    ) -> list[str] | list[str | None]:
+        """Answer many texts, in order.
+
+        If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
+        ``on_error="none"`` a refused text has None in its place.
+
+        >>> import seq2see
+        >>> seq2see.load("dates").predict(["1845-01-05", "no date"], on_error="none")
+        ['January 5, 1845', None]
+        """
+        if on_error not in ("raise", "none"):
+            raise UserError(f"on_error is {on_error!r}: 'raise' or 'none' was expected.")
+        answers = self.answers(texts, beam, probabilities=False)
+        outputs = [answer.output for answer in answers]
+        reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
+        if reasons and on_error == "raise":
             raise RefusedInputs(reasons, outputs)
-        return [str(output) for output in outputs]
+        return outputs
 
     def answers(
         self, texts: Iterable[str], beam: int = 1, n_best: int = 1, probabilities: bool = True
@@ -333,25 +397,39 @@ class Seq2Seq:
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
     def evaluate(
-        self, pairs: Iterable[Pair], progress: Callable[[int], None] = lambda done: None
+        self,
+        pairs: Iterable[Pair],
+        beam: int = 1,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> Evaluation:
-        """Score the model on pairs: exact match, character error rate, loss, every miss."""
-        pairs = workshop.tidied(pairs, self.folded)
-        engine = self.engine_for(len(pairs))
-        return workshop.evaluate(self._network(), self.tokenizers, pairs, progress=progress, engine=engine)
+        """Score the model on pairs: exact match, error rates, BLEU, chrF, loss, every miss.
 
-    def _network(self) -> Transformer:
-        """Return the network to read with; unlike ``transformer`` it does not become what answers."""
-        if self._transformer is None and self._reader is None:
-            assert self._path is not None
-            self._reader = workshop.read(self._path, self.config.model, self.device)
-        network = self._transformer or self._reader
-        assert network is not None
-        return network
+        >>> import seq2see
+        >>> scores = seq2see.load("dates").evaluate([("1845-01-05", "January 5, 1845")])
+        >>> scores.exact_match, scores.character_error_rate, scores.token_error_rate
+        (1.0, 0.0, 0.0)
+        >>> round(scores.chrf().score)
+        100
+        """
+        from seq2see.data.pairs import tidied
+        from seq2see.evaluate import evaluate
+
+        pairs = tidied(pairs, self.folded)
+        engine = self.engine_for(len(pairs), beam)
+        return evaluate(self._network(), self.tokenizers, pairs, progress=progress, engine=engine, beam=beam)
 
     def score(self, pairs: Iterable[Pair]) -> list[list[float]]:
-        """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
-        return workshop.score(self._network(), self.tokenizers, workshop.tidied(pairs, self.folded))
+        """Return the log-probability of each token of each target, ``<eos>`` included, given its source.
+
+        >>> import seq2see
+        >>> [tokens] = seq2see.load("dates").score([("1845-01-05", "January 5, 1845")])
+        >>> len(tokens), sum(tokens) > -0.01
+        (16, True)
+        """
+        from seq2see.data.pairs import tidied
+        from seq2see.evaluate import score
+
+        return score(self._network(), self.tokenizers, tidied(pairs, self.folded))
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
         """Say which word of its source each word of a target comes from, by cross-attention, with places in both.
@@ -363,6 +441,10 @@ class Seq2Seq:
         >>> model.align([("1845-01-05", "January 5, 1845")])[0].pharaoh
         '2-0 4-1 4-2 0-3'
         """
+        from seq2see.data.pairs import tidied
+        from seq2see.evaluate import check_pair
+        from seq2see.inspection.alignment import align
+
         sources, targets = [], []
         for number, pair in enumerate(pairs, 1):
             if isinstance(pair, Answer):
@@ -371,17 +453,64 @@ class Seq2Seq:
                 sources.append(self.folded(pair.input))
                 targets.append([self.tokenizers.target.start, *pair.ids])
             else:
-                ((source, target),) = workshop.tidied([pair], self.folded, number)
-                workshop.check_pair(self.config.model, self.tokenizers, (source, target), number)
+                ((source, target),) = tidied([pair], self.folded, number)
+                check_pair(self.config.model, self.tokenizers, (source, target), number)
                 sources.append(source)
                 targets.append(self.tokenizers.target.encode(target))
-        return workshop.align(self._network(), self.tokenizers, sources, targets)
+        return align(self._network(), self.tokenizers, sources, targets)
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
-        """Answer one text and keep every number on the way; ``edit`` replaces values by name."""
+        """Answer one text and keep every number on the way; ``edit`` replaces values by name.
+
+        The model itself is left alone: what is watched and edited is a view of it that shares its weights.
+
+        >>> import seq2see
+        >>> trace = seq2see.load("dates").trace("1845-01-05")
+        >>> trace["decoder.layers.1.cross_attention.weights"].shape
+        torch.Size([4, 16, 12])
+        """
+        from seq2see.inspection.trace import trace_text
+
         self.check(text)
         target = None if target is None else self.folded(target)
-        return workshop.trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit)
+        return trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit)
+
+
+def _check_device(device: str) -> None:
+    """Refuse a device that is not there."""
+    kind = str(device).split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise UserError(f"device is {device!r}: 'cpu' or 'cuda' was expected.")
+    if kind == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UserError(f"device is {device!r}, but PyTorch sees no GPU here: use 'cpu'.")
+
+
+def _fingerprint(network: Transformer) -> object:
+    """Return what changes when a network is edited: its parts, its weights, and whoever watches it.
+
+    An edit through ``parameter.data`` leaves no trace but the numbers, so those are summed up. That takes milliseconds,
+    and is done only for a network that somebody outside holds.
+    """
+    parts = [
+        (name, type(part), getattr(part, "recorder", None), len(part._forward_hooks), len(part._forward_pre_hooks))
+        for name, part in network.named_modules()
+    ]  # fmt: skip
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    return parts, [(name, tensor.dtype, tensor._version, *_sums(tensor)) for name, tensor in tensors]
+
+
+def _sums(tensor: Tensor) -> tuple[int, int]:
+    """Return two sums over a tensor's bits that depend on the order of its rows and of its columns."""
+    import torch
+
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    bits = tensor.detach().view(whole).view(-1, tensor.shape[-1])
+    rows, columns = bits.sum(1), bits.sum(0)
+    first, second = ((x * torch.arange(1, len(x) + 1, device=x.device)).sum() for x in (rows, columns))
+    return int(first), int(second)
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
@@ -428,6 +557,8 @@ def fit(
     if isinstance(start, str | os.PathLike):
         start = load(start, device)
     further = None if start is None else (start.config, start.tokenizers, start.transformer)
+    from seq2see import workshop
+
     config, tokenizers, transformer, card = workshop.train(
         pairs,
         validation,

@@ -17,7 +17,7 @@ from seq2see.data.plan import LONGEST, Plan, choose, config_of, tokenizers_of, w
 from seq2see.data.shards import Shards, Survey
 from seq2see.data.shards import write as write_shards
 from seq2see.decoding.torch_engine import TorchEngine as TorchEngine
-from seq2see.errors import FolderError, InputError, UserError
+from seq2see.errors import InputError, UserError
 from seq2see.evaluate import Pair
 from seq2see.evaluate import check_pair as check_pair
 from seq2see.evaluate import evaluate as evaluate
@@ -26,7 +26,7 @@ from seq2see.folder import Tokenizers
 from seq2see.inspection.alignment import align as align
 from seq2see.inspection.trace import trace_text as trace_text
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import read_model, weights_bytes, weights_of
+from seq2see.model.weights import read_model, weights_of
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.card import model_card
 from seq2see.training.loop import Step, Trainer
@@ -48,15 +48,6 @@ def check_device(device: str) -> None:
         raise UserError(f"device is {device!r}: 'cpu' or 'cuda' was expected.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device is {device!r}, but PyTorch sees no GPU here: use 'cpu'.")
-
-
-def write(path: Path, config: Config, tokenizers: Tokenizers, transformer: Transformer, card: str) -> None:
-    """Write a model folder: a new one, or in the place of another model."""
-    if path.exists() and not path.is_dir():
-        raise FolderError(f"{path} is a file: a folder for the model was expected.")
-    if path.is_dir() and any(path.iterdir()) and not (path / folder.CONFIG).is_file():
-        raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
-    folder.write(path, config, tokenizers, weights_bytes(weights_of(transformer)), card)
 
 
 @dataclass(frozen=True)

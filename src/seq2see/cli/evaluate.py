@@ -15,13 +15,13 @@ from seq2see.cli.predict import Device, ModelName
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
-    from seq2see.evaluate import Answered, Evaluation
+    from seq2see.evaluate import Evaluation
     from seq2see.seq2seq import Seq2Seq
 
 Pair = tuple[str, str]
 
-PART = 20_000  # dates made and scored at a time
-SCORED = 1000  # pairs of a file scored at a time
+DATES_AT_ONCE = 20_000  # made and scored together
+PAIRS_AT_ONCE = 1000  # of a file, scored together
 WORST = 5  # bad answers of a file that are shown
 
 
@@ -128,8 +128,8 @@ def _dates(
     scores, started = Evaluation(), time.perf_counter()
     with progress_bar("dates") as bar:
         task = bar.add_task("evaluating", total=len(ordinals), speed="")
-        for begin in range(0, len(ordinals), PART):
-            scores.add(loaded.evaluate(pairs_of(ordinals[begin : begin + PART])))
+        for begin in range(0, len(ordinals), DATES_AT_ONCE):
+            scores.add(loaded.evaluate(pairs_of(ordinals[begin : begin + DATES_AT_ONCE])))
             scores.answers.clear()  # millions of right ones
             bar.update(
                 task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s"
@@ -179,9 +179,9 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
     return [pairs[i] for i in np.random.default_rng(seed).choice(len(pairs), sample, replace=False).tolist()]
 
 
-def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int) -> Answered:
+def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int) -> Evaluation:
     """Let a model answer freely; what it refuses is a wrong answer, and said."""
-    from seq2see.evaluate import Answered
+    from seq2see.evaluate import Evaluation
 
     answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
     refused = [f"pair {n}: {answer.error}" for n, answer in enumerate(answers, 1) if answer.error is not None]
@@ -189,7 +189,7 @@ def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int) -> Answer
         raise UserError(f"{name} takes none of the {len(pairs):,} sources. The first, {refused[0]}")
     _complain_of([f"{name}, {message}" for message in refused], f"pairs are refused by {name}")
     plain = model.tokenizers.target.plain
-    return Answered([(s, plain(t), a.output or "") for (s, t), a in zip(pairs, answers, strict=True)])
+    return Evaluation.of([(s, plain(t), a.output or "") for (s, t), a in zip(pairs, answers, strict=True)])
 
 
 def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
@@ -214,19 +214,23 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     seconds = time.perf_counter() - started
     sentences = are_sentences(pairs)  # BLEU counts four words in a row: of a single one it says nothing
     bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
-    match, buckets, bad = found.exact / len(pairs), found.by_length(), found.worst(worst)
+    match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst)
     if as_json:
         print(json.dumps({
             "pairs": len(pairs), "beam": beam, "exact": found.exact, "exact_match": match,
-            "character_error_rate": found.character_error_rate, "bleu": vars(bleu) if bleu else None,
+            "character_error_rate": found.character_error_rate, "token_error_rate": found.token_error_rate,
+            "bleu": vars(bleu) if bleu else None,
             "chrf": vars(chrf), "loss": loss, "seconds": seconds,
-            "by_length": [{"words": words, "pairs": len(part.answers), "exact_match": part.exact / len(part.answers),
+            "by_length": [{"words": words, "pairs": part.pairs, "exact_match": part.exact_match,
                            "bleu": part.bleu().score if sentences else None} for words, part in buckets],
             "worst": [{"chrf": c, "input": s, "expected": e, "output": g} for c, s, e, g in bad],
         }, ensure_ascii=False))  # fmt: skip
         return match
     console.print(f"exact match           {found.exact:,} of {len(pairs):,} ({match:.2%})")
     console.print(f"character error rate  {found.character_error_rate:.2%}")
+    console.print(
+        f"token error rate      {found.token_error_rate:.2%}  (words, or symbols with spaces between)"
+    )
     for score in (bleu, chrf) if bleu else (chrf,):
         label, _, signature = score.signature.partition("|")
         say(f"{label:21} {score.score:.2f}  ({signature})")
@@ -238,9 +242,8 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     if len(buckets) > 1:
         console.print(f"\nwords of the source    pairs  exact match{'   BLEU' if sentences else ''}")
         for words, part in buckets:
-            share = part.exact / len(part.answers)
             last = f" {part.bleu().score:6.2f}" if sentences else ""
-            console.print(f"{words:>19} {len(part.answers):8,} {share:12.2%}{last}")
+            console.print(f"{words:>19} {part.pairs:8,} {part.exact_match:12.2%}{last}")
     if bad:
         console.print("\nthe worst answers, by chrF")
         for value, source, expected, given in bad:
@@ -309,8 +312,8 @@ def score(
 
     pairs, loaded = read_named(*data), load(model)
     refused = Refusals("pair")
-    for begin in range(0, len(pairs), SCORED):
-        part = pairs[begin : begin + SCORED]
+    for begin in range(0, len(pairs), PAIRS_AT_ONCE):
+        part = pairs[begin : begin + PAIRS_AT_ONCE]
         try:
             rows: list[list[float] | str] = [*loaded.score(part)]
         except InputError:  # one of them: find out which

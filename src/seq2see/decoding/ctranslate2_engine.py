@@ -128,7 +128,7 @@ class CTranslate2Engine:
         self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the best answer to each source with the log-probability of each token."""
-        assert n_best == 1, "its lower ranks may differ from ours: engines.choose sees to it"
+        assert n_best == 1, "the lower ranks may differ from ours: Seq2Seq.engine_for takes torch for them"
         rows = self.ids(sources, beam)
         return [
             [Hypothesis(row, values, sum(values) / length_penalty(len(row)), row[-1] == self.special.end)]

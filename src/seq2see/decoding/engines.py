@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -16,10 +18,8 @@ from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.errors import UserError, suggest
 
 ENGINES = ("auto", "torch", "ctranslate2")
-FORMAT, NOTE = (
-    "ctranslate2",
-    "seq2see.json",
-)  # an export's folder within a model folder, and what it says of itself
+FORMAT = "ctranslate2"  # an export's folder within a model folder
+NOTE = "seq2see.json"  # what the export says of itself
 SMALL = 128  # a d_model below which one thread multiplies faster than two
 TINY = 16  # a d_model up to which torch answers thousands of inputs faster than CTranslate2
 LARGE = 256  # a d_model from which the width of the numbers decides the speed
@@ -80,6 +80,20 @@ def why_not_exported(path: Path, config: ModelConfig) -> str:
             f"(`seq2see export --model {path.name}` writes it again)"
         )
     return ""
+
+
+def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
+    """Put an export beside the same weights in another folder, where it notes the digest of that folder."""
+    if path / FORMAT == export:
+        return
+    with tempfile.TemporaryDirectory(dir=path, prefix=f".{FORMAT}.") as temporary:
+        new = Path(shutil.copytree(export, Path(temporary) / "new"))
+        note = json.loads((new / NOTE).read_text(encoding="utf-8"))
+        note["model"] = digest_of(path, config)
+        (new / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+        if (path / FORMAT).exists():
+            (path / FORMAT).rename(Path(temporary) / "old")
+        new.rename(path / FORMAT)
 
 
 def digest_of(path: Path, config: ModelConfig) -> str:

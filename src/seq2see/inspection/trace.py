@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,6 +89,12 @@ def attached(model: nn.Module, recording: Recorder) -> Iterator[None]:
     finally:
         for module, recorder in zip(observed, before, strict=True):
             module.recorder = recorder
+
+
+def view_of(transformer: Transformer) -> Transformer:
+    """Return a network of the same weights, not of copies, which can be watched while the first one answers others."""
+    shared = [*transformer.parameters(), *transformer.buffers()]
+    return copy.deepcopy(transformer, {id(tensor): tensor for tensor in shared})
 
 
 def names_of(transformer: Transformer) -> list[str]:
@@ -242,6 +249,7 @@ def trace_text(
     values of all positions so far, at every step, and once more in the reading that is kept. An edit that would choose
     other tokens there (by chance, or since it looks for the last position) is refused.
     """
+    transformer = view_of(transformer)
     _check(transformer, edit)
     tokenizers.source.check(text)
     source_ids = _fitting(transformer, "text", tokenizers.source.encode(text))

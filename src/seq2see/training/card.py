@@ -5,7 +5,6 @@ from __future__ import annotations
 from seq2see.config import Config
 from seq2see.data.plan import are_sentences
 from seq2see.evaluate import Evaluation
-from seq2see.metrics import bleu, chrf
 
 
 def model_card(
@@ -49,8 +48,7 @@ def _translation_scores(scores: Evaluation) -> list[str]:
         [(source, expected) for source, expected, _ in scores.answers]
     ):
         return []
-    answers, references = [given for _, _, given in scores.answers], [right for _, right, _ in scores.answers]
     return [
         f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |"
-        for found in (bleu(answers, references), chrf(answers, references))
+        for found in (scores.bleu(), scores.chrf())
     ]
