@@ -186,6 +186,29 @@ class TrainingConfig(Schema):
     bpe_dropout: float = option(
         0.0, "probability of leaving out a merge of BPE, so that words are cut anew each epoch", 0.0, 0.9
     )
+    joined: float = option(
+        0.0,
+        "texts made of 2 to 6 random pairs that are added to each epoch, for each pair of the data",
+        0.0,
+        4.0,
+    )
+    recased: float = option(
+        0.0, "share of the pairs that are written in capitals, or in small letters", 0.0, 1.0
+    )
+    repunctuated: float = option(0.0, "share of the pairs that lose or double their last mark", 0.0, 1.0)
+    retyped: float = option(
+        0.0,
+        "share of the sources with other quotes, apostrophes and dashes (curly, straight, long)",
+        0.0,
+        1.0,
+    )
+    mistyped: float = option(0.0, "share of the sources with a typing mistake", 0.0, 1.0)
+    carried: float = option(
+        0.0,
+        "share of the pairs with other numbers, names, addresses or emoji, the same on both sides",
+        0.0,
+        1.0,
+    )
     r_drop: float = option(
         0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
     )

@@ -33,6 +33,13 @@ class Ragged:
         """The length of each row."""
         return np.diff(self.offsets)
 
+    def taken(self, rows: np.ndarray) -> Ragged:
+        """Return some rows, in this order."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        where = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[rows], lengths)
+        return Ragged(self.values[where], offsets)
+
     def padded(self, rows: np.ndarray, pad: int) -> tuple[np.ndarray, np.ndarray]:
         """Return some rows as (B, longest), padded, and where they are real."""
         starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 
 #: The words that occur most in each language and little in the others.
 SMALL_WORDS = {
@@ -16,7 +17,11 @@ SMALL_WORDS = {
     "Dutch": "de het een en is van ik je hij zij wij niet dat met op voor zijn er aan ook heeft",
     "Portuguese": "o os as é e um uma não que em por com para eu ele ela nós você do da no na se",
 }
-WORDS = {language: frozenset(words.split()) for language, words in SMALL_WORDS.items()}
+LANGUAGES_OF = {  # the languages that have each of these words
+    word: [language for language, words in SMALL_WORDS.items() if word in words.split()]
+    for words in SMALL_WORDS.values()
+    for word in words.split()
+}
 SCRIPTS = (
     "LATIN",
     "CYRILLIC",
@@ -32,15 +37,22 @@ SCRIPTS = (
 )
 
 
+@cache
+def _script(character: str) -> str:
+    """Name the script of one character; nothing if it is a sign, or of another script."""
+    if not character.isalnum():
+        return ""
+    if character.isdigit():
+        return "digits"
+    name = unicodedata.name(character, "").split(" ")[0].split("-")[0]
+    return name if name in SCRIPTS else ""
+
+
 def script_of(text: str) -> str:
     """Name the script of most characters: a Unicode script, digits, or nothing."""
-    counts = Counter(
-        "digits" if character.isdigit() else unicodedata.name(character, "").split(" ")[0].split("-")[0]
-        for character in text[:200]
-        if character.isalnum()
-    )
-    known = [(count, name) for name, count in counts.items() if name in SCRIPTS or name == "digits"]
-    return max(known)[1] if known else ""
+    counts = Counter(map(_script, text[:200]))
+    del counts[""]
+    return max((count, name) for name, count in counts.items())[1] if counts else ""
 
 
 def guess(text: str) -> str:
@@ -48,18 +60,18 @@ def guess(text: str) -> str:
     script = script_of(text)
     if script != "LATIN":
         return script
-    words = [word.strip('.,;:!?"«»()…') for word in text.lower().replace("’", "'").split()]
-    hits = sorted(
-        ((sum(word in known for word in words), name) for name, known in WORDS.items()), reverse=True
-    )
-    return hits[0][1] if hits[0][0] > hits[1][0] else script
+    hits: Counter[str] = Counter()
+    for word in text.lower().replace("’", "'").split():
+        hits.update(LANGUAGES_OF.get(word.strip('.,;:!?"«»()…'), ()))
+    best = hits.most_common(2)
+    return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else script
 
 
 def guess_all(texts: Iterable[str]) -> str:
     """Guess what most of many texts are written in; a language that a few tell apart outvotes the mere script."""
     counts = Counter(guess(text) for text in texts)
     total = counts.total()
-    languages = Counter({name: count for name, count in counts.items() if name in WORDS})
+    languages = Counter({name: count for name, count in counts.items() if name in SMALL_WORDS})
     if languages and languages.total() > 0.2 * total:
         name, count = languages.most_common(1)[0]
         if count > 0.6 * languages.total():
@@ -69,7 +81,8 @@ def guess_all(texts: Iterable[str]) -> str:
 
 def swapped(pair: tuple[str, str], languages: tuple[str, str]) -> bool:
     """Whether a pair's sides look like each other's, where the corpus has ``languages``."""
-    return languages[0] != languages[1] and (guess(pair[0]), guess(pair[1])) == (languages[1], languages[0])
+    one, other = languages
+    return one != other and guess(pair[0]) == other and guess(pair[1]) == one
 
 
 NAMED = {
