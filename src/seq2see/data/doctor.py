@@ -226,7 +226,7 @@ def misnamed(corpus: Corpus, both: tuple[str, str]) -> str:
 def _named(name: str) -> str:
     return (
         name
-        if name in language.WORDS
+        if name in language.SMALL_WORDS
         else f"{name.capitalize()} letters"
         if name.isupper()
         else name or "signs"
