@@ -28,9 +28,9 @@ from seq2see.data.dates import splits
 from seq2see.data.packing import PackedBatches
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.search import PART, _by_parts, beam_search
+from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
 from seq2see.model.attention import written_attention
-from seq2see.model.masks import Mask
+from seq2see.masks import Mask
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.learner import Learner
@@ -59,7 +59,8 @@ def losses(device: str, precision: str, steps: int = 10) -> list[float]:
 
 def kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what a kernel is, how far it is from the written equations, and how far it may be."""
-    from seq2see.model.kernels import one_query_attention, scan
+    from seq2see.fast import one_query
+    from seq2see.fast.scan import scan
 
     torch.manual_seed(0)
     for R, N, S, H, K, V in (
@@ -76,10 +77,9 @@ def kernels() -> Iterator[tuple[str, float, float]]:
             rows = torch.randint(0, N, (R, S), device=DEVICE).int()
             for keys in ((torch.arange(S) < 17)[None].to(DEVICE), torch.rand(R, S, device=DEVICE) < 0.7):
                 keys[:, 0] = True
-                written = written_attention(
-                    q.double(), *Mask(keys=keys, rows=rows).gathered(k.double(), v.double())
-                )
-                found = one_query_attention(q, k, v, rows, keys)
+                mask = Mask(keys=keys, rows=rows)
+                written = written_attention(q.double(), *mask.gathered(k.double(), v.double()))
+                found = one_query.attention(q, k, v, mask)
                 yield (
                     f"attention of one query, {(R, N, S, H, K, V)}",
                     float((found - written).abs().max()),
@@ -88,7 +88,7 @@ def kernels() -> Iterator[tuple[str, float, float]]:
     for shape in ((3, 37_000), (2, 4, 1500), (2, 1024)):
         x = 3 * torch.randn(*shape, device=DEVICE)
         x[..., 128:256] = -math.inf  # a part of which all tokens are forbidden
-        found, expected = scan(x, PART), _by_parts(x.cpu())
+        found, expected = scan(x, LOGITS_PART), _by_parts(x.cpu())
         pairs = [(a.cpu().clamp(min=-1e4), b.clamp(min=-1e4)) for a, b in zip(found, expected, strict=True)]
         worst = max(float((a - b).abs().max()) for a, b in pairs)
         yield f"scan of logits, {shape}", worst, 1e-5

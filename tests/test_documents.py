@@ -22,7 +22,7 @@ from seq2see.inspection.similarity import similarities
 from seq2see.inspection.tables import tables_of
 from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.attention import written_attention
-from seq2see.model.masks import CAUSAL, EVERYTHING
+from seq2see.masks import CAUSAL, EVERYTHING
 from seq2see.model.positions import Embedding, position_table
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, END, PAD, START, UNKNOWN, Tokenizer
@@ -132,7 +132,7 @@ def test_000_a7b8c21641c3777c_before_after_table() -> None:
     assert before.shape == after.shape == (4, 16)
     assert (before + position_table(4, 16) - after).abs().max() < 8e-5
     for variant in ("doubled", "odd-cosine", "halves"):  # the table tells them apart
-        assert (before + position_table(4, 16, variant) - after).abs().max() > 0.1
+        assert (before + lab.encoding([0, 1, 2, 3], 16, variant) - after).abs().max() > 0.1
 
 
 def test_000_a7b8c21641c3777c_pe_0_0_and_pe_3_0() -> None:

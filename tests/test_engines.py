@@ -294,13 +294,13 @@ def test_the_threads_of_a_small_model_take_parts_of_their_own_and_leave_the_sett
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used = []
-    search = torch_engine.greedy_tensors
+    search = torch_engine.greedy_ids
 
     def watched(model: object, sources: list[object], *rest: object, **named: object) -> object:
         used.append((len(sources), torch.get_num_threads()))
         return search(model, sources, *rest, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(torch_engine, "greedy_tensors", watched)
+    monkeypatch.setattr(torch_engine, "greedy_ids", watched)
     before = torch.get_num_threads(), torch.backends.mkldnn.enabled
     torch.set_num_threads(2)
     try:

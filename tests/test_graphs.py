@@ -89,7 +89,7 @@ def test_shapes_that_were_not_used_for_long_make_room(monkeypatch: pytest.Monkey
     decoder = GraphDecoder(chatty_model(3), SPECIAL)
     monkeypatch.setattr(decoder, "device", SimpleNamespace(type="cuda"))
     a_token = 3 * 3 * (5 + 7) * 4  # bytes: layers, heads, keys and values, float32
-    memory = SimpleNamespace(total_memory=a_token * (4 + 8) * (40 + 8) / graphs.ROOM)
+    memory = SimpleNamespace(total_memory=a_token * (4 + 8) * (40 + 8) / graphs.MEMORY_SHARE)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
     kept = [decoder._of(sentences, 8, 40, 1) for sentences in (4, 8)]
     assert [*decoder.searches.values()] == kept
@@ -116,7 +116,7 @@ def test_compiled_whole_and_one_layer_for_all(beam: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_what_is_done_is_left_behind(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "FEW", 1)
+    monkeypatch.setattr(graphs, "SMALLEST_SEARCH", 1)
     monkeypatch.setattr(graphs, "LOOK_EVERY", 1)
     monkeypatch.setattr(hypothesis, "EXTRA_LENGTH", 1)
     endless = replace(SPECIAL, end=-1)  # so that each stops at a limit of its own

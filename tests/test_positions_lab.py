@@ -37,7 +37,7 @@ def test_any_value_of_any_variant(variant: str, d_model: int) -> None:
 
 
 def test_the_laboratory_shows_what_models_use() -> None:
-    for variant in lab.VARIANTS:
+    for variant in ("paper", "halves"):
         table = position_table(20, 16, variant)
         assert table.dtype == torch.float32
         torch.testing.assert_close(table, lab.encoding(torch.arange(20), 16, variant).float(), rtol=0, atol=0)

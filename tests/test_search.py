@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from conftest import small_model
-from seq2see.decoding import columns
+from seq2see import fast
 from seq2see.decoding.search import Special, beam_search, greedy, length_penalty, likeliest, padded
+from seq2see.fast.cache import ColumnCache
 from seq2see.model.transformer import Transformer
 
 SPECIAL = Special(start=1, end=2, pad=0)
@@ -57,12 +58,12 @@ def test_cached_batched_greedy_equals_plain(seed: int, norm: str) -> None:
 def test_columns_answer_as_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = chatty_model(seed)
     used = []
-    monkeypatch.setattr(columns.ColumnCache, "select", _counting(columns.ColumnCache.select, used))
+    monkeypatch.setattr(ColumnCache, "select", _counting(ColumnCache.select, used))
     for sources in (SOURCES, [SOURCES[0]] * 3 + [[1, 9, 3, 8, 2]] * 2):  # with padding and without
-        monkeypatch.setattr(columns, "MANY", 10**9)
+        monkeypatch.setattr(fast, "MANY_ROWS", 10**9)
         rows, beams = greedy(model, sources, SPECIAL), beam_search(model, sources, SPECIAL, 3)
         assert not used
-        monkeypatch.setattr(columns, "MANY", 1)
+        monkeypatch.setattr(fast, "MANY_ROWS", 1)
         for one, other in zip(greedy(model, sources, SPECIAL), rows, strict=True):
             assert (one.ids, one.finished) == (other.ids, other.finished)
             assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
@@ -74,7 +75,7 @@ def test_columns_answer_as_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _counting(select: Callable[..., None], used: list[int]) -> Callable[..., None]:
-    def counted(cache: columns.ColumnCache, rows: torch.Tensor) -> None:
+    def counted(cache: ColumnCache, rows: torch.Tensor) -> None:
         used.append(len(rows))
         select(cache, rows)
 

@@ -20,7 +20,7 @@ type_names = {int: "a whole number", float: "a number", str: "a text", bool: "tr
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
-Positions = Literal["paper", "doubled", "odd-cosine", "halves", "learned"]
+Positions = Literal["paper", "halves", "learned"]
 Layout = Literal["padded", "packed"]
 Precision = Literal["float32", "bfloat16"]
 Schedule = Literal["paper", "cosine", "constant"]
@@ -111,6 +111,11 @@ class ModelConfig(Schema):
     share_output: bool = option(True, "the output projection is the target embedding (section 3.4)")
 
     def __post_init__(self) -> None:
+        if self.positions in ("doubled", "odd-cosine"):
+            raise ConfigError(
+                f"model.positions is {self.positions!r}, which is wrong on purpose and only shown in the laboratory "
+                f"(`seq2see positions --variant {self.positions}`). Expected: {', '.join(get_args(Positions))}."
+            )
         super().__post_init__()
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:

@@ -18,7 +18,7 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.model.masks import EVERYTHING
+from seq2see.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.training.learner import Learner
 

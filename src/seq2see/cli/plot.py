@@ -61,12 +61,17 @@ class Asked:
 
     def positions(self) -> Tensor:
         """Compute the positional encoding that was asked for."""
-        from seq2see.inspection.lab import VARIANTS
-        from seq2see.model.positions import position_table
+        import torch
+
+        return self.encoded(torch.arange(self.length)).float()
+
+    def encoded(self, at: Tensor) -> Tensor:
+        """Encode some positions, whole or between two, by the variant that was asked for."""
+        from seq2see.inspection.lab import VARIANTS, encoding
 
         if self.variant not in VARIANTS:
             raise UserError(f"There is no variant {self.variant!r}. {suggest(self.variant, VARIANTS)}")
-        return position_table(self.length, self.width(128), self.variant)
+        return encoding(at, self.width(128), self.variant)
 
     def width(self, default: int) -> int:
         """Return d_model, checked: sines and cosines come in pairs."""
@@ -102,11 +107,9 @@ def _position_curves(asked: Asked) -> Figure:
     import torch
 
     from seq2see.inspection.plots import plot_position_curves
-    from seq2see.model.positions import sinusoids
 
-    asked.positions()  # checks the variant
     at = torch.linspace(0, asked.length - 1, 20 * asked.length)
-    return _figure(plot_position_curves(sinusoids(at, asked.width(128), asked.variant), at))
+    return _figure(plot_position_curves(asked.encoded(at), at))
 
 
 def _position_similarity(asked: Asked) -> Figure:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.model.masks import EVERYTHING, Mask
+from seq2see.masks import EVERYTHING, Mask
 
 
 class Ragged:

@@ -14,7 +14,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from seq2see.data.batching import Ragged
 from seq2see.errors import UserError
-from seq2see.model.masks import Mask, PackedMasks
+from seq2see.masks import Mask, PackedMasks
 
 BLOCK = 128  # rows and columns that FlexAttention computes at a time
 SMALL_BLOCK = 64  # wastes less on short sentences, but only a tuned backward kernel can take it

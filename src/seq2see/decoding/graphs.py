@@ -1,8 +1,8 @@
-"""Decoding on a GPU: every shape is fixed, so that some steps are one CUDA graph and the host has nothing to do.
+"""Decoding on a GPU: every shape is fixed, so that several steps are one CUDA graph and the host has little to do.
 
-Keys and values lie in buffers of full length. The keys of the source are computed and kept once a sentence. Beams are not
+Keys and values lie in buffers of full length. Those of the source are computed once for each sentence. Beams are not
 copied when they branch: each remembers in which beam every position of its past was written. When half of the sentences
-are done, the others move to buffers of half the size, down to 32.
+are done, the others move to buffers of half the size, down to 32 sentences.
 """
 
 from __future__ import annotations
@@ -18,92 +18,28 @@ from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from seq2see.decoding.hypothesis import LENGTH_PENALTY, Hypothesis, Special, limit
 from seq2see.decoding.search import Beams, length_penalty, likeliest, limits_of, stacked
 from seq2see.errors import UserError
-from seq2see.model.attention import Cache, MultiHeadAttention
-from seq2see.model.decoder import Decoder, DecoderCache, DecoderLayer
-from seq2see.model.masks import Mask
+from seq2see.fast.cache import BufferCache, DecoderCache
+from seq2see.fast.projections import SideBySide, open_sums
+from seq2see.masks import Mask
+from seq2see.model.decoder import Decoder, DecoderLayer
 from seq2see.model.transformer import Transformer
 
-STEPS = 2  # of one graph where they take long: the next is launched while it runs
-LOOK_EVERY = 8  # steps, after which the host waits and looks at which sentences are done
-FEW = 32  # sentences from which on a search does not shrink further
-ROUND = 8  # lengths are rounded up to multiples of this, long ones of more, so that few shapes occur
-ROOM = 0.4  # of the GPU's memory, for the buffers of all shapes that are kept ready
-SHAPES = 1000  # that may be compiled in one process
+STEPS_OF_MANY_ROWS = (
+    2  # in one graph: long steps need no more, since the next graph is launched while one runs
+)
+LOOK_EVERY = 8  # steps; then the host waits and looks which sentences are done
+SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
+LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
+MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
+MOST_SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
 T = TypeVar("T")
-
-
-class StaticCache(Cache):
-    """Keys and values in buffers of a fixed length; new ones are written at the position that is decoded."""
-
-    def __init__(self, k: Tensor, v: Tensor, position: Tensor) -> None:
-        super().__init__()
-        self.all_k, self.all_v = k, v  # (R, L, H, K)
-        self.position = position  # (1,)
-
-    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new position's, (R, 1, H, K), and return all."""
-        self.all_k.index_copy_(1, self.position, k)
-        self.all_v.index_copy_(1, self.position, v)
-        return self.all_k, self.all_v
-
-
-class SourceCache(Cache):
-    """The keys and values of the source, once a sentence, computed when it is read."""
-
-    def __init__(self, k: Tensor, v: Tensor) -> None:
-        super().__init__()
-        self.all_k, self.all_v = k, v  # (B, S, H, K)
-
-    def once(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return them: the mask says which row's they are."""
-        return self.all_k, self.all_v
-
-
-class MergedAttention(MultiHeadAttention):
-    """Attention whose q, k and v come from one product: with few rows, each product is little more than its launch."""
-
-    weight: Tensor  # of W^Q, W^K and W^V side by side: those are views of it
-    bias: Tensor
-
-    def merge(self) -> None:
-        """Lay the three matrices side by side."""
-        matrices = (self.w_q, self.w_k, self.w_v)
-        widths = [matrix.out_features for matrix in matrices]
-        for name in ("weight", "bias"):
-            merged = torch.cat([getattr(matrix, name).detach() for matrix in matrices])
-            setattr(self, name, merged)
-            for matrix, part in zip(matrices, torch.split(merged, widths), strict=True):
-                setattr(matrix, name, nn.Parameter(part, requires_grad=False))
-
-    def project(self, x: Tensor, *matrices: nn.Linear) -> list[Tensor]:
-        """Multiply (…, T, D) by several matrices and cut into heads, (…, T, H, K) each."""
-        if len(matrices) < 3:
-            return super().project(x, *matrices)
-        widths = [matrix.out_features for matrix in matrices]
-        together = product(x, self.weight, self.bias)
-        return [self.split(part) for part in torch.split(together, widths, dim=-1)]
-
-
-class OpenLinear(nn.Linear):
-    """A linear layer of which the compiler can see the parts."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (…, D) to (…, F)."""
-        return product(x, self.weight, self.bias)
-
-
-def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x·Wᵀ + b; for a single row the compiler can join both to what comes after, if it sees them apart."""
-    if bias is None or x.numel() > x.shape[-1] or not torch.compiler.is_compiling():
-        return F.linear(x, weight, bias)
-    return F.linear(x, weight) + bias
 
 
 class GraphSearch:
@@ -143,15 +79,13 @@ class GraphSearch:
             return k, v
 
         layers, rows = range(c.decoder_layers), sentences * beam
-        self.past = [StaticCache(*buffers(rows, length), self.position) for _ in layers]
-        self.read = [SourceCache(*buffers(sentences, source_length)) for _ in layers]
-        self.cache = DecoderCache(c.decoder_layers)
-        self.cache.length = self.position
-        self.cache.layers = [*zip(self.past, self.read, strict=True)]
+        self.past = [BufferCache(*buffers(rows, length), self.position) for _ in layers]
+        self.read = [BufferCache(*buffers(sentences, source_length), self.position) for _ in layers]
+        self.cache = DecoderCache([*zip(self.past, self.read, strict=True)], self.position)
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
         self.chunk = math.gcd(length, LOOK_EVERY)
-        self.together = math.gcd(self.chunk, STEPS) if rows > FEW else self.chunk
+        self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > SMALLEST_SEARCH else self.chunk
         self.begin = _captured(self._begin, device)
         self.steps = _captured(self._steps, device)
 
@@ -295,7 +229,7 @@ class GraphDecoder:
         with self._alone():
             self.model = copy.deepcopy(model).to(dtype).eval()
             decoder = self.model.decoder
-            merge(decoder)
+            prepare(decoder)
             if compiled:  # the layers are alike: what is compiled for one serves all
                 for part in (*decoder.layers, decoder.embedding, self.model.output):
                     part.forward = fast(part.forward)
@@ -309,7 +243,10 @@ class GraphDecoder:
             if self.device.type == "cuda":
                 stack.enter_context(torch.cuda.device(self.device))
             if self.compiled:
-                limits: dict[str, Any] = {"recompile_limit": SHAPES, "accumulated_recompile_limit": SHAPES}
+                limits: dict[str, Any] = {
+                    "recompile_limit": MOST_SHAPES,
+                    "accumulated_recompile_limit": MOST_SHAPES,
+                }
                 stack.enter_context(torch._dynamo.config.patch(limits))
             try:
                 yield
@@ -344,7 +281,7 @@ class GraphDecoder:
             numbers = [*range(len(sources))]  # which source each row is about
             while True:
                 rows = search.advance(len(numbers))
-                size = max(_power(len(rows)), FEW)
+                size = max(_power(len(rows)), SMALLEST_SEARCH)
                 if len(rows) and size >= len(search.source):
                     continue
                 # those that are still open are answered again later
@@ -376,7 +313,7 @@ class GraphDecoder:
         size = next(self.model.parameters()).element_size()
         a_token = c.decoder_layers * c.heads * (c.d_k + c.d_v) * size  # in bytes
         room = (
-            ROOM * torch.cuda.get_device_properties(self.device).total_memory
+            MEMORY_SHARE * torch.cuda.get_device_properties(self.device).total_memory
             if self.device.type == "cuda"
             else math.inf
         )
@@ -389,17 +326,13 @@ class GraphDecoder:
         torch._foreach_copy_([*self.model.parameters()], [*self.original.parameters()])
 
 
-def merge(decoder: Decoder) -> None:
-    """Prepare a decoder: one product for q, k and v, and for the compiler no sum hidden in a product."""
+def prepare(decoder: Decoder) -> None:
+    """Give a decoder one product for q, k and v, and give the compiler the sums of all products."""
     for layer in decoder.layers:
         assert isinstance(layer, DecoderLayer)
-        attention: MultiHeadAttention = layer.self_attention
-        attention.__class__ = MergedAttention
-        assert isinstance(attention, MergedAttention)
-        attention.merge()
-    for module in decoder.modules():
-        if isinstance(module, nn.Linear):
-            module.__class__ = OpenLinear
+        own = layer.self_attention
+        own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
+    open_sums(decoder)
 
 
 def fast(function: Callable[..., T]) -> Callable[..., T]:
@@ -417,5 +350,5 @@ def _power(count: int) -> int:
 
 def _rounded(length: int) -> int:
     """Round up, to a multiple of at least an eighth of it."""
-    step = max(ROUND, _power(length) // 8)
+    step = max(LENGTH_STEP, _power(length) // 8)
     return -(-length // step) * step

@@ -1,29 +1,35 @@
-"""Greedy and beam search over batches, with key/value caches (section 6.1).
+"""Greedy and beam search, step by step on any device (section 6.1).
 
-Each sentence is searched on its own terms, so its answer does not depend on what else is in the batch.
+There is one loop, ``steps``. A reader computes the logits of the next token, a choice takes tokens by them. Each
+sentence is searched on its own terms: its answer does not depend on what else is in the batch.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import count
 from math import inf
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from seq2see.decoding.columns import fitting_cache
 from seq2see.decoding.hypothesis import LENGTH_PENALTY, limit
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.hypothesis import length_penalty as length_penalty
-from seq2see.model.fused import HAS_TRITON
-from seq2see.model.masks import EVERYTHING, Mask
+from seq2see.fast import HAS_TRITON, decoding_layout
+from seq2see.fast.cache import DecoderCache, Growing
+from seq2see.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
-CROWDED = 0.5  # of a batch's rows that are still open, below which the others are dropped; each drop copies the caches
-PART = 128  # of a row of the vocabulary, in the search for its largest numbers
+OPEN_SHARE = 0.5  # stopped rows are dropped when no more than this share is open: each drop copies the caches
+LOGITS_PART = 128  # logits of a row that are looked at together in the search for the largest
+
+#: The rows of the batch that go on, in order (None: all of them), and their new tokens (R, 1); None: all are done.
+GoingOn = tuple[Tensor | None, Tensor] | None
 
 
 def padded(
@@ -58,60 +64,176 @@ def limits_of(
     return torch.tensor([by_length[length] for length in lengths], device=device)
 
 
+class Reader(Protocol):
+    """Reads answers as they grow."""
+
+    def read(self, new: Tensor) -> Tensor:
+        """Read the new tokens of each row, (R, n), and return the logits of the next, (R, V)."""
+        ...
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order."""
+        ...
+
+
+class Choice(Protocol):
+    """Chooses tokens, and keeps the answers."""
+
+    def take(self, logits: Tensor, t: int) -> GoingOn:
+        """Choose the t-th token of each row by its logits, (R, V)."""
+        ...
+
+
+def steps(reader: Reader, choice: Choice, new: Tensor) -> Iterator[int]:
+    """Search until all answers are done; yield each step's number when its tokens are chosen.
+
+    ``new`` (R, n) is what every answer begins with: the start token, and after it what is forced.
+    """
+    for t in count(new.shape[1] - 1):
+        going_on = choice.take(reader.read(new), t)
+        yield t
+        if going_on is None:
+            return
+        rows, new = going_on
+        if rows is not None:
+            reader.select(rows)
+
+
+class CachedReader:
+    """Reads only what is new, and keeps the keys and values of what came before."""
+
+    def __init__(self, model: Transformer, memory: Tensor, mask: Mask, layout: Growing = "rows") -> None:
+        self.model, self.memory, self.mask = model, memory, mask
+        self.cache = DecoderCache.empty(len(model.decoder.layers), layout)
+
+    @classmethod
+    def of(
+        cls, model: Transformer, sources: Sequence[Sequence[int]], pad: int, beam: int = 1
+    ) -> CachedReader:
+        """Read some sources, in the layout that is fastest for them; each has as many rows as there are beams."""
+        device, d_k = next(model.parameters()).device, model.config.d_k
+        assert d_k is not None
+        source, mask = padded(sources, pad, device)
+        memory = model.encode(source, mask)
+        if beam > 1:
+            spread = torch.arange(len(sources), device=device).repeat_interleave(beam)
+            memory, mask = memory[spread], mask.select(spread)
+        layout = decoding_layout(device, len(memory), source.shape[1], d_k)
+        return cls(model, memory, mask, layout)
+
+    def read(self, new: Tensor) -> Tensor:
+        """Read the new tokens of each row, (R, n), and return the logits of the next, (R, V)."""
+        return self.model.decode(new, self.memory, self.mask, self.cache)[:, -1]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order."""
+        self.memory, self.mask = self.memory[rows], self.mask.select(rows)
+        self.cache.select(rows)
+
+
+class WholeReader:
+    """Reads one answer again from its start at each step, and without a batch dimension.
+
+    An edit of values then sees all positions so far, in the shapes that it will see in a trace.
+    """
+
+    def __init__(self, model: Transformer, memory: Tensor) -> None:
+        self.model, self.memory = model, memory  # (S, D)
+        self.so_far = torch.empty(0, dtype=torch.long, device=memory.device)
+
+    def read(self, new: Tensor) -> Tensor:
+        """Read all tokens so far and the new ones, (1, n), and return the logits of the next, (1, V)."""
+        self.so_far = torch.cat([self.so_far, new[0]])
+        return self.model.decode(self.so_far, self.memory)[-1:]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with the only row."""
+
+
+class Greedy:
+    """Takes the likeliest token of each row.
+
+    Without ``values`` the log-probabilities are not computed: they cost more than finding the likeliest token.
+    """
+
+    def __init__(self, limits: Tensor, special: Special, values: bool = True) -> None:
+        shape, device = (len(limits), int(limits.max())), limits.device
+        self.limits, self.special = limits, special
+        self.ids = torch.full(shape, special.pad, device=device)  # (B, L)
+        self.log_probabilities = torch.zeros(shape, device=device) if values else None  # (B, L)
+        self.lengths = torch.zeros(len(limits), dtype=torch.long, device=device)
+        self.finished = torch.zeros(len(limits), dtype=torch.bool, device=device)
+        self.alive = torch.arange(
+            len(limits), device=device
+        )  # the sentence of each row of the shrinking batch
+        self.over = torch.zeros(len(limits), dtype=torch.bool, device=device)  # rows of it that have stopped
+
+    def take(self, logits: Tensor, t: int) -> GoingOn:
+        """Take the likeliest token of each row."""
+        logits, alive, over = logits.float(), self.alive, self.over  # (R, V)
+        best, token = logits.max(-1)
+        self.ids[alive, t] = token.masked_fill(over, self.special.pad)
+        if self.log_probabilities is not None:
+            surprise = (logits - best[:, None]).logsumexp(-1)  # exact also where it is nearly 0
+            self.log_probabilities[alive, t] = -surprise.masked_fill(over, 0.0)
+        ended = (token == self.special.end) & ~over
+        stopped = ended | ((self.limits[alive] == t + 1) & ~over)
+        if not stopped.any():
+            return None, token[:, None]
+        self.lengths[alive[stopped]] = t + 1
+        self.finished[alive[ended]] = True
+        self.over = over | stopped
+        rows = (~self.over).nonzero()[:, 0]
+        if not len(rows):
+            return None
+        if len(rows) > OPEN_SHARE * len(over):
+            return None, token[:, None]
+        self.alive, self.over = alive[rows], self.over[rows]
+        return rows, token[rows, None]
+
+    def answers(self) -> list[list[int]]:
+        """Return the ids of each answer."""
+        return [row[:n] for row, n in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
+
+
 def greedy(model: Transformer, sources: Sequence[Sequence[int]], special: Special) -> list[Hypothesis]:
     """Take the likeliest token at each step."""
-    ids, log_probabilities, lengths, finished = greedy_tensors(model, sources, special)
+    choice = _greedy(model, sources, special, values=True)
+    assert choice.log_probabilities is not None
     return [
-        Hypothesis(row[:n], values[:n], sum(values[:n]) / length_penalty(n), done)
-        for row, values, n, done in zip(
-            ids.tolist(), log_probabilities.tolist(), lengths.tolist(), finished.tolist(), strict=True
+        Hypothesis(ids, values[: len(ids)], sum(values[: len(ids)]) / length_penalty(len(ids)), finished)
+        for ids, values, finished in zip(
+            choice.answers(), choice.log_probabilities.tolist(), choice.finished.tolist(), strict=True
         )
     ]
 
 
+def greedy_ids(model: Transformer, sources: Sequence[Sequence[int]], special: Special) -> list[list[int]]:
+    """Return the ids alone of what greedy search answers, which is faster."""
+    return _greedy(model, sources, special, values=False).answers()
+
+
 @torch.inference_mode()
-def greedy_tensors(
-    model: Transformer, sources: Sequence[Sequence[int]], special: Special, values: bool = True
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Search greedily; return ids (B, L) padded, their log-probabilities (B, L), lengths (B,), finished (B,).
+def _greedy(model: Transformer, sources: Sequence[Sequence[int]], special: Special, values: bool) -> Greedy:
+    reader = CachedReader.of(model, sources, special.pad)
+    choice = Greedy(limits_of(model, sources, reader.memory.device), special, values)
+    for _ in steps(reader, choice, _starts(len(sources), special, reader)):
+        pass
+    return choice
 
-    Without ``values`` the log-probabilities are not computed: they cost more than finding the likeliest token.
-    """
-    device = next(model.parameters()).device
-    source, mask = padded(sources, special.pad, device)
-    memory = model.encode(source, mask)
-    limits = limits_of(model, sources, device)
-    B, longest = len(sources), int(limits.max())
-    ids = torch.full((B, longest), special.pad, device=device)
-    log_probabilities = torch.zeros(B, longest, device=device)
-    lengths = torch.zeros(B, dtype=torch.long, device=device)
-    finished = torch.zeros(B, dtype=torch.bool, device=device)
 
-    alive = torch.arange(B, device=device)  # which sentence each row of the shrinking batch is
-    over = torch.zeros(B, dtype=torch.bool, device=device)  # rows of it that have stopped
-    last = torch.full((B,), special.start, device=device)
-    cache = fitting_cache(model, B, source.shape[1])
-    for t in range(longest):
-        logits = model.decode(last[:, None], memory, mask, cache)[:, -1].float()  # (rows, V)
-        best, last = logits.max(-1)
-        ids[alive, t] = last.masked_fill(over, special.pad)
-        if values:
-            surprise = (logits - best[:, None]).logsumexp(-1)  # this way nothing is lost where it is nearly 0
-            log_probabilities[alive, t] = -surprise.masked_fill(over, 0.0)
-        ended = (last == special.end) & ~over
-        stopped = ended | ((limits[alive] == t + 1) & ~over)
-        if stopped.any():
-            lengths[alive[stopped]] = t + 1
-            finished[alive[ended]] = True
-            over = over | stopped
-            rows = (~over).nonzero()[:, 0]
-            if not len(rows):
-                break
-            if len(rows) <= CROWDED * len(over):
-                alive, over, last = alive[rows], over[rows], last[rows]
-                memory, mask = memory[rows], mask.select(rows)
-                cache.select(rows)
-    return ids, log_probabilities, lengths, finished
+def continued(reader: Reader, special: Special, limit: Tensor, prefix: Sequence[int] = ()) -> list[int]:
+    """Answer one source greedily after some ids that are forced; limit (1,) is the most tokens that an answer has."""
+    if len(prefix) >= int(limit) or special.end in prefix[-1:]:
+        return [*prefix]
+    choice = Greedy(limit, special, values=False)
+    for _ in steps(reader, choice, torch.tensor([[special.start, *prefix]], device=limit.device)):
+        pass
+    return [*prefix, *choice.answers()[0][len(prefix) :]]
+
+
+def _starts(rows: int, special: Special, reader: CachedReader) -> Tensor:
+    return torch.full((rows, 1), special.start, device=reader.memory.device)
 
 
 @dataclass(frozen=True)
@@ -126,12 +248,12 @@ class Beams:
     done_values: Tensor  # (B, k, L)
     done_length: Tensor  # (B, k)
     done_ended: Tensor  # (B, k): whether it ended by itself, not at the limit
-    settled: Tensor  # (B,): whether one was the likeliest of all prefixes when it ended: none of them will be likelier
+    settled: Tensor  # (B,): whether an answer was the likeliest of all prefixes when it ended: none can overtake it
     limits: Tensor  # (B,)
 
     @classmethod
     def start(cls, limits: Tensor, longest: int, beam: int, pad: int) -> Beams:
-        """Begin with one empty prefix a sentence; its copies must not be counted."""
+        """Begin with one empty prefix a sentence. The other k − 1 have probability 0, so that it counts once."""
         shape, device = (len(limits), beam), limits.device
         total = torch.full(shape, -inf, device=device)
         total[:, 0] = 0.0
@@ -147,7 +269,7 @@ class Beams:
         """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k)."""
         B, k = self.total.shape
         V = logits.shape[-1]
-        # 2k candidates leave k open ones even if k of them end; none comes from beyond its own beam's best 2k
+        # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
         values, tokens = likeliest(logits.view(B, k, V), min(2 * k, V))  # (B, k, 2k)
         total, index = (self.total[:, :, None] + values).flatten(1).topk(min(2 * k, k * V))  # (B, 2k)
         parent, token = index // values.shape[-1], tokens.flatten(1).gather(1, index)
@@ -156,9 +278,9 @@ class Beams:
         ends = token == end
         likely = torch.arange(ends.shape[1], device=ends.device) < k  # an end counts among the k likeliest
         stops = (ends & likely) | (self.limits == t + 1)[:, None]
-        stops = stops & ~self.finished(t - 1)[:, None]  # who is done stays so, even if others are not
+        stops = stops & ~self.finished(t - 1)[:, None]  # a sentence that is done takes no more answers
 
-        # what ends here, or must stop here, competes with what ended before
+        # A prefix that ends here, or must stop here, competes with those that ended before.
         score = torch.where(stops, total / length_penalty(t + 1, alpha), -inf)
         done_score, chosen = torch.cat([self.done_score, score], 1).topk(k)
         lengths = torch.cat([self.done_length, (t + 1).expand_as(token)], 1)
@@ -170,7 +292,7 @@ class Beams:
             "done_ended": torch.cat([self.done_ended, ends], 1).gather(1, chosen),
             "settled": self.settled | stops[:, 0],
         }
-        # what goes on
+        # The others stay open.
         total, chosen = torch.where(ends, -inf, total).topk(k)
         grown = Beams(total, _chosen(ids, chosen), _chosen(grown_values, chosen), **done, limits=self.limits)
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
@@ -192,10 +314,40 @@ class Beams:
             [
                 Hypothesis(ids[:length], values[:length], score, ended)
                 for ids, values, score, length, ended in zip(*sentence, strict=True)
-                if score != -inf  # broken weights give NaN, and an answer all the same
+                if score != -inf  # the NaN of broken weights is not: they too give an answer
             ]
             for sentence in zip(*(column.tolist() for column in columns), strict=True)
         ]
+
+
+class Beam:
+    """Keeps the k likeliest prefixes of each sentence. Rows are sentences × k."""
+
+    def __init__(self, limits: Tensor, special: Special, beam: int, alpha: float = LENGTH_PENALTY) -> None:
+        longest = int(limits.max())
+        self.end, self.alpha, self.beam = special.end, alpha, beam
+        self.beams = Beams.start(limits, longest, beam, special.pad)
+        self.numbers = torch.arange(longest, device=limits.device)[:, None]  # of the steps
+        self.sentence = torch.arange(
+            len(limits), device=limits.device
+        )  # of each row of the shrinking tensors
+        self.results: list[list[Hypothesis]] = [[] for _ in limits]
+
+    def take(self, logits: Tensor, t: int) -> GoingOn:
+        """Grow the prefixes by a token, and put the answers of finished sentences aside."""
+        self.beams, parent, token = self.beams.advance(logits, self.numbers[t], self.end, self.alpha)
+        finished = self.beams.finished(self.numbers[t])
+        rows = (~finished).nonzero()[:, 0]
+        if len(rows) < len(self.sentence):
+            done = finished.nonzero()[:, 0]
+            found = self.beams.select(done).hypotheses()
+            for index, hypotheses in zip(self.sentence[done].tolist(), found, strict=True):
+                self.results[index] = hypotheses
+            if not len(rows):
+                return None
+            self.beams, self.sentence = self.beams.select(rows), self.sentence[rows]
+            parent, token = parent[rows], token[rows]
+        return (rows[:, None] * self.beam + parent).flatten(), token.flatten()[:, None]
 
 
 @torch.inference_mode()
@@ -208,40 +360,15 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` likeliest prefixes of each sentence; return its answers, best first.
 
-    A sentence is done when ``beam`` answers have come to an end, one of them as the likeliest of all prefixes: else a
-    model that is sure would be taken at the word of answers that broke off. A beam of 1 is greedy search.
+    A sentence is done when ``beam`` answers have ended, and one of them was the likeliest of all prefixes when it
+    ended. Without the second condition, answers that broke off early would win over a model that is sure of a longer
+    one. A beam of 1 is greedy search.
     """
-    device = next(model.parameters()).device
-    limits = limits_of(model, sources, device)
-    source, mask = padded(sources, special.pad, device)
-    spread = torch.arange(len(sources), device=device).repeat_interleave(beam)  # rows are sentences × beams
-    memory, mask = model.encode(source, mask)[spread], mask.select(spread)
-    beams = Beams.start(limits, int(limits.max()), beam, special.pad)
-    cache = fitting_cache(model, len(spread), source.shape[1])
-
-    results: list[list[Hypothesis]] = [[] for _ in sources]
-    sentence = torch.arange(
-        len(sources), device=device
-    )  # which sentence each row of the shrinking tensors is
-    last = torch.full((len(spread), 1), special.start, device=device)
-    for t in torch.arange(int(limits.max()), device=device)[:, None]:
-        logits = model.decode(last, memory, mask, cache)[:, -1]  # (rows·k, V)
-        beams, parent, token = beams.advance(logits, t, special.end, alpha)
-        finished = beams.finished(t)
-        rows = (~finished).nonzero()[:, 0]
-        if len(rows) < len(sentence):
-            done = finished.nonzero()[:, 0]
-            for index, hypotheses in zip(
-                sentence[done].tolist(), beams.select(done).hypotheses(), strict=True
-            ):
-                results[index] = hypotheses
-            if not len(rows):
-                break
-            beams, sentence, parent, token = beams.select(rows), sentence[rows], parent[rows], token[rows]
-        flat = (rows[:, None] * beam + parent).flatten()  # (rows·k,)
-        cache.select(flat)
-        memory, mask, last = memory[flat], mask.select(flat), token.flatten()[:, None]
-    return results
+    reader = CachedReader.of(model, sources, special.pad, beam)
+    choice = Beam(limits_of(model, sources, reader.memory.device), special, beam, alpha)
+    for _ in steps(reader, choice, _starts(len(reader.memory), special, reader)):
+        pass
+    return choice.results
 
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -251,15 +378,15 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     whose maxima are largest, and only those are looked at closely.
     """
     V = logits.shape[-1]
-    if V < 8 * PART or count >= V // PART:
+    if V < 8 * LOGITS_PART or count >= V // LOGITS_PART:
         values, tokens = logits.float().topk(count)
-        best = values[
-            ..., :1
-        ]  # taken off first: where it is nearly certain, the rest would be lost in rounding
+        # The largest is taken off first. Where it is nearly certain, rounding would swallow the rest.
+        best = values[..., :1]
         return (values - best) - (logits.float() - best).logsumexp(-1, keepdim=True), tokens
     maxima, logs = _by_parts(logits)  # (…, parts)
     chosen = _top(maxima, count)[1][..., None]  # (…, count, 1)
-    near = (chosen * PART + torch.arange(PART, device=logits.device)).flatten(-2)  # (…, count · PART): tokens
+    within = torch.arange(LOGITS_PART, device=logits.device)
+    near = (chosen * LOGITS_PART + within).flatten(-2)  # (…, count · LOGITS_PART): tokens
     values, place = _top(logits.gather(-1, near.clamp(max=V - 1)).masked_fill(near >= V, -inf), count)
     return values.float() - logs.logsumexp(-1, keepdim=True), near.gather(-1, place).clamp(max=V - 1)
 
@@ -267,11 +394,11 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the maximum and log Σ exp of each part of each row of x (…, V), (…, parts), in float32."""
     if x.is_cuda and HAS_TRITON:
-        from seq2see.model.kernels import scan
+        from seq2see.fast.scan import scan
 
-        return scan(x, PART)
-    whole = x.shape[-1] // PART * PART
-    parts = [x[..., :whole].view(*x.shape[:-1], -1, PART).float(), x[..., None, whole:].float()]
+        return scan(x, LOGITS_PART)
+    whole = x.shape[-1] // LOGITS_PART * LOGITS_PART
+    parts = [x[..., :whole].view(*x.shape[:-1], -1, LOGITS_PART).float(), x[..., None, whole:].float()]
     maxima, logs = zip(*((p.amax(-1), p.logsumexp(-1)) for p in parts if p.numel()), strict=True)
     return torch.cat(maxima, -1), torch.cat(logs, -1)
 

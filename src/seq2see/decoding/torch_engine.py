@@ -16,12 +16,14 @@ from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Hypothesis, Special
-from seq2see.decoding.search import beam_search, greedy, greedy_tensors
+from seq2see.decoding.search import beam_search, greedy, greedy_ids
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
-LITTLE = 2**14  # rows × d_model of one step below which one thread is faster than two
-PART = 80_000  # rows × d_model that a thread takes at a time with a small model: enough to forget what a call costs
+ONE_THREAD = 2**14  # rows × d_model of one step; with fewer numbers one thread is faster than two
+PART_OF_A_THREAD = (
+    80_000  # rows × d_model that a thread takes at a time: so many that the cost of a call is small
+)
 
 T = TypeVar("T")
 
@@ -83,8 +85,7 @@ class TorchEngine:
             return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
 
         def found(part: Sequence[Sequence[int]]) -> list[list[int]]:
-            ids, _, lengths, _ = greedy_tensors(self.transformer, part, self.special, values=False)
-            return [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
+            return greedy_ids(self.transformer, part, self.special)
 
         return self._shared_out(found, sources)
 
@@ -116,10 +117,10 @@ class TorchEngine:
         numbers, threads = len(sources) * beam * config.d_model, torch.get_num_threads()
         with at_rest(self.transformer), without_onednn() if self.name == "torch, float32" else nullcontext():
             if config.d_model >= SMALL:
-                with threads_of(1 if config.d_model < LARGE and numbers < LITTLE else threads):
+                with threads_of(1 if config.d_model < LARGE and numbers < ONE_THREAD else threads):
                     return found(sources)
-            each = threads if numbers >= threads * LITTLE else 1
-            count = each * math.ceil(numbers / (each * PART))
+            each = threads if numbers >= threads * ONE_THREAD else 1
+            count = each * math.ceil(numbers / (each * PART_OF_A_THREAD))
             cuts = [len(sources) * part // count for part in range(count + 1)]
             parts = [sources[first:end] for first, end in itertools.pairwise(cuts) if first < end]
             with threads_of(1):

@@ -1,6 +1,6 @@
 """The positions laboratory: PE(pos, dim), how alike two positions are, why sines and cosines (section 3.5).
 
-Everything is float64, so that a property which holds shows an error of 1e-12, and one which fails does not.
+Everything is float64: a property that holds shows an error near 1e-12, and one that fails shows a large one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from torch import Tensor
 from seq2see.errors import UserError, suggest
 from seq2see.model.positions import sinusoids
 
+#: What others have made of the paper's formula. ``doubled`` and ``odd-cosine`` are wrong, and only shown here: a model
+#: takes ``paper`` or ``halves``.
 VARIANTS: dict[str, str] = {
     "paper": "sin and cos of pos / 10000^(2i/d), in turn",
     "doubled": "the exponent taken twice: 2·(2i)/d, as if the paper's i were already even",
@@ -32,7 +34,17 @@ def encoding(positions: int | list[int] | Tensor, d_model: int = 512, variant: s
     at = torch.as_tensor(positions)
     if (at < 0).any():
         raise UserError(f"{int(at.min())} is no position: they count from 0.")
-    return sinusoids(at, d_model, variant)
+    if variant in ("paper", "halves"):
+        return sinusoids(at, d_model, variant)
+    return _wrong(at.double(), d_model, variant)
+
+
+def _wrong(position: Tensor, d_model: int, variant: str) -> Tensor:
+    """Encode positions (…) by a formula that is not the paper's: (…, D)."""
+    dim = torch.arange(d_model, dtype=torch.float64)  # (D,)
+    exponent = {"doubled": 2 * (dim - dim % 2), "odd-cosine": dim}[variant]
+    angles = position[..., None] / 10000 ** (exponent / d_model)  # (…, D)
+    return torch.where(dim % 2 == 0, angles.sin(), angles.cos())
 
 
 def value(position: int, dim: int, d_model: int = 512, variant: str = "paper") -> float:

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seq2see.decoding.hypothesis import limit
-from seq2see.decoding.search import Special, greedy
+from seq2see.decoding.search import Special, WholeReader, continued, greedy_ids, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.model.sublayers import Observable, Recorder
@@ -281,20 +280,15 @@ def _answer(
     transformer: Transformer, tokenizers: Tokenizers, source_ids: list[int], edit: Mapping[str, Edit] | None
 ) -> list[int]:
     """Answer freely: without an edit as anybody is answered, with one so that it sees what it will see in the trace."""
-    start, end = tokenizers.target.start, tokenizers.target.end
+    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
     with at_rest(transformer):
         if not edit:
-            special = Special(start, end, tokenizers.source.pad)
-            return greedy(transformer, [source_ids], special)[0].ids
-        device, ids = next(transformer.parameters()).device, [start]
+            return greedy_ids(transformer, [source_ids], special)[0]
+        device = next(transformer.parameters()).device
         with attached(transformer, Recording(edit)):
             memory = transformer.encode(torch.tensor(source_ids, device=device))
-            for _ in range(limit(len(source_ids), transformer.config.max_length)):
-                logits = transformer.decode(torch.tensor(ids, device=device), memory)  # (t, V)
-                ids.append(int(logits[-1].argmax()))
-                if ids[-1] == end:
-                    break
-        return ids[1:]
+            reader = WholeReader(transformer, memory)
+            return continued(reader, special, limits_of(transformer, [source_ids], device))
 
 
 def _check_choices(trace: Trace, logits: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Attention: equation 1, written out; many heads; the keys and values that decoding keeps (section 3.2)."""
+"""Attention: equation 1, written out, and many heads (section 3.2)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.fused import fused_attention
-from seq2see.model.masks import EVERYTHING, Mask
+from seq2see.fast import fast_attention
+from seq2see.fast.cache import Cache
+from seq2see.fast.projections import SideBySide, products
+from seq2see.masks import EVERYTHING, Mask
 from seq2see.model.sublayers import Observable
 
 Keep = Callable[[str, Tensor], Tensor]
@@ -20,7 +21,8 @@ Keep = Callable[[str, Tensor], Tensor]
 def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = lambda name, x: x) -> Tensor:
     """Scaled dot-product attention, softmax(Q·Kᵀ / √d_k)·V, step by step (section 3.2.1, eq. 1).
 
-    Maps q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K); ``keep`` sees each step by name.
+    Maps q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K); ``keep`` sees each step by name. ``fast_attention``
+    computes the same without the steps.
     """
     scores = keep("scores", torch.einsum("...thk,...shk->...hts", q, k))  # (…, H, T, S)
     scaled = keep("scaled", scores / math.sqrt(q.shape[-1]))
@@ -35,6 +37,8 @@ class MultiHeadAttention(Observable):
 
     MultiHead(Q, K, V) = Concat(head₁, …, head_h)·W^O,  head_i = Attention(Q·W_i^Q, K·W_i^K, V·W_i^V)
     """
+
+    whole: SideBySide | None = None  # W^Q, W^K and W^V in one piece, where decoding on a GPU has laid them so
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -51,16 +55,8 @@ class MultiHeadAttention(Observable):
         return x.view(*x.shape[:-1], self.heads, -1)
 
     def project(self, x: Tensor, *matrices: nn.Linear) -> list[Tensor]:
-        """Multiply (…, T, D) by several matrices and cut into heads, (…, T, H, K) each.
-
-        In training there are many more rows than columns, and one wide product is faster than several narrow ones.
-        """
-        if not self.training:
-            return [self.split(matrix(x)) for matrix in matrices]
-        weight = torch.cat([matrix.weight for matrix in matrices])
-        bias = torch.cat([matrix.bias for matrix in matrices])
-        parts = torch.split(F.linear(x, weight, bias), [matrix.out_features for matrix in matrices], dim=-1)
-        return [self.split(part) for part in parts]
+        """Multiply (…, T, D) by some matrices, add their biases and cut into heads, (…, T, H, K) each."""
+        return [self.split(product) for product in products(x, matrices, self.training, self.whole)]
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Project what is attended to, (…, S, D), to keys and values (…, S, H, K)."""
@@ -76,36 +72,10 @@ class MultiHeadAttention(Observable):
             k, v = (k, v) if cache is None else cache.extended(k, v)  # (…, S, H, K)
         else:
             (q,) = self.project(x, self.w_q)
-            k, v = self.keys_values(source) if cache is None else cache.once(self, source)
+            k, v = self.keys_values(source) if cache is None else cache.once(self.keys_values, source)
         q, k, v = self.keep("q", q), self.keep("k", k), self.keep("v", v)
         if self.recorder is None:
-            z = fused_attention(q, k, v, mask)  # (…, T, H, K)
+            z = fast_attention(q, k, v, mask, "rows" if cache is None else cache.layout)  # (…, T, H, K)
         else:
             z = self.keep("z", written_attention(q, k, v, mask, self.keep))
         return self.keep("out", self.w_o(z.flatten(-2)))  # (…, T, D)
-
-
-class Cache:
-    """The keys and values that one attention has computed before; decoding need not compute them again."""
-
-    def __init__(self) -> None:
-        self.k: Tensor | None = None
-        self.v: Tensor | None = None
-
-    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of new positions, and return all: self-attention's past grows with each step."""
-        if self.k is not None and self.v is not None:
-            k, v = torch.cat([self.k, k], dim=-3), torch.cat([self.v, v], dim=-3)
-        self.k, self.v = k, v
-        return k, v
-
-    def once(self, attention: MultiHeadAttention, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of the source: in cross-attention the first step's serve all."""
-        if self.k is None or self.v is None:
-            self.k, self.v = attention.keys_values(source)
-        return self.k, self.v
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
-        if self.k is not None and self.v is not None:
-            self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)

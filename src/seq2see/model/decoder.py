@@ -5,24 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.attention import Cache, MultiHeadAttention
-from seq2see.model.masks import CAUSAL, Mask
+from seq2see.fast.cache import Cache, DecoderCache
+from seq2see.masks import CAUSAL, Mask
+from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward, Observable
-
-
-class DecoderCache:
-    """What a decoder remembers between steps: a pair of caches a layer, and how many positions they hold."""
-
-    def __init__(self, layers: int) -> None:
-        self.length: int | Tensor = 0
-        self.layers = [(Cache(), Cache()) for _ in range(layers)]
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
-        for own, cross in self.layers:
-            own.select(rows)
-            cross.select(rows)
 
 
 class DecoderLayer(Observable):
@@ -54,7 +41,7 @@ class DecoderLayer(Observable):
 
 
 class Decoder(Observable):
-    """Target ids so far, and memory, to one vector a position that knows what comes next."""
+    """Target ids so far and memory to one vector for each position, from which the next token is predicted."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

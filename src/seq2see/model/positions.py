@@ -11,33 +11,24 @@ from seq2see.config import ModelConfig
 from seq2see.model.sublayers import Observable
 
 
-def sinusoids(position: Tensor, d_model: int, variant: str = "paper") -> Tensor:
+def sinusoids(position: Tensor, d_model: int, order: str = "paper") -> Tensor:
     """Encode positions (…) as sines and cosines (…, D), in float64 (section 3.5).
 
     PE(pos, 2i) = sin(pos / 10000^(2i/d_model))        PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))
 
-    ``doubled``, ``odd-cosine`` and ``halves`` are what others have made of it:
-    the exponent taken twice, a cosine with an exponent of its own, and all sines before all cosines.
+    In the order ``halves`` all sines come before all cosines, as in Marian.
     """
-    position = position.double()[..., None]  # (…, 1)
     even = torch.arange(0, d_model, 2, dtype=torch.float64)  # 2i: (D/2,)
-    exponents = {
-        "paper": (even, even),
-        "doubled": (2 * even, 2 * even),
-        "odd-cosine": (even, even + 1),
-        "halves": (even, even),
-    }
-    of_sine, of_cosine = exponents[variant]
-    sines = torch.sin(position / 10000 ** (of_sine / d_model))  # (…, D/2)
-    cosines = torch.cos(position / 10000 ** (of_cosine / d_model))
-    if variant == "halves":
+    angles = position.double()[..., None] / 10000 ** (even / d_model)  # (…, D/2)
+    sines, cosines = torch.sin(angles), torch.cos(angles)
+    if order == "halves":
         return torch.cat([sines, cosines], dim=-1)  # (…, D)
     return torch.stack([sines, cosines], dim=-1).flatten(-2)  # (…, D)
 
 
-def position_table(length: int, d_model: int, variant: str = "paper") -> Tensor:
+def position_table(length: int, d_model: int, order: str = "paper") -> Tensor:
     """Return the encoding of positions 0 … length−1, (length, D), in float32, for a model to keep."""
-    return sinusoids(torch.arange(length), d_model, variant).float()
+    return sinusoids(torch.arange(length), d_model, order).float()
 
 
 class Embedding(Observable):

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.decoder import Decoder, DecoderCache
+from seq2see.fast.cache import DecoderCache
+from seq2see.masks import CAUSAL, EVERYTHING, Mask, PackedMasks
+from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
-from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, PackedMasks
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import Observable
 
@@ -73,10 +74,6 @@ class Transformer(Observable):
         memory = self.encoder(source, masks.source, masks.source_place)  # (S, D)
         x = self.decoder(target, memory, masks.cross, None, masks.target, masks.target_place)
         return self.keep("logits", self.output(x))  # (T, V)
-
-    def new_cache(self) -> DecoderCache:
-        """Return an empty memory for decoding step by step."""
-        return DecoderCache(len(self.decoder.layers))
 
     def parameter_count(self) -> int:
         """Count the trainable numbers, shared ones once."""

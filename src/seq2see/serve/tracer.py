@@ -10,11 +10,11 @@ from torch import Tensor
 
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import SMALL, Engine
-from seq2see.decoding.search import limits_of
+from seq2see.decoding.search import CachedReader, Special, continued, limits_of
 from seq2see.errors import InputError
 from seq2see.inspection.tables import attention_name
 from seq2see.inspection.trace import Edit, Recording, Trace, attached, mute_head, names_of
-from seq2see.model.masks import EVERYTHING
+from seq2see.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 
@@ -95,21 +95,12 @@ class Tracer:
         self, source_ids: list[int], memory: Tensor, prefix: Sequence[int], edit: Mapping[str, Edit]
     ) -> list[int]:
         """Answer greedily after a beginning; without an edit nothing is attached, as when anybody asks."""
-        transformer, target = self.model.transformer, self.model.tokenizers.target
-        ids = list(prefix)
-        new = [target.start, *ids]
-        longest = int(limits_of(transformer, [source_ids]))
-        cache = transformer.new_cache()
+        transformer, tokenizers = self.model.transformer, self.model.tokenizers
+        special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+        reader = CachedReader(transformer, memory[None], EVERYTHING)
         # one row at a time is too little to share out, most of all on a machine that does other work too
         with threads_of(1), attached(transformer, Recording(edit)) if edit else nullcontext():
-            while len(ids) < longest and (not ids or ids[-1] != target.end):
-                # a batch of one, since the fused kernels know no other input
-                logits = transformer.decode(torch.tensor([new]), memory[None], EVERYTHING, cache)[
-                    0, -1
-                ]  # (V,)
-                new = [int(logits.argmax())]
-                ids += new
-        return ids
+            return continued(reader, special, limits_of(transformer, [source_ids]), prefix)
 
     def _check_prefix(self, prefix: Sequence[int]) -> None:
         target, longest = self.model.tokenizers.target, self.model.config.model.max_length

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from seq2see.decoding.hypothesis import LENGTH_PENALTY
-from seq2see.decoding.search import Beams, Special, limits_of
+from seq2see.decoding.search import Beam, Beams, CachedReader, Special, limits_of, steps
 from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import Edit
 from seq2see.inspection.trace import trace as recording_of
-from seq2see.model.masks import EVERYTHING
+from seq2see.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 
 
@@ -60,18 +59,10 @@ def beam_nodes(
     """
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
     limits = limits_of(transformer, [source_ids])
-    beams = Beams.start(limits, int(limits), beam, special.pad)
-    tree = _Tree(tokenizers)
+    tree, choice = _Tree(tokenizers), Beam(limits, special, beam)
     with recording_of(transformer, edit) if edit else nullcontext():
         memory = transformer.encode(torch.tensor([source_ids])).expand(beam, -1, -1)
-        cache = transformer.new_cache()
-        last = torch.full((beam, 1), special.start)
-        for t in torch.arange(int(limits))[:, None]:
-            logits = transformer.decode(last, memory, EVERYTHING, cache)[:, -1]  # (k, V)
-            beams, parent, token = beams.advance(logits, t, special.end, LENGTH_PENALTY)
-            tree.grow(beams, int(t))
-            if bool(beams.finished(t)):
-                break
-            cache.select(parent[0])
-            last = token[0][:, None]
+        reader = CachedReader(transformer, memory, EVERYTHING)
+        for t in steps(reader, choice, torch.full((beam, 1), special.start)):
+            tree.grow(choice.beams, t)
     return tree.nodes

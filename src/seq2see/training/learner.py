@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatch
-from seq2see.model.masks import PackedMasks
+from seq2see.masks import PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 

@@ -4,30 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
+
+Part = Literal["causal", "keys", "sentences", "blocks", "rows"]
 
 
 @dataclass(frozen=True)
 class Mask:
     """Which query may attend to which key. True means may.
 
-    A mask is data, so that the kernel can be chosen by it. ``causal`` hides the keys after a query's own
-    position, the last query standing at the last key (so one new query may see every cached key). ``keys``
-    hides padding. ``sentences`` keeps the sentences of a packed batch apart, and ``blocks`` says the same to
-    FlexAttention. ``rows`` says where a row's keys lie if not in its own. Every query must be left at least one
-    key: batching sees to that.
+    A mask is data, so that a fast body of attention can be chosen by it. Each part may be absent:
+
+    - ``causal`` hides the keys after a query's own position. The last query stands at the last key, so one new query
+      sees every cached key.
+    - ``keys`` hides padding.
+    - ``sentences`` keeps the sentences of a packed batch apart. ``blocks`` says the same to FlexAttention.
+    - ``rows`` says where the keys of a row lie, if not in the row of that number.
+
+    Every query must be left at least one key: batching guarantees it.
     """
 
     causal: bool = False
     keys: Tensor | None = None  # (B, S)
-    sentences: tuple[Tensor, Tensor] | None = (
-        None  # (T,) and (S,): the sentence of each query and of each key
-    )
+    #: (T,) and (S,): the sentence of each query and of each key
+    sentences: tuple[Tensor, Tensor] | None = None
     blocks: BlockMask | None = None
-    rows: Tensor | None = None  # (B, S): the row of k and v in which each key and value is
+    rows: Tensor | None = None  # (B, S): the row of k and v in which each key and value lies
+
+    def parts(self, T: int) -> tuple[Part, ...]:
+        """Name the parts that concern T queries. ``causal`` does not concern a single one, which stands last."""
+        parts: list[Part] = []
+        if self.causal and T > 1:
+            parts.append("causal")
+        if self.keys is not None:
+            parts.append("keys")
+        if self.sentences is not None:
+            parts.append("sentences")
+        if self.blocks is not None:
+            parts.append("blocks")
+        if self.rows is not None:
+            parts.append("rows")
+        return tuple(parts)
 
     def select(self, rows: Tensor) -> Mask:
         """Keep these rows of the batch, in this order."""
@@ -35,7 +56,7 @@ class Mask:
         return self if self.keys is None else replace(self, keys=self.keys[rows])
 
     def gathered(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Mask]:
-        """Return the keys and values of each row, (B, S, H, K), and the mask that is left."""
+        """Return the keys and values of each row, (B, S, H, K), and the mask without ``rows``."""
         places = torch.arange(k.shape[1], device=k.device)
         return k[self.rows, places], v[self.rows, places], replace(self, rows=None)
 
@@ -59,7 +80,7 @@ CAUSAL = Mask(causal=True)
 
 @dataclass(frozen=True)
 class PackedMasks:
-    """What holds the sentences of a packed batch together: three masks, and each token's place in its sentence."""
+    """The three masks of a packed batch, and each token's place in its sentence."""
 
     source: Mask
     target: Mask

@@ -1,0 +1,101 @@
+"""What is here for speed: the fast bodies of equation 1, the table that chooses among them, caches, projections.
+
+The model says what is computed (``model.attention.written_attention``). Each body here computes the same numbers faster
+in some cases. A test holds every body against the written equation in all cases that the table gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seq2see.fast.cache import Growing, Layout
+from seq2see.fast.columns import column_attention
+from seq2see.fast.flex import packed_attention
+from seq2see.fast.sdpa import pytorch_attention
+from seq2see.masks import Mask, Part
+
+HAS_TRITON = find_spec("triton") is not None
+
+MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
+NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
+
+
+def one_query_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """Map q (R, 1, H, K) and k, v (N, S, H, K) to (R, 1, H, K) by our own kernel."""
+    from seq2see.fast.one_query import attention  # needs Triton, which comes with PyTorch for CUDA alone
+
+    return attention(q, k, v, mask)
+
+
+class Body(NamedTuple):
+    """A body of equation 1 and the cases that it is right for."""
+
+    attend: Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
+    layout: Layout | None  # how the cache says that keys and values lie; None: in any way
+    needs: tuple[Part, ...]  # the parts that the mask must have
+    takes: tuple[Part, ...]  # the parts that it may have as well
+    shape: Literal["one query", "packed"] | None  # (B, 1, H, K), or (T, H, K) without a batch; None: any
+    triton: bool = False  # whether it runs on a GPU with Triton only
+
+    def admits(self, q: Tensor, mask: Mask, layout: Layout) -> bool:
+        """Whether this body is right for queries (…, T, H, K) under a mask, with keys that lie in a named way."""
+        shape = "packed" if q.dim() == 3 else "one query" if q.shape[-3] == 1 else "many queries"
+        if self.layout not in (None, layout) or self.shape not in (None, shape):
+            return False
+        parts = mask.parts(q.shape[-3])
+        return (
+            all(part in parts for part in self.needs)
+            and all(part in self.needs or part in self.takes for part in parts)
+            and (not self.triton or (HAS_TRITON and q.is_cuda))
+        )
+
+
+#: Which body is taken when: the first that admits the case. The last one admits every case.
+TABLE: dict[str, Body] = {
+    "one query": Body(
+        one_query_attention,
+        layout="buffers",
+        needs=("keys", "rows"),
+        takes=(),
+        shape="one query",
+        triton=True,
+    ),
+    "columns": Body(column_attention, layout="columns", needs=(), takes=("keys",), shape="one query"),
+    "flex": Body(
+        packed_attention, layout="rows", needs=("sentences", "blocks"), takes=("causal",), shape="packed"
+    ),
+    "sdpa": Body(
+        pytorch_attention,
+        layout=None,
+        needs=(),
+        takes=("causal", "keys", "sentences", "blocks", "rows"),
+        shape=None,
+    ),
+}
+
+
+def body_of(q: Tensor, mask: Mask, layout: Layout) -> str:
+    """Name the body that is taken: the first of the table that admits the case."""
+    for name, body in TABLE.items():
+        if body.admits(q, mask, layout):
+            return name
+    raise AssertionError("the last body admits every case")
+
+
+def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout = "rows") -> Tensor:
+    """Map q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K) by the body that the table names."""
+    return TABLE[body_of(q, mask, layout)].attend(q, k, v, mask)
+
+
+def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Growing:
+    """Name the layout in which so many rows are decoded fastest.
+
+    PyTorch's kernels take one row and one head at a time. On a CPU that is slow for many rows of narrow heads.
+    """
+    narrow = rows >= MANY_ROWS and source_length * d_k <= NARROW_SOURCE
+    return "columns" if device.type == "cpu" and narrow else "rows"

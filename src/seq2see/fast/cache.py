@@ -1,0 +1,115 @@
+"""The keys and values that decoding keeps, so that no step computes them again.
+
+Each cache names how its tensors lie in memory, its layout:
+
+- ``rows``: (B, S, H, K), one row of the batch after the other.
+- ``columns``: (S, H, K, B), the rows of the batch side by side; the model sees a view of shape (B, S, H, K).
+- ``buffers``: (N, L, H, K), contiguous and of a fixed length. The mask says in which row each key lies and which keys
+  are real; the first one always is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Layout = Literal["rows", "columns", "buffers"]
+Growing = Literal["rows", "columns"]  # the layouts that grow with each step
+Pair = tuple[Tensor, Tensor]  # keys and values
+
+
+class Cache:
+    """The keys and values that one attention has computed before, in rows."""
+
+    layout: Layout = "rows"
+
+    def __init__(self) -> None:
+        self.k: Tensor | None = None
+        self.v: Tensor | None = None
+
+    def extended(self, k: Tensor, v: Tensor) -> Pair:
+        """Add the keys and values of new positions, and return all: the past of self-attention grows at each step."""
+        if self.k is not None and self.v is not None:
+            k, v = torch.cat([self.k, k], dim=-3), torch.cat([self.v, v], dim=-3)
+        self.k, self.v = k, v
+        return k, v
+
+    def once(self, keys_values: Callable[[Tensor], Pair], source: Tensor) -> Pair:
+        """Return the keys and values of the source: cross-attention computes them at the first step only."""
+        if self.k is None or self.v is None:
+            return self.extended(*keys_values(source))
+        return self.k, self.v
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        if self.k is not None and self.v is not None:
+            self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)
+
+
+class ColumnCache(Cache):
+    """The same in columns."""
+
+    layout: Layout = "columns"
+
+    def extended(self, k: Tensor, v: Tensor) -> Pair:
+        """Add the keys and values of new positions, and return all."""
+        k, v = k.movedim(0, -1), v.movedim(0, -1)
+        if self.k is None or self.v is None:
+            self.k, self.v = k.contiguous(), v.contiguous()
+        else:
+            self.k, self.v = torch.cat([self.k, k]), torch.cat([self.v, v])
+        return self.k.movedim(-1, 0), self.v.movedim(-1, 0)
+
+    def once(self, keys_values: Callable[[Tensor], Pair], source: Tensor) -> Pair:
+        """Return the keys and values of the source, computed at the first call."""
+        if self.k is None or self.v is None:
+            return self.extended(*keys_values(source))
+        return self.k.movedim(-1, 0), self.v.movedim(-1, 0)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        if self.k is not None and self.v is not None:
+            self.k, self.v = self.k.index_select(-1, rows), self.v.index_select(-1, rows)
+
+
+class BufferCache(Cache):
+    """Keys and values in buffers of a fixed length, as CUDA graphs need them: those of the past, or of the source."""
+
+    layout: Layout = "buffers"
+
+    def __init__(self, k: Tensor, v: Tensor, position: Tensor) -> None:
+        super().__init__()
+        self.all_k, self.all_v = k, v  # (N, L, H, K)
+        self.position = position  # (1,): where new ones are written
+
+    def extended(self, k: Tensor, v: Tensor) -> Pair:
+        """Write the keys and values of the new position, (N, 1, H, K), and return all."""
+        self.all_k.index_copy_(1, self.position, k)
+        self.all_v.index_copy_(1, self.position, v)
+        return self.all_k, self.all_v
+
+    def once(self, keys_values: Callable[[Tensor], Pair], source: Tensor) -> Pair:
+        """Return the keys and values of the source, which whoever read it has put here."""
+        return self.all_k, self.all_v
+
+
+class DecoderCache:
+    """What a decoder remembers between two steps: a pair of caches for each layer, and how many positions they hold."""
+
+    def __init__(self, layers: list[tuple[Cache, Cache]], length: int | Tensor = 0) -> None:
+        self.layers, self.length = layers, length
+
+    @classmethod
+    def empty(cls, layers: int, layout: Growing = "rows") -> DecoderCache:
+        """Begin with nothing, in a layout."""
+        kind = {"rows": Cache, "columns": ColumnCache}[layout]
+        return cls([(kind(), kind()) for _ in range(layers)])
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        for own, cross in self.layers:
+            own.select(rows)
+            cross.select(rows)

@@ -1,0 +1,86 @@
+"""The products x·W of attention in three forms, chosen by name. All give the same numbers.
+
+- ``separate``: one product after the other.
+- ``joined``: one product with the matrices put together for it. In training there are many more rows than columns, and
+  one wide product is faster than several narrow ones.
+- ``side by side``: one product with matrices that lie together in memory. In decoding with few rows, a product takes
+  little longer than its launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Form = Literal["separate", "joined", "side by side"]
+
+
+class SideBySide:
+    """Some matrices in one piece of memory, of which each is a view. Nothing here is trained."""
+
+    def __init__(self, *matrices: nn.Linear) -> None:
+        self.widths = [matrix.out_features for matrix in matrices]
+        self.weight = self._laid(matrices, "weight")
+        self.bias = self._laid(matrices, "bias")
+
+    def _laid(self, matrices: Sequence[nn.Linear], name: str) -> Tensor:
+        whole = torch.cat([getattr(matrix, name).detach() for matrix in matrices])
+        for matrix, part in zip(matrices, torch.split(whole, self.widths), strict=True):
+            setattr(matrix, name, nn.Parameter(part, requires_grad=False))
+        return whole
+
+
+def form_of(matrices: Sequence[nn.Linear], training: bool, whole: SideBySide | None) -> Form:
+    """Name the form that is taken; ``whole`` is given where some of these matrices lie side by side."""
+    if len(matrices) == 1:
+        return "separate"
+    if whole is not None and len(matrices) == len(whole.widths):
+        return "side by side"
+    return "joined" if training else "separate"
+
+
+def products(
+    x: Tensor, matrices: Sequence[nn.Linear], training: bool, whole: SideBySide | None
+) -> Sequence[Tensor]:
+    """Multiply x (…, D) by each matrix and add its bias: (…, H·K) each."""
+    form = form_of(matrices, training, whole)
+    if form == "separate":
+        return [matrix(x) for matrix in matrices]
+    if form == "side by side":
+        assert whole is not None
+        return torch.split(product(x, whole.weight, whole.bias), whole.widths, dim=-1)
+    weight = torch.cat([matrix.weight for matrix in matrices])
+    bias = torch.cat([matrix.bias for matrix in matrices])
+    return torch.split(F.linear(x, weight, bias), [matrix.out_features for matrix in matrices], dim=-1)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x·Wᵀ + b. Of a single row the compiler gets both apart: it can join each to the operations around it."""
+    if bias is None or x.numel() > x.shape[-1] or not torch.compiler.is_compiling():
+        return F.linear(x, weight, bias)
+    return F.linear(x, weight) + bias
+
+
+class OpenLinear(nn.Linear):
+    """A linear layer with the parameters of another, whose sum is open to the compiler."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (…, D) to (…, F)."""
+        return product(x, self.weight, self.bias)
+
+
+def open_sums(module: nn.Module) -> None:
+    """Replace every linear layer within a module by an open one."""
+    for parent in [*module.modules()]:
+        for name, child in [*parent.named_children()]:
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, OpenLinear(child))
