@@ -37,8 +37,8 @@ def test_commands_and_options_are_frozen() -> None:
         for name, command in commands.items()
     }
     assert options["predict"] == [
-        "--align", "--beam", "--compile", "--dates", "--device", "--engine", "--file", "--json", "--model", "--n-best",
-        "--out", "--raw", "--resume", "--verbose",
+        "--align", "--beam", "--compile", "--dates", "--device", "--engine", "--file", "--json", "--length-penalty",
+        "--max-length", "--model", "--n-best", "--out", "--raw", "--resume", "--verbose",
     ]  # fmt: skip
     assert options["evaluate"] == [
         "--at-least", "--beam", "--compare", "--device", "--json", "--model", "--sample", "--seed", "--worst", "--years",

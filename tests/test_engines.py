@@ -18,6 +18,7 @@ import seq2see
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding import engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.text.tokenizer import Tokenizer
 
@@ -331,14 +332,14 @@ def test_the_answer_does_not_depend_on_how_ctranslate2_shares_the_work(beam: int
     engine = model.engine_for(1)
     assert isinstance(engine, CTranslate2Engine)
     sources = model.tokenizers.source.encode_batch(TEXTS[:40])
-    ours = engine.ids(sources, beam)
+    ours = engine.ids(sources, with_beam(beam))
     engine.small, engine.cores = (
         False,
         2,
     )  # as with a large model on two cores: workers for many, threads for few
     engine.translators.clear()
-    assert engine.ids(sources, beam) == ours
-    assert [engine.ids([source], beam)[0] for source in sources[:3]] == ours[:3]
+    assert engine.ids(sources, with_beam(beam)) == ours
+    assert [engine.ids([source], with_beam(beam))[0] for source in sources[:3]] == ours[:3]
     assert sorted(engine.translators) == [1, 2]
 
 

@@ -12,8 +12,9 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from seq2see.config import ModelConfig
-from seq2see.decoding import graphs, hypothesis
+from seq2see.decoding import graphs
 from seq2see.decoding.graphs import GraphDecoder
+from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.search import Special, beam_search, greedy
 from seq2see.model.transformer import Transformer
 from test_search import SOURCES, SPECIAL, chatty_model
@@ -38,7 +39,9 @@ def test_beams_by_ancestor_equal_beams_by_copy(seed: int, beam: int) -> None:
     decoder = GraphDecoder(model, SPECIAL)
     for sources in (SOURCES, SOURCES[1:3]):
         for found, plain in zip(
-            decoder.search(sources, beam), beam_search(model, sources, SPECIAL, beam), strict=True
+            decoder.search(sources, with_beam(beam)),
+            beam_search(model, sources, SPECIAL, with_beam(beam)),
+            strict=True,
         ):
             assert [h.ids for h in found] == [h.ids for h in plain]
             assert [h.score for h in found] == pytest.approx([h.score for h in plain], abs=1e-4)
@@ -50,8 +53,8 @@ def test_ids_alone_and_weights_that_change() -> None:
     decoder = GraphDecoder(model, SPECIAL)
     for seed in (4, 5):
         for beam in (1, 3):
-            expected = [h[0].ids for h in beam_search(model, SOURCES, SPECIAL, beam)]
-            assert decoder.ids(SOURCES, beam) == expected
+            expected = [h[0].ids for h in beam_search(model, SOURCES, SPECIAL, with_beam(beam))]
+            assert decoder.ids(SOURCES, with_beam(beam)) == expected
         model.load_state_dict(chatty_model(seed, norm="pre").state_dict())
 
 
@@ -66,16 +69,16 @@ def test_in_any_mode_and_in_any_thread() -> None:
         assert [*pool.map(lambda _: decoder.ids(SOURCES), range(8))] == [expected] * 8
 
 
-def test_a_padding_that_is_no_target_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hypothesis, "EXTRA_LENGTH", 1)  # some are done while others go on
+def test_a_padding_that_is_no_target_token() -> None:
+    rules = PAPER.but(length_offset=1)  # some are done while others go on
     torch.manual_seed(0)
     model = Transformer(ModelConfig.of(
         source_vocabulary=20, target_vocabulary=13, d_model=16, heads=2, d_ff=32, encoder_layers=1, decoder_layers=1,
         max_length=40, share_embeddings=False,
     )).eval()  # fmt: skip
     special = Special(start=1, end=2, pad=19)
-    expected = [h.ids for h in greedy(model, SOURCES, special)]
-    assert GraphDecoder(model, special).ids(SOURCES) == expected
+    expected = [h.ids for h in greedy(model, SOURCES, special, rules)]
+    assert GraphDecoder(model, special).ids(SOURCES, rules) == expected
 
 
 def test_broken_weights_still_give_an_answer() -> None:
@@ -91,10 +94,10 @@ def test_shapes_that_were_not_used_for_long_make_room(monkeypatch: pytest.Monkey
     a_token = 3 * 3 * (5 + 7) * 4  # bytes: layers, heads, keys and values, float32
     memory = SimpleNamespace(total_memory=a_token * (4 + 8) * (40 + 8) / graphs.MEMORY_SHARE)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
-    kept = [decoder._of(sentences, 8, 40, 1) for sentences in (4, 8)]
+    kept = [decoder._of(sentences, 8, 40, PAPER) for sentences in (4, 8)]
     assert [*decoder.searches.values()] == kept
-    assert decoder._of(4, 8, 40, 1) is kept[0]
-    decoder._of(2, 8, 40, 1)
+    assert decoder._of(4, 8, 40, PAPER) is kept[0]
+    decoder._of(2, 8, 40, PAPER)
     assert [sentences for sentences, *_ in decoder.searches] == [4, 2]
 
 
@@ -108,23 +111,35 @@ def test_compiled_whole_and_one_layer_for_all(beam: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(graphs, "fast", fast)
     model = chatty_model(1)
     decoder = GraphDecoder(model, SPECIAL, compiled=True)
-    expected = beam_search(model, SOURCES, SPECIAL, beam)
+    expected = beam_search(model, SOURCES, SPECIAL, with_beam(beam))
     for _ in range(2):
-        assert [h[0].ids for h in decoder.search(SOURCES, beam)] == [h[0].ids for h in expected]
+        assert [h[0].ids for h in decoder.search(SOURCES, with_beam(beam))] == [h[0].ids for h in expected]
     assert counted.frame_count == 4  # a layer, the embedding, the output, the choice
+
+
+def test_one_decoder_serves_rules_of_all_kinds() -> None:
+    model = chatty_model(1, norm="pre")
+    decoder = GraphDecoder(model, SPECIAL)
+    for settings in ({}, {"length_penalty": 4.0}, {"penalty": "length"}, {"max_length": 4}, {}):
+        rules = PAPER.but(beam=3, **settings)
+        for found, plain in zip(
+            decoder.search(SOURCES, rules), beam_search(model, SOURCES, SPECIAL, rules), strict=True
+        ):
+            assert [h.ids for h in found] == [h.ids for h in plain]
+            assert [h.score for h in found] == pytest.approx([h.score for h in plain], abs=1e-4)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_what_is_done_is_left_behind(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "SMALLEST_SEARCH", 1)
     monkeypatch.setattr(graphs, "LOOK_EVERY", 1)
-    monkeypatch.setattr(hypothesis, "EXTRA_LENGTH", 1)
+    rules = PAPER.but(beam=beam, length_offset=1)
     endless = replace(SPECIAL, end=-1)  # so that each stops at a limit of its own
     model = chatty_model(0, norm="pre")
     decoder = GraphDecoder(model, endless)
     sources = [[3 + (i * j) % 7 for j in range(1, 2 + i)] for i in range(16)]
-    found = decoder.search(sources, beam)
-    for answers, plain in zip(found, beam_search(model, sources, endless, beam), strict=True):
+    found = decoder.search(sources, rules)
+    for answers, plain in zip(found, beam_search(model, sources, endless, rules), strict=True):
         assert [h.ids for h in answers] == [h.ids for h in plain]
         assert [h.score for h in answers] == pytest.approx([h.score for h in plain], abs=1e-4)
     assert len({sentences for sentences, *_ in decoder.searches}) > 2

@@ -20,6 +20,7 @@ from seq2see.cli import app
 from seq2see.cli import predict as command
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding import torch_engine
+from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.seq2seq import Alternative, Answer
 from test_cli import run
@@ -105,7 +106,7 @@ def test_a_part_of_something_else_is_not_gone_on_with(tmp_path: Path, part: str,
 
 
 def json_form(**options: Any) -> command.Form:
-    settings: dict[str, Any] = dict(beam=1, n_best=1, raw=False, as_json=True, align=False)
+    settings: dict[str, Any] = dict(rules=with_beam(1), n_best=1, raw=False, as_json=True, align=False)
     return command.Form(seq2see.load("dates"), **{**settings, **options})
 
 
@@ -129,7 +130,7 @@ def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("options", [dict(n_best=2, beam=2), dict(raw=True), dict(align=True)])
+@pytest.mark.parametrize("options", [dict(n_best=2, rules=with_beam(2)), dict(raw=True), dict(align=True)])
 def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> None:
     text, plain, other = "1845-01-05", json_form(), json_form(**options)
     mine, theirs = next(plain.lines(plain.answers([text]))), next(other.lines(other.answers([text])))
@@ -144,11 +145,11 @@ def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> N
 def test_an_answer_is_one_line_and_one_column_whatever_is_in_it() -> None:
     model: Any = SimpleNamespace(raw=lambda answer: f"<sos>{answer.output}<eos>")
     answers = [Answer("x", "one\ntwo\r\tthree", alternatives=[Alternative("a\tb\n", -1.0)])]
-    form = command.Form(model, 2, 2, raw=False, as_json=False, align=False)
+    form = command.Form(model, with_beam(2), 2, raw=False, as_json=False, align=False)
     assert list(form.lines(answers)) == ["one two  three\ta b "]
-    form = command.Form(model, 2, 2, raw=True, as_json=False, align=False)
+    form = command.Form(model, with_beam(2), 2, raw=True, as_json=False, align=False)
     assert list(form.lines(answers)) == ["<sos>one two  three<eos>\ta b "]
-    form = command.Form(model, 2, 2, raw=False, as_json=True, align=False)
+    form = command.Form(model, with_beam(2), 2, raw=False, as_json=True, align=False)
     assert json.loads(next(form.lines(answers)))["output"] == "one\ntwo\r\tthree"
 
 
@@ -184,7 +185,9 @@ def test_lines_are_counted_without_reading_them_all_at_once(tmp_path: Path) -> N
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = command.Form(seq2see.load("dates", engine="torch"), 1, 1, raw=False, as_json=False, align=False)
+    form = command.Form(
+        seq2see.load("dates", engine="torch"), with_beam(1), 1, raw=False, as_json=False, align=False
+    )
     assert not command._same(form, "1845-01-05", "January 6, 1845")
     monkeypatch.setattr(torch_engine, "multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(torch_engine, "LARGE", 16)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from conftest import small_model
 from seq2see import fast
-from seq2see.decoding.search import Special, beam_search, greedy, length_penalty, likeliest, padded
+from seq2see.decoding.hypothesis import PAPER, with_beam
+from seq2see.decoding.search import Special, beam_search, greedy, likeliest, padded
 from seq2see.fast.cache import ColumnCache
 from seq2see.model.transformer import Transformer
 
@@ -61,13 +62,13 @@ def test_columns_answer_as_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ColumnCache, "select", _counting(ColumnCache.select, used))
     for sources in (SOURCES, [SOURCES[0]] * 3 + [[1, 9, 3, 8, 2]] * 2):  # with padding and without
         monkeypatch.setattr(fast, "MANY_ROWS", 10**9)
-        rows, beams = greedy(model, sources, SPECIAL), beam_search(model, sources, SPECIAL, 3)
+        rows, beams = greedy(model, sources, SPECIAL), beam_search(model, sources, SPECIAL, with_beam(3))
         assert not used
         monkeypatch.setattr(fast, "MANY_ROWS", 1)
         for one, other in zip(greedy(model, sources, SPECIAL), rows, strict=True):
             assert (one.ids, one.finished) == (other.ids, other.finished)
             assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
-        for some, others in zip(beam_search(model, sources, SPECIAL, 3), beams, strict=True):
+        for some, others in zip(beam_search(model, sources, SPECIAL, with_beam(3)), beams, strict=True):
             assert some[0].ids == others[0].ids
             assert [h.score for h in some] == pytest.approx([h.score for h in others], rel=1e-4)
         assert used
@@ -86,9 +87,9 @@ def _counting(select: Callable[..., None], used: list[int]) -> Callable[..., Non
 @pytest.mark.parametrize("seed", range(4))
 def test_batch_of_one_equals_batch_of_many(beam: int, seed: int) -> None:
     model = chatty_model(seed, norm="pre")  # post-norm repeats itself, and then many answers score the same
-    together = beam_search(model, SOURCES, SPECIAL, beam)
+    together = beam_search(model, SOURCES, SPECIAL, with_beam(beam))
     for hypotheses, source in zip(together, SOURCES, strict=True):
-        (alone,) = beam_search(model, [source], SPECIAL, beam)
+        (alone,) = beam_search(model, [source], SPECIAL, with_beam(beam))
         assert [h.ids for h in hypotheses] == [h.ids for h in alone]
         assert [h.score for h in hypotheses] == pytest.approx([h.score for h in alone], abs=1e-4)
 
@@ -97,7 +98,7 @@ def test_batch_of_one_equals_batch_of_many(beam: int, seed: int) -> None:
 def test_beam_of_one_is_greedy(seed: int) -> None:
     model = chatty_model(seed)
     for (first, *_), answer in zip(
-        beam_search(model, SOURCES, SPECIAL, 1), greedy(model, SOURCES, SPECIAL), strict=True
+        beam_search(model, SOURCES, SPECIAL, with_beam(1)), greedy(model, SOURCES, SPECIAL), strict=True
     ):
         assert first.ids == answer.ids
         assert first.score == pytest.approx(answer.score, abs=1e-4)
@@ -117,9 +118,9 @@ def test_a_wide_beam_finds_the_best_of_all_answers(seed: int) -> None:
                     ids = [*body, last]
                     logits = model(torch.tensor([source]), torch.tensor([[1, *ids[:-1]]])).log_softmax(-1)
                     total = sum(float(logits[0, t, token]) for t, token in enumerate(ids))
-                    scores[tuple(ids)] = total / length_penalty(length, 0.6)
+                    scores[tuple(ids)] = total / PAPER.divisor(length)
     ranked = sorted(scores.items(), key=lambda item: -item[1])
-    (found,) = beam_search(model, [source], SPECIAL, beam=128)
+    (found,) = beam_search(model, [source], SPECIAL, with_beam(128))
     assert [tuple(h.ids) for h in found[:5]] == [ids for ids, _ in ranked[:5]]
     assert [h.score for h in found[:5]] == pytest.approx([score for _, score in ranked[:5]], abs=1e-4)
 
@@ -139,14 +140,14 @@ class Sure(Transformer):
 @pytest.mark.parametrize("beam", [2, 3, 4])
 def test_answers_that_broke_off_do_not_end_the_search_for_a_likelier_one(beam: int) -> None:
     model = Sure(small_model().config)
-    (answers,) = beam_search(model, [[1, 4, 2]], SPECIAL, beam)
+    (answers,) = beam_search(model, [[1, 4, 2]], SPECIAL, with_beam(beam))
     assert answers[0].ids == [5, 6, 7, 8, 9, SPECIAL.end]
     assert len(answers) == beam
     assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
 
 
 def test_answers_come_best_first_and_differ() -> None:
-    for hypotheses in beam_search(chatty_model(3), SOURCES, SPECIAL, 4):
+    for hypotheses in beam_search(chatty_model(3), SOURCES, SPECIAL, with_beam(4)):
         scores = [h.score for h in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses) == 4
@@ -159,14 +160,43 @@ def test_an_answer_has_at_most_source_plus_50_tokens() -> None:
     for answer, source in zip(greedy(model, SOURCES, SPECIAL), SOURCES, strict=True):
         assert len(answer.ids) == len(source) + 50
         assert not answer.finished
-    for hypotheses, source in zip(beam_search(model, SOURCES, SPECIAL, 3), SOURCES, strict=True):
+    for hypotheses, source in zip(beam_search(model, SOURCES, SPECIAL, with_beam(3)), SOURCES, strict=True):
         assert all(len(h.ids) == len(source) + 50 for h in hypotheses)
 
 
 def test_length_penalty_is_the_papers() -> None:
-    assert length_penalty(1, 0.6) == 1.0
-    assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
-    assert length_penalty(10, 0.0) == 1.0
+    assert PAPER.length_penalty == 0.6
+    assert PAPER.divisor(1) == 1.0
+    assert PAPER.divisor(7) == pytest.approx(2**0.6)
+    assert PAPER.but(length_penalty=0.0).divisor(10) == 1.0
+    assert PAPER.but(penalty="length", length_penalty=2.0).divisor(10) == 100.0
+
+
+@pytest.mark.parametrize(("settings", "source", "most"), [
+    ({}, 10, 60), ({"length_ratio": 6.5, "length_offset": 3}, 10, 68), ({"max_length": 20}, 10, 20), ({}, 90, 99),
+])  # fmt: skip
+def test_the_rules_say_how_long_an_answer_may_be(settings: dict[str, float], source: int, most: int) -> None:
+    assert PAPER.but(**settings).limit(source, longest=100) == most
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_an_answer_is_cut_where_the_rules_say(beam: int) -> None:
+    model = chatty_model(2)
+    endless = Special(SPECIAL.start, 10**6, SPECIAL.pad)
+    rules = PAPER.but(beam=beam, length_ratio=2.0, length_offset=3)
+    for hypotheses, source in zip(beam_search(model, SOURCES, endless, rules), SOURCES, strict=True):
+        assert {len(h.ids) for h in hypotheses} == {2 * len(source) + 3}
+    for answer in greedy(model, SOURCES, endless, PAPER.but(max_length=5)):
+        assert (len(answer.ids), answer.finished) == (5, False)
+
+
+def test_a_length_penalty_prefers_longer_answers() -> None:
+    model = chatty_model(3, norm="pre")
+    lengths = [
+        sum(len(h[0].ids) for h in beam_search(model, SOURCES, SPECIAL, PAPER.but(beam=4, length_penalty=a)))
+        for a in (0.0, 4.0)
+    ]
+    assert lengths[0] < lengths[1]
 
 
 def test_probability_of_an_answer_is_the_product_of_its_tokens() -> None:

@@ -24,6 +24,7 @@ Positions = Literal["paper", "halves", "learned"]
 Layout = Literal["padded", "packed"]
 Precision = Literal["float32", "bfloat16"]
 Schedule = Literal["paper", "cosine", "constant"]
+Penalty = Literal["paper", "length"]
 
 
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -233,17 +234,45 @@ class TrainingConfig(Schema):
 
 
 @dataclass(frozen=True)
+class DecodingConfig(Schema):
+    """How answers are searched for, unless a request says otherwise (section 6.1)."""
+
+    section: ClassVar[str] = "decoding"
+
+    beam: int = option(1, "prefixes that are kept open; 1 is greedy", low=1)
+    length_penalty: float = option(0.6, "α, by which longer answers are preferred in a beam", -10.0, 10.0)
+    penalty: Penalty = option(
+        "paper", "what a log-probability is divided by: ((5 + length) / 6)^α as in the paper, or length^α"
+    )
+    length_ratio: float = option(
+        1.0, "an answer has at most length_ratio × source tokens + length_offset tokens", 0.0, 1000.0
+    )
+    length_offset: int = option(50, "see length_ratio; the paper has 1 and 50", 1, 10**9)
+    max_length: int | None = option(None, "most tokens of an answer, however long its source is", 1)
+
+    def limit(self, source_length: int, longest: int) -> int:
+        """Return the most tokens of an answer to a source, by a model whose sequences have at most ``longest``."""
+        most = int(self.length_ratio * source_length) + self.length_offset
+        return min(most, longest - 1, *([] if self.max_length is None else [self.max_length]))
+
+    def divisor(self, length: Any) -> Any:
+        """Return what the log-probability of an answer is divided by; its length is a number or a tensor."""
+        return ((5 + length) / 6 if self.penalty == "paper" else length) ** self.length_penalty
+
+
+@dataclass(frozen=True)
 class Config:
     """All that a model folder's config.toml says."""
 
     task: str
     model: ModelConfig
     training: TrainingConfig
+    decoding: DecodingConfig = DecodingConfig()
 
     def to_toml(self) -> str:
         """Write as TOML, each setting with its sentence."""
         lines = [f"task = {json.dumps(self.task)}"]
-        for group in (self.model, self.training):
+        for group in (self.model, self.training, self.decoding):
             lines += ["", f"[{group.section}]"]
             for setting in fields(group):
                 value = getattr(group, setting.name)
@@ -258,7 +287,7 @@ class Config:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{origin} is not valid TOML: {error}.") from None
-        known = {"task", "model", "training"}
+        known = {"task", "model", "training", "decoding"}
         for key in table:
             if key not in known:
                 raise ConfigError(f"{origin} has an unknown section {key!r}. {suggest(key, known)}")
@@ -273,6 +302,7 @@ class Config:
                 task=str(table.get("task", "pairs")),
                 model=ModelConfig.of(**table.get("model", {})),
                 training=TrainingConfig.of(**table.get("training", {})),
+                decoding=DecodingConfig.of(**table.get("decoding", {})),
             )
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}") from None

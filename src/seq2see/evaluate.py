@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 import torch
 import torch.nn.functional as F
 
-from seq2see.config import ModelConfig
+from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.data.batching import Batch
 from seq2see.decoding.engines import Engine
-from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import InputError
 from seq2see.folder import Tokenizers
@@ -120,7 +120,7 @@ def evaluate(
     batch: int = 4096,
     progress: Callable[[int], None] = lambda done: None,
     engine: Engine | None = None,
-    beam: int = 1,
+    rules: DecodingConfig = PAPER,
 ) -> Evaluation:
     """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model."""
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
@@ -129,7 +129,7 @@ def evaluate(
     for number, pair in enumerate(pairs, 1):
         check_pair(model.config, tokenizers, pair, number)
     for part in parts(pairs, batch):
-        total.add(_evaluate_batch(model, tokenizers, part, engine, beam))
+        total.add(_evaluate_batch(model, tokenizers, part, engine, rules))
         progress(total.pairs)
     return total
 
@@ -142,12 +142,12 @@ def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
 
 @torch.inference_mode()
 def _evaluate_batch(
-    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine, beam: int
+    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine, rules: DecodingConfig
 ) -> Evaluation:
     device = next(model.parameters()).device
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    answers = tokenizers.target.decode_batch(engine.ids(sources, beam))
+    answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     whole = Batch.of(sources, targets, pads).to(device)

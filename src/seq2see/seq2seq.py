@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from seq2see import folder
-from seq2see.config import Config
+from seq2see.config import Config, DecodingConfig
 from seq2see.data import calendar
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
@@ -70,6 +70,9 @@ class Answer:
     tokens: list[Token] = field(default_factory=list)
     alternatives: list[Alternative] = field(default_factory=list)
     ids: list[int] = field(default_factory=list, repr=False)
+    finished: bool = (
+        True  # whether it came to its end, and was not cut at the most tokens that an answer may have
+    )
     error: str | None = None
 
     @property
@@ -296,18 +299,37 @@ class Seq2Seq:
 
     @overload
     def predict(
-        self, texts: Iterable[str], beam: int = 1, *, on_error: Literal["raise"] = "raise"
+        self,
+        texts: Iterable[str],
+        beam: int | None = None,
+        *,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        on_error: Literal["raise"] = "raise",
     ) -> list[str]: ...
     @overload
     def predict(
-        self, texts: Iterable[str], beam: int = 1, *, on_error: Literal["none"]
+        self,
+        texts: Iterable[str],
+        beam: int | None = None,
+        *,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        on_error: Literal["none"],
     ) -> list[str | None]: ...
     def predict(
-        self, texts: Iterable[str], beam: int = 1, *, on_error: str = "raise"
+        self,
+        texts: Iterable[str],
+        beam: int | None = None,
+        *,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        on_error: str = "raise",
     ) -> list[str] | list[str | None]:
         """Answer many texts, in order.
 
-        If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
+        ``beam``, ``length_penalty`` and ``max_length`` (the most tokens of an answer) are the model's own if they are
+        not given. If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
         ``on_error="none"`` a refused text has None in its place.
 
         >>> import seq2see
@@ -316,7 +338,9 @@ class Seq2Seq:
         """
         if on_error not in ("raise", "none"):
             raise UserError(f"on_error is {on_error!r}: 'raise' or 'none' was expected.")
-        answers = self.answers(texts, beam, probabilities=False)
+        answers = self.answers(
+            texts, beam, probabilities=False, length_penalty=length_penalty, max_length=max_length
+        )
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
         if reasons and on_error == "raise":
@@ -324,40 +348,62 @@ class Seq2Seq:
         return outputs
 
     def answers(
-        self, texts: Iterable[str], beam: int = 1, n_best: int = 1, probabilities: bool = True
+        self,
+        texts: Iterable[str],
+        beam: int | None = None,
+        n_best: int = 1,
+        probabilities: bool = True,
+        *,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
-        A beam is at least as wide as ``n_best``, the number of answers to each text.
-        Without ``probabilities`` the answers hold texts and ids only, which is faster.
+        A beam is at least as wide as ``n_best``, the number of answers to each text. Without ``probabilities`` the
+        answers hold texts and ids only, which is faster. The rest is as in ``predict``.
+
+        >>> import seq2see
+        >>> [answer] = seq2see.load("dates").answers(["1845-01-05"])
+        >>> answer.output, answer.finished, answer.probability > 0.999
+        ('January 5, 1845', True, True)
         """
         texts = _listed(texts)
-        encoded, reasons = self._encoded(texts, beam, n_best)
+        rules = self.rules(beam, length_penalty, max_length, n_best)
+        encoded, reasons = self._encoded(texts)
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
-        beam = max(beam, n_best)
-        for engine, rows in self._batches(encoded, beam, n_best):
+        for engine, rows in self._batches(encoded, rules, n_best):
             sources = [encoded[i] for i in rows]
             if probabilities or n_best > 1:
-                for row, hypotheses in zip(rows, engine.search(sources, beam, n_best), strict=True):
+                for row, hypotheses in zip(rows, engine.search(sources, rules, n_best), strict=True):
                     results[row] = self._answer(texts[row], hypotheses)
             else:
-                found = engine.ids(sources, beam)
+                found, end = engine.ids(sources, rules), self.tokenizers.target.end
                 for row, ids, output in zip(
                     rows, found, self.tokenizers.target.decode_batch(found), strict=True
                 ):
-                    results[row] = Answer(texts[row], output, ids=ids)
+                    results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end)
         return [answer for answer in results if answer is not None]
 
-    def _encoded(
-        self, texts: Sequence[str], beam: int, n_best: int = 1
-    ) -> tuple[dict[int, list[int]], dict[int, str]]:
+    def rules(
+        self,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        n_best: int = 1,
+    ) -> DecodingConfig:
+        """Return how a request is searched for: the model's own rules, but for what is given."""
+        if not isinstance(n_best, int) or n_best < 1:
+            raise UserError(f"n_best is {n_best!r}: a whole number was expected, at least 1.")
+        given = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length}
+        rules = self.config.decoding.but(
+            **{name: value for name, value in given.items() if value is not None}
+        )
+        return rules if rules.beam >= n_best else rules.but(beam=n_best)
+
+    def _encoded(self, texts: Sequence[str]) -> tuple[dict[int, list[int]], dict[int, str]]:
         """Return the ids of each text that the model can take, by its place, and why the others are refused."""
-        if not all(isinstance(number, int) and number >= 1 for number in (beam, n_best)):
-            raise UserError(
-                f"beam is {beam!r} and n_best is {n_best!r}: both must be whole numbers, at least 1."
-            )
         encoded: dict[int, list[int]] = {}
         reasons: dict[int, str] = {}
         for index, text in enumerate(texts):
@@ -368,14 +414,14 @@ class Seq2Seq:
         return encoded, reasons
 
     def _batches(
-        self, encoded: dict[int, list[int]], beam: int, n_best: int = 1
+        self, encoded: dict[int, list[int]], rules: DecodingConfig, n_best: int
     ) -> Iterator[tuple[Engine, list[int]]]:
         """Say which places are answered together, and by which engine."""
         if not encoded:
             return
-        engine = self.engine_for(len(encoded), beam, n_best)
+        engine = self.engine_for(len(encoded), rules.beam, n_best)
         good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
-        size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * beam)))
+        size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
 
@@ -389,6 +435,7 @@ class Seq2Seq:
             tokens=[Token(token, exp(value)) for token, value in tokens],
             alternatives=[Alternative(target.decode(h.ids), h.log_probability) for h in hypotheses[1:]],
             ids=best.ids,
+            finished=best.finished,
         )
 
     def raw(self, answer: Answer) -> str:
@@ -399,7 +446,7 @@ class Seq2Seq:
     def evaluate(
         self,
         pairs: Iterable[Pair],
-        beam: int = 1,
+        beam: int | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Evaluation:
         """Score the model on pairs: exact match, error rates, BLEU, chrF, loss, every miss.
@@ -415,8 +462,11 @@ class Seq2Seq:
         from seq2see.evaluate import evaluate
 
         pairs = tidied(pairs, self.folded)
-        engine = self.engine_for(len(pairs), beam)
-        return evaluate(self._network(), self.tokenizers, pairs, progress=progress, engine=engine, beam=beam)
+        rules = self.rules(beam)
+        engine = self.engine_for(len(pairs), rules.beam)
+        return evaluate(
+            self._network(), self.tokenizers, pairs, progress=progress, engine=engine, rules=rules
+        )
 
     def score(self, pairs: Iterable[Pair]) -> list[list[float]]:
         """Return the log-probability of each token of each target, ``<eos>`` included, given its source.

@@ -58,7 +58,7 @@ def say(message: str, style: str = "", on: Console = console) -> None:
 
 
 class Refusals:
-    """Explains the first of many refused inputs on standard error, and counts the others."""
+    """Explains on standard error why the first of many inputs were refused, or cut, and counts the others."""
 
     def __init__(self, place: str) -> None:
         self.place, self.count = place, 0
@@ -69,12 +69,12 @@ class Refusals:
         if self.count <= NAMED:
             complain(f"{self.place} {number}: {reason}")
 
-    def close(self, why: str) -> None:
+    def close(self, why: str, verb: str = "refused") -> None:
         """Say how many more there were, and where to read ``why``."""
         if self.count > NAMED:
             more = self.count - NAMED
             were = f"{self.place}s were" if more > 1 else f"{self.place} was"
-            complain(f"… and {more:,} more {were} refused; {why}.")
+            complain(f"… and {more:,} more {were} {verb}; {why}.")
 
 
 def hang_up() -> NoReturn:

@@ -20,6 +20,7 @@ from seq2see.cli.output import Refusals, complain, console, progress_bar
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
+    from seq2see.config import DecodingConfig
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Answer, Seq2Seq
 
@@ -27,6 +28,10 @@ WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 COMPARED = 4  # last lines of an interrupted run that must be as they would be now
 ONE_LINE = str.maketrans("\n\r\t", "   ")  # what ends a line or a column
 DOCUMENT_DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
+
+UNFINISHED = (
+    "The answer did not come to its end within the most tokens that it may have: --max-length allows more."
+)
 
 ModelName = Annotated[
     str, typer.Option("--model", "-m", metavar="NAME|DIR", help="A model that ships, or a model folder.")
@@ -52,10 +57,23 @@ def predict(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answers here.")
     ] = None,
     model: ModelName = "dates",
-    beam: Annotated[int, typer.Option("--beam", "-b", min=1, help="Prefixes kept open; 1 is greedy.")] = 1,
+    beam: Annotated[
+        int | None,
+        typer.Option("--beam", "-b", min=1, help="Prefixes kept open; 1 is greedy; by the model."),
+    ] = None,
     n_best: Annotated[
         int, typer.Option("--n-best", "-n", min=1, help="Answers to each input, best first.")
     ] = 1,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(
+            "--length-penalty", metavar="A", help="More prefers longer answers in a beam; by the model."
+        ),
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max-length", metavar="N", min=1, help="Tokens of an answer at most; by the model."),
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>, as the documents do.")
     ] = False,
@@ -113,13 +131,12 @@ def predict(
         raise UserError("--resume goes on with a file of answers: it needs --out, and --file or piped lines.")
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the questions.")
-    if n_best > 1:
-        beam = max(beam, n_best)
     from seq2see.seq2seq import load
 
-    form = Form(load(model, device, engine, compiled), beam, n_best, raw, as_json, align)
+    loaded = load(model, device, engine, compiled)
+    form = Form(loaded, loaded.rules(beam, length_penalty, max_length, n_best), n_best, raw, as_json, align)
     if verbose:
-        complain(f"answered by {form.model.engine_for(1 if texts else WINDOW, beam, n_best).name}")
+        complain(f"answered by {form.engine_name(1 if texts else WINDOW)}")
     with _Writer(out, resume) as writer:
         if texts is not None or dates is not None:
             inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")
@@ -139,7 +156,7 @@ class Form:
     """A model and how its answers are asked for and written."""
 
     model: Seq2Seq
-    beam: int
+    rules: DecodingConfig
     n_best: int
     raw: bool
     as_json: bool
@@ -147,7 +164,18 @@ class Form:
 
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
-        return self.model.answers(window, self.beam, self.n_best, probabilities=self.as_json)
+        return self.model.answers(
+            window,
+            self.rules.beam,
+            self.n_best,
+            probabilities=self.as_json,
+            length_penalty=self.rules.length_penalty,
+            max_length=self.rules.max_length,
+        )
+
+    def engine_name(self, inputs: int) -> str:
+        """Name the engine that answers so many inputs."""
+        return self.model.engine_for(inputs, self.rules.beam, self.n_best).name
 
     def lines(self, answers: list[Answer]) -> Iterator[str]:
         """Write each answer as a line: its alternatives and its alignment follow after tabs."""
@@ -173,7 +201,7 @@ def _answer_all(
     """Answer window by window, so that memory stays bounded; return how many were answered and refused."""
     remaining = iter(inputs)
     answered, refused = _skip(form, remaining, out)
-    refusals = Refusals(place)
+    refusals, cut = Refusals(place), Refusals(place)
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
@@ -182,6 +210,8 @@ def _answer_all(
             for answer, line in zip(answers, form.lines(answers), strict=True):
                 if answer.error is None:
                     answered += 1
+                    if not answer.finished:
+                        cut.add(answered + refused, UNFINISHED)
                 else:
                     refused += 1
                     refusals.add(answered + refused, answer.error)
@@ -190,6 +220,7 @@ def _answer_all(
             if bar is not None:
                 bar(len(window))
     refusals.close("the answers say why" if form.as_json else "--json says why for each")
+    cut.close('"finished" says which' if form.as_json else "--json says which", "cut")
     return answered, refused
 
 
@@ -230,7 +261,7 @@ def _same(form: Form, text: str, line: str) -> bool:
             return False
     elif form.align:  # a link may hang on the last digits of a weight
         now, line = (text.rpartition("\t")[0] for text in (now, line))
-    if form.model.engine_for(WINDOW, form.beam, form.n_best).name.endswith("bfloat16"):
+    if form.engine_name(WINDOW).endswith("bfloat16"):
         from difflib import SequenceMatcher
 
         # a word may hang on the other lines of its batch
@@ -254,6 +285,7 @@ def _record(
     record: dict[str, object] = {
         "input": answer.input,
         "output": answer.output,
+        "finished": answer.finished,
         "log_probability": answer.log_probability,
         "tokens": [{"token": token.token, "probability": token.probability} for token in answer.tokens],
     }

@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 import ctranslate2
 
-from seq2see.config import ModelConfig
+from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.engines import SMALL
-from seq2see.decoding.hypothesis import Hypothesis, Special, length_penalty, limit
+from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.errors import FolderError
 
 BATCH = 256  # inputs that one worker takes at a time, at most
@@ -86,11 +86,11 @@ class CTranslate2Engine:
         """Return how many of so many inputs a worker takes at a time."""
         return min(BATCH, -(-inputs // self.cores)) if inputs >= EACH * self.cores else inputs
 
-    def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
+    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         assert min(map(len, sources)) > 2, "an empty text is refused before: CTranslate2 would not answer it"
         named = self._named(sources)
-        limits = [limit(len(source), self.max_length) for source in sources]
+        beam, limits = rules.beam, [rules.limit(len(source), self.max_length) for source in sources]
         found = self._translate(named, max(limits))
         # The start of a greedy answer does not depend on where it is cut.
         greedy = [(row[0][:most], totals[0]) for (row, totals), most in zip(found, limits, strict=True)]
@@ -118,20 +118,20 @@ class CTranslate2Engine:
                     again.append(row)
                     continue
                 ranked = [*zip(tokens, totals, strict=True), greedy[row]]
-                best, _ = max(ranked, key=lambda one: one[1] / length_penalty(len(one[0])))
+                best, _ = max(ranked, key=lambda one: one[1] / rules.divisor(len(one[0])))
                 results[row] = self._numbers(best)
             most = max((limits[row] for row in again), default=0)
             rows = again
         return results
 
     def search(
-        self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the best answer to each source with the log-probability of each token."""
         assert n_best == 1, "the lower ranks may differ from ours: Seq2Seq.engine_for takes torch for them"
-        rows = self.ids(sources, beam)
+        rows = self.ids(sources, rules)
         return [
-            [Hypothesis(row, values, sum(values) / length_penalty(len(row)), row[-1] == self.special.end)]
+            [Hypothesis(row, values, sum(values) / rules.divisor(len(row)), row[-1] == self.special.end)]
             for row, values in zip(rows, self.score(sources, rows), strict=True)
         ]
 

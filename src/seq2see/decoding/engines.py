@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from seq2see import folder
-from seq2see.config import ModelConfig
-from seq2see.decoding.hypothesis import Hypothesis
+from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.decoding.hypothesis import PAPER, Hypothesis
 from seq2see.errors import UserError, suggest
 
 ENGINES = ("auto", "torch", "ctranslate2")
@@ -30,12 +30,12 @@ class Engine(Protocol):
 
     name: str
 
-    def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
+    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         ...
 
     def search(
-        self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         ...

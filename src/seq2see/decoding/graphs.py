@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seq2see.decoding.hypothesis import LENGTH_PENALTY, Hypothesis, Special, limit
-from seq2see.decoding.search import Beams, length_penalty, likeliest, limits_of, stacked
+from seq2see.config import DecodingConfig
+from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
+from seq2see.decoding.search import Beams, likeliest, limits_of, stacked
 from seq2see.errors import UserError
 from seq2see.fast.cache import BufferCache, DecoderCache
 from seq2see.fast.projections import SideBySide, open_sums
@@ -40,6 +41,7 @@ MOST_SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
 T = TypeVar("T")
+Key = tuple[int, int, int, int, float, str]  # sentences, source tokens, answer tokens, beams, length penalty
 
 
 class GraphSearch:
@@ -52,10 +54,12 @@ class GraphSearch:
         sentences: int,
         source_length: int,
         length: int,
-        beam: int,
+        rules: DecodingConfig,
         before: Callable[[], None],
     ) -> None:
-        self.model, self.special, self.beam, self.length, self.before = model, special, beam, length, before
+        self.model, self.special, self.length, self.before = model, special, length, before
+        self.rules, self.beam = rules, rules.beam
+        beam = rules.beam
         parameter = next(model.parameters())
         device, dtype, c = parameter.device, parameter.dtype, model.config
         self.source = torch.full((sentences, source_length), special.pad, device=device)
@@ -89,14 +93,14 @@ class GraphSearch:
         self.begin = _captured(self._begin, device)
         self.steps = _captured(self._steps, device)
 
-    def start(self, sources: Sequence[Sequence[int]]) -> None:
-        """Read at most as many sources as there is room for."""
+    def start(self, sources: Sequence[Sequence[int]], rules: DecodingConfig) -> None:
+        """Read at most as many sources as there is room for. The rules say how long their answers may be."""
         width = self.source.shape[1]
         rows = [*sources, *[sources[-1]] * (len(self.source) - len(sources))]
         lengths = torch.tensor([len(row) for row in rows])
         self.source.copy_(stacked(rows, width, self.special.pad))
         self.source_real.copy_(torch.arange(width) < lengths[:, None])
-        self.limits.copy_(limits_of(self.model, rows))
+        self.limits.copy_(limits_of(self.model, rows, rules=rules))
         self.begin()
 
     def take_over(self, other: GraphSearch, rows: Tensor) -> None:
@@ -164,7 +168,7 @@ class GraphSearch:
 
     def _choose_beams(self, logits: Tensor) -> None:
         t = self.position - 1
-        beams, parent, token = self.beams.advance(logits, t, self.special.end, LENGTH_PENALTY)
+        beams, parent, token = self.beams.advance(logits, t, self.special.end, self.rules)
         self._put(beams)
         past = self.ancestors.gather(1, parent[:, :, None].expand_as(self.ancestors))
         self.ancestors.copy_(torch.where(self.columns <= t, past, self.own))
@@ -187,7 +191,7 @@ class GraphSearch:
         b.done_ended.logical_or_(ended)
         stops = ended | (open_ & (b.limits <= t + 1)[:, None])
         b.settled.logical_or_(stops[:, 0])
-        b.done_score.copy_(torch.where(stops, b.total / length_penalty(t + 1, LENGTH_PENALTY), b.done_score))
+        b.done_score.copy_(torch.where(stops, b.total / self.rules.divisor(t + 1), b.done_score))
 
 
 def _captured(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -224,7 +228,7 @@ class GraphDecoder:
         self, model: Transformer, special: Special, compiled: bool = False, dtype: torch.dtype | None = None
     ) -> None:
         self.original, self.special, self.compiled = model, special, compiled
-        self.searches: dict[tuple[int, int, int, int], GraphSearch] = {}
+        self.searches: dict[Key, GraphSearch] = {}
         self.lock, self.device = Lock(), next(model.parameters()).device
         with self._alone():
             self.model = copy.deepcopy(model).to(dtype).eval()
@@ -258,26 +262,28 @@ class GraphDecoder:
                     "found: install gcc, or name one in the environment variable CC."
                 ) from error
 
-    def search(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[Hypothesis]]:
+    def search(
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER
+    ) -> list[list[Hypothesis]]:
         """Answer some sources together."""
-        return self._found(sources, beam, GraphSearch.answers)
+        return self._found(sources, rules, GraphSearch.answers)
 
-    def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
+    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
         """Return the ids of the best answers only, which is faster."""
-        return self._found(sources, beam, GraphSearch.ids)
+        return self._found(sources, rules, GraphSearch.ids)
 
     def _found(
         self,
         sources: Sequence[Sequence[int]],
-        beam: int,
+        rules: DecodingConfig,
         read: Callable[[GraphSearch, int], list[T]],
     ) -> list[T]:
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
-        width, length = (min(_rounded(n), longest) for n in (most, limit(most, longest)))
+        width, length = (min(_rounded(n), longest) for n in (most, rules.limit(most, longest)))
         answers: dict[int, T] = {}
         with self._alone():
-            search = self._of(_power(len(sources)), width, length, beam)
-            search.start(sources)
+            search = self._of(_power(len(sources)), width, length, rules)
+            search.start(sources, rules)
             numbers = [*range(len(sources))]  # which source each row is about
             while True:
                 rows = search.advance(len(numbers))
@@ -288,16 +294,17 @@ class GraphDecoder:
                 answers.update(zip(numbers, read(search, len(numbers)), strict=True))
                 if not len(rows):
                     return [answers[number] for number in range(len(sources))]
-                smaller = self._of(size, width, length, beam)
+                smaller = self._of(size, width, length, rules)
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
 
-    def _of(self, sentences: int, width: int, length: int, beam: int) -> GraphSearch:
+    def _of(self, sentences: int, width: int, length: int, rules: DecodingConfig) -> GraphSearch:
         """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
-        key = (sentences, width, length, beam)
+        shape, penalty = (sentences, width, length, rules.beam), (rules.length_penalty, rules.penalty)
+        key = (*shape, *penalty)  # a graph has the length penalty built in
         if key not in self.searches:
             self._make_room(key)
-            search = GraphSearch(self.model, self.special, *key, before=self._follow)
+            search = GraphSearch(self.model, self.special, *shape[:3], rules, before=self._follow)
             if self.compiled:
                 search.choose = fast(search.choose)
         else:
@@ -305,7 +312,7 @@ class GraphDecoder:
         self.searches[key] = search  # the last used come last
         return search
 
-    def _make_room(self, key: tuple[int, int, int, int]) -> None:
+    def _make_room(self, key: Key) -> None:
         """Forget the shapes that have not been used for longest, until another one fits beside the others."""
         c, kept = self.model.config, [*self.searches]
         assert c.d_k is not None
@@ -317,7 +324,7 @@ class GraphDecoder:
             if self.device.type == "cuda"
             else math.inf
         )
-        while kept and a_token * sum(b * (k * t + s) for b, s, t, k in (*kept, key)) > room:
+        while kept and a_token * sum(b * (k * t + s) for b, s, t, k, *_ in (*kept, key)) > room:
             del self.searches[kept.pop(0)]
             gc.collect()  # a search and its graphs hold each other
 

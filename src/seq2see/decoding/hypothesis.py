@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from seq2see.config import DecodingConfig
 
-LENGTH_PENALTY = 0.6  # α of section 6.1
-EXTRA_LENGTH = 50  # "maximum output length during inference to input length + 50"
+PAPER = (
+    DecodingConfig()
+)  # greedy, and with a wider beam a length penalty of 0.6, input length + 50 (section 6.1)
+
+
+def with_beam(beam: int) -> DecodingConfig:
+    """Return the paper's rules with a beam of so many prefixes."""
+    return PAPER.but(beam=beam)
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,3 @@ class Hypothesis:
     def log_probability(self) -> float:
         """Log-probability of the whole answer."""
         return sum(self.log_probabilities)
-
-
-@overload
-def length_penalty(length: int, alpha: float = LENGTH_PENALTY) -> float: ...
-@overload
-def length_penalty(length: Tensor, alpha: float = LENGTH_PENALTY) -> Tensor: ...
-def length_penalty(length: int | Tensor, alpha: float = LENGTH_PENALTY) -> float | Tensor:
-    """Return ((5 + length) / 6)^α, by which a log-probability is divided (Wu et al., 2016, eq. 14)."""
-    penalty: float | Tensor = ((5 + length) / 6) ** alpha
-    return penalty
-
-
-def limit(source_length: int, max_length: int) -> int:
-    """Return the most tokens that the answer to a source of so many tokens may have."""
-    return min(source_length + EXTRA_LENGTH, max_length - 1)

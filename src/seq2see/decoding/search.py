@@ -16,10 +16,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from seq2see.decoding.hypothesis import LENGTH_PENALTY, limit
+from seq2see.config import DecodingConfig
+from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
-from seq2see.decoding.hypothesis import length_penalty as length_penalty
 from seq2see.fast import HAS_TRITON, decoding_layout
 from seq2see.fast.cache import DecoderCache, Growing
 from seq2see.masks import EVERYTHING, Mask
@@ -56,11 +56,14 @@ def stacked(rows: Sequence[Sequence[int]], width: int, pad: int) -> Tensor:
 
 
 def limits_of(
-    model: Transformer, sources: Sequence[Sequence[int]], device: torch.device | None = None
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    device: torch.device | None = None,
+    rules: DecodingConfig = PAPER,
 ) -> Tensor:
     """Return for each source the most tokens that its answer may have, (B,)."""
     lengths = [len(source) for source in sources]
-    by_length = {length: limit(length, model.config.max_length) for length in set(lengths)}
+    by_length = {length: rules.limit(length, model.config.max_length) for length in set(lengths)}
     return torch.tensor([by_length[length] for length in lengths], device=device)
 
 
@@ -196,27 +199,37 @@ class Greedy:
         return [row[:n] for row, n in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
 
 
-def greedy(model: Transformer, sources: Sequence[Sequence[int]], special: Special) -> list[Hypothesis]:
+def greedy(
+    model: Transformer, sources: Sequence[Sequence[int]], special: Special, rules: DecodingConfig = PAPER
+) -> list[Hypothesis]:
     """Take the likeliest token at each step."""
-    choice = _greedy(model, sources, special, values=True)
+    choice = _greedy(model, sources, special, rules, values=True)
     assert choice.log_probabilities is not None
     return [
-        Hypothesis(ids, values[: len(ids)], sum(values[: len(ids)]) / length_penalty(len(ids)), finished)
+        Hypothesis(ids, values[: len(ids)], sum(values[: len(ids)]) / rules.divisor(len(ids)), finished)
         for ids, values, finished in zip(
             choice.answers(), choice.log_probabilities.tolist(), choice.finished.tolist(), strict=True
         )
     ]
 
 
-def greedy_ids(model: Transformer, sources: Sequence[Sequence[int]], special: Special) -> list[list[int]]:
+def greedy_ids(
+    model: Transformer, sources: Sequence[Sequence[int]], special: Special, rules: DecodingConfig = PAPER
+) -> list[list[int]]:
     """Return the ids alone of what greedy search answers, which is faster."""
-    return _greedy(model, sources, special, values=False).answers()
+    return _greedy(model, sources, special, rules, values=False).answers()
 
 
 @torch.inference_mode()
-def _greedy(model: Transformer, sources: Sequence[Sequence[int]], special: Special, values: bool) -> Greedy:
+def _greedy(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    special: Special,
+    rules: DecodingConfig,
+    values: bool,
+) -> Greedy:
     reader = CachedReader.of(model, sources, special.pad)
-    choice = Greedy(limits_of(model, sources, reader.memory.device), special, values)
+    choice = Greedy(limits_of(model, sources, reader.memory.device, rules), special, values)
     for _ in steps(reader, choice, _starts(len(sources), special, reader)):
         pass
     return choice
@@ -265,7 +278,9 @@ class Beams:
             torch.zeros_like(limits, dtype=torch.bool), limits,
         )  # fmt: skip
 
-    def advance(self, logits: Tensor, t: Tensor, end: int, alpha: float) -> tuple[Beams, Tensor, Tensor]:
+    def advance(
+        self, logits: Tensor, t: Tensor, end: int, rules: DecodingConfig
+    ) -> tuple[Beams, Tensor, Tensor]:
         """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k)."""
         B, k = self.total.shape
         V = logits.shape[-1]
@@ -281,7 +296,7 @@ class Beams:
         stops = stops & ~self.finished(t - 1)[:, None]  # a sentence that is done takes no more answers
 
         # A prefix that ends here, or must stop here, competes with those that ended before.
-        score = torch.where(stops, total / length_penalty(t + 1, alpha), -inf)
+        score = torch.where(stops, total / rules.divisor(t + 1), -inf)
         done_score, chosen = torch.cat([self.done_score, score], 1).topk(k)
         lengths = torch.cat([self.done_length, (t + 1).expand_as(token)], 1)
         done = {
@@ -323,10 +338,10 @@ class Beams:
 class Beam:
     """Keeps the k likeliest prefixes of each sentence. Rows are sentences × k."""
 
-    def __init__(self, limits: Tensor, special: Special, beam: int, alpha: float = LENGTH_PENALTY) -> None:
+    def __init__(self, limits: Tensor, special: Special, rules: DecodingConfig) -> None:
         longest = int(limits.max())
-        self.end, self.alpha, self.beam = special.end, alpha, beam
-        self.beams = Beams.start(limits, longest, beam, special.pad)
+        self.end, self.rules, self.beam = special.end, rules, rules.beam
+        self.beams = Beams.start(limits, longest, self.beam, special.pad)
         self.numbers = torch.arange(longest, device=limits.device)[:, None]  # of the steps
         self.sentence = torch.arange(
             len(limits), device=limits.device
@@ -335,7 +350,7 @@ class Beam:
 
     def take(self, logits: Tensor, t: int) -> GoingOn:
         """Grow the prefixes by a token, and put the answers of finished sentences aside."""
-        self.beams, parent, token = self.beams.advance(logits, self.numbers[t], self.end, self.alpha)
+        self.beams, parent, token = self.beams.advance(logits, self.numbers[t], self.end, self.rules)
         finished = self.beams.finished(self.numbers[t])
         rows = (~finished).nonzero()[:, 0]
         if len(rows) < len(self.sentence):
@@ -355,17 +370,16 @@ def beam_search(
     model: Transformer,
     sources: Sequence[Sequence[int]],
     special: Special,
-    beam: int = 4,
-    alpha: float = LENGTH_PENALTY,
+    rules: DecodingConfig,
 ) -> list[list[Hypothesis]]:
-    """Keep the ``beam`` likeliest prefixes of each sentence; return its answers, best first.
+    """Keep the ``rules.beam`` likeliest prefixes of each sentence; return its answers, best first.
 
-    A sentence is done when ``beam`` answers have ended, and one of them was the likeliest of all prefixes when it
+    A sentence is done when as many answers have ended, and one of them was the likeliest of all prefixes when it
     ended. Without the second condition, answers that broke off early would win over a model that is sure of a longer
     one. A beam of 1 is greedy search.
     """
-    reader = CachedReader.of(model, sources, special.pad, beam)
-    choice = Beam(limits_of(model, sources, reader.memory.device), special, beam, alpha)
+    reader = CachedReader.of(model, sources, special.pad, rules.beam)
+    choice = Beam(limits_of(model, sources, reader.memory.device, rules), special, rules)
     for _ in steps(reader, choice, _starts(len(reader.memory), special, reader)):
         pass
     return choice.results

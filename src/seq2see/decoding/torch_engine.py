@@ -12,10 +12,11 @@ from typing import TypeVar
 
 import torch
 
+from seq2see.config import DecodingConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
-from seq2see.decoding.hypothesis import Hypothesis, Special
+from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_ids
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
@@ -77,31 +78,31 @@ class TorchEngine:
             self.kept_graphs = GraphDecoder(self.original, self.special, self.compiled, dtype)
         return self.kept_graphs
 
-    def ids(self, sources: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
+    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         if self.on_gpu and not self._watched():
-            return self.graphs.ids(sources, beam)
-        if beam > 1:
-            return [hypotheses[0].ids for hypotheses in self.search(sources, beam)]
+            return self.graphs.ids(sources, rules)
+        if rules.beam > 1:
+            return [hypotheses[0].ids for hypotheses in self.search(sources, rules)]
 
         def found(part: Sequence[Sequence[int]]) -> list[list[int]]:
-            return greedy_ids(self.transformer, part, self.special)
+            return greedy_ids(self.transformer, part, self.special, rules)
 
         return self._shared_out(found, sources)
 
     def search(
-        self, sources: Sequence[Sequence[int]], beam: int = 1, n_best: int = 1
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, n_best: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.on_gpu and not self._watched():
-            return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, beam)]
+            return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, rules)]
 
         def found(part: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-            if beam == 1:
-                return [[hypothesis] for hypothesis in greedy(self.transformer, part, self.special)]
-            return [row[:n_best] for row in beam_search(self.transformer, part, self.special, beam)]
+            if rules.beam == 1:
+                return [[hypothesis] for hypothesis in greedy(self.transformer, part, self.special, rules)]
+            return [row[:n_best] for row in beam_search(self.transformer, part, self.special, rules)]
 
-        return self._shared_out(found, sources, beam)
+        return self._shared_out(found, sources, rules.beam)
 
     def _shared_out(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from seq2see.decoding.hypothesis import with_beam
 from seq2see.decoding.search import Beam, Beams, CachedReader, Special, limits_of, steps
 from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import Edit
@@ -59,7 +60,7 @@ def beam_nodes(
     """
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
     limits = limits_of(transformer, [source_ids])
-    tree, choice = _Tree(tokenizers), Beam(limits, special, beam)
+    tree, choice = _Tree(tokenizers), Beam(limits, special, with_beam(beam))
     with recording_of(transformer, edit) if edit else nullcontext():
         memory = transformer.encode(torch.tensor([source_ids])).expand(beam, -1, -1)
         reader = CachedReader(transformer, memory, EVERYTHING)
