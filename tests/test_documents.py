@@ -21,8 +21,8 @@ from seq2see.inspection import lab
 from seq2see.inspection.similarity import similarities
 from seq2see.inspection.tables import tables_of
 from seq2see.inspection.trace import Trace, trace_text
-from seq2see.model.attention import written_attention
 from seq2see.masks import CAUSAL, EVERYTHING
+from seq2see.model.attention import written_attention
 from seq2see.model.positions import Embedding, position_table
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, END, PAD, START, UNKNOWN, Tokenizer
