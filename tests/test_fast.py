@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import get_args
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from seq2see.data.packing import blocks_of
 from seq2see.decoding.graphs import prepare
 from seq2see.fast.cache import Layout
 from seq2see.fast.projections import OpenLinear, SideBySide, form_of, open_sums, products
-from seq2see.masks import Mask
+from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
 from seq2see.model.attention import written_attention
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
@@ -115,18 +114,32 @@ def test_every_body_is_taken_by_some_case() -> None:
     assert [*fast.TABLE] == [*RIGHT]
 
 
-@pytest.mark.parametrize(("layout", "shape", "mask"), CASES)
-def test_the_kernel_for_one_query_needs_a_gpu_and_triton(
-    layout: Layout, shape: str, mask: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`benchmarks/gpu_check.py kernels` compares its numbers, on a GPU or in Triton's interpreter."""
-    q, _, _, drawn_mask = drawn(layout, shape, mask, SIZES[2])
-    on_gpu = cast("Any", SimpleNamespace(shape=q.shape, dim=q.dim, is_cuda=True))
-    monkeypatch.setattr(fast, "HAS_TRITON", True)
-    kernel = (layout, shape, mask) in RIGHT["one query"]
-    assert (fast.body_of(on_gpu, drawn_mask, layout) == "one query") == kernel
-    monkeypatch.setattr(fast, "HAS_TRITON", False)
-    assert fast.body_of(on_gpu, drawn_mask, layout) != "one query"
+@pytest.mark.parametrize("triton", [False, True])
+@pytest.mark.parametrize("shape", ["one query", "packed", "many queries"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_table_names_one_body_for_every_case(layout: Layout, shape: fast.Shape, triton: bool) -> None:
+    """`benchmarks/gpu_check.py kernels` compares the numbers of "one query", on a GPU or in Triton's interpreter."""
+    for count in range(6):
+        for parts in itertools.combinations(get_args(Part), count):
+            right = {"sdpa"}
+            if (layout, shape, triton, parts) == ("buffers", "one query", True, ("keys", "rows")):
+                right.add("one query")
+            if (layout, shape) == ("columns", "one query") and parts in ((), ("keys",)):
+                right.add("columns")
+            if (layout, shape) == ("rows", "packed") and {*parts} - {"causal"} == {"sentences", "blocks"}:
+                right.add("flex")
+            case = layout, shape, parts, triton
+            assert {name for name, body in fast.TABLE.items() if body.admits(*case)} == right, case
+
+
+def test_a_case_is_what_mask_and_queries_say() -> None:
+    keys = torch.ones(2, 3, dtype=torch.bool)
+    assert fast.case_of(torch.zeros(2, 1, 4, 4), CAUSAL, "columns") == ("columns", "one query", (), False)
+    assert fast.case_of(torch.zeros(2, 3, 4, 4), Mask(True, keys), "rows") == (
+        "rows", "many queries", ("causal", "keys"), False,
+    )  # fmt: skip
+    assert fast.case_of(torch.zeros(1, 4, 4), EVERYTHING, "rows")[1] == "packed"  # even if it has one query
+    assert fast.case_of(torch.zeros(3, 4, 4, device="meta"), EVERYTHING, "rows")[3] is False
 
 
 def test_keys_in_columns_do_not_lose_a_mask_that_columns_cannot_take() -> None:
