@@ -29,8 +29,8 @@ from seq2see.data.packing import PackedBatches
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
-from seq2see.model.attention import written_attention
 from seq2see.masks import Mask
+from seq2see.model.attention import written_attention
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.learner import Learner

@@ -10,7 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from seq2see.cli import inspect
-from seq2see.errors import UserError
+from seq2see.config import ModelConfig
+from seq2see.errors import ConfigError, UserError
 from seq2see.inspection import lab
 from seq2see.model.positions import position_table
 
@@ -41,6 +42,14 @@ def test_the_laboratory_shows_what_models_use() -> None:
         table = position_table(20, 16, variant)
         assert table.dtype == torch.float32
         torch.testing.assert_close(table, lab.encoding(torch.arange(20), 16, variant).float(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("variant", ["doubled", "odd-cosine"])
+def test_no_model_takes_a_wrong_formula(variant: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"seq2see positions --variant {variant}`.*: paper, halves, learned"
+    ):
+        ModelConfig.of(positions=variant)
 
 
 def test_halves_is_the_paper_in_another_order() -> None:

@@ -14,8 +14,20 @@ from torch import Tensor
 from conftest import small_model
 from seq2see import fast
 from seq2see.decoding.hypothesis import PAPER, with_beam
-from seq2see.decoding.search import Special, beam_search, greedy, likeliest, padded
+from seq2see.decoding.search import (
+    CachedReader,
+    Greedy,
+    Special,
+    WholeReader,
+    beam_search,
+    continued,
+    greedy,
+    likeliest,
+    limits_of,
+    padded,
+)
 from seq2see.fast.cache import ColumnCache
+from seq2see.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 
 SPECIAL = Special(start=1, end=2, pad=0)
@@ -144,6 +156,44 @@ def test_answers_that_broke_off_do_not_end_the_search_for_a_likelier_one(beam: i
     assert answers[0].ids == [5, 6, 7, 8, 9, SPECIAL.end]
     assert len(answers) == beam
     assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_answer_goes_on_after_what_is_forced(seed: int) -> None:
+    model = chatty_model(seed)
+    source = SOURCES[2]
+    limit = limits_of(model, [source])
+    with torch.no_grad():
+        memory = model.encode(torch.tensor(source))
+        ids, _ = plain_greedy(model, source)
+
+        def answers(prefix: list[int]) -> list[list[int]]:
+            readers = (CachedReader(model, memory[None], EVERYTHING), WholeReader(model, memory))
+            return [continued(reader, SPECIAL, limit, prefix) for reader in readers]
+
+        for length in range(len(ids) + 1):
+            assert answers(ids[:length]) == [ids] * 2
+        other = [(ids[0] - 2) % 10 + 3]  # neither the end nor what the model would say
+        first, second = answers(other)
+        assert first == second
+        assert first[:1] == other
+        assert len(first) > 1
+        for full in ([3] * int(limit), [3] * (int(limit) + 2)):
+            assert answers(full) == [full] * 2
+
+
+def test_stopped_rows_are_dropped_when_half_of_them_have_stopped() -> None:
+    choice = Greedy(torch.tensor([9, 9, 9, 9]), SPECIAL)
+
+    def take(tokens: list[int], t: int) -> list[list[int] | None] | None:
+        going_on = choice.take(torch.eye(13)[tokens], t)
+        return going_on and [None if x is None else x.flatten().tolist() for x in going_on]
+
+    assert take([2, 5, 6, 7], 0) == [None, [2, 5, 6, 7]]
+    assert take([4, 2, 8, 9], 1) == [[2, 3], [8, 9]]
+    assert take([2, 2], 2) is None
+    assert choice.answers() == [[2], [5, 2], [6, 8, 2], [7, 9, 2]]
+    assert choice.finished.all()
 
 
 def test_answers_come_best_first_and_differ() -> None:

@@ -25,9 +25,9 @@ def threads_of(count: int) -> Iterator[None]:
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """Do without oneDNN on ARM, where it prepares each product anew, which takes longer; others keep it.
+    """Do without oneDNN on ARM: there it prepares each product anew, which takes longer. Others keep it.
 
-    The switch is one for all threads: the first to come turns it off, the last to go turns it on again.
+    All threads share one switch. The first that enters turns it off, the last that leaves turns it on again.
     """
     global _without, _found_on
     if platform.machine() not in ("aarch64", "arm64"):

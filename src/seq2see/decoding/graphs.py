@@ -34,6 +34,7 @@ STEPS_OF_MANY_ROWS = (
     2  # in one graph: long steps need no more, since the next graph is launched while one runs
 )
 LOOK_EVERY = 8  # steps; then the host waits and looks which sentences are done
+MANY_ROWS = 32  # with more, a step takes long
 SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
 MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
@@ -70,7 +71,7 @@ class GraphSearch:
         self.last = torch.full((sentences, beam), special.start, device=device)
         number = torch.arange(sentences * beam, dtype=torch.int32, device=device)  # of each row
         self.own = (number % beam).view(sentences, beam, 1)
-        # the beam in which each position of a beam's past was written, and the same as numbers of rows
+        # The beam in which each position of a beam's past was written; ``rows`` says the same as numbers of rows.
         self.ancestors = self.own.repeat(1, 1, length)
         self.rows = number[:, None].repeat(1, length)
         self.first = (number - number % beam)[:, None]
@@ -89,7 +90,7 @@ class GraphSearch:
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
         self.chunk = math.gcd(length, LOOK_EVERY)
-        self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > SMALLEST_SEARCH else self.chunk
+        self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > MANY_ROWS else self.chunk
         self.begin = _captured(self._begin, device)
         self.steps = _captured(self._steps, device)
 
@@ -176,7 +177,7 @@ class GraphSearch:
         self.last.copy_(token)
 
     def _choose_one(self, logits: Tensor) -> None:
-        """Take the likeliest token; what beam search would do with one beam, without its detours."""
+        """Take the likeliest token, as beam search with one beam does, in fewer operations."""
         t, b = self.position - 1, self.beams
         value, token = likeliest(logits, 1)  # (B, 1)
         open_ = b.done_score == -torch.inf  # (B, 1)
@@ -234,7 +235,7 @@ class GraphDecoder:
             self.model = copy.deepcopy(model).to(dtype).eval()
             decoder = self.model.decoder
             prepare(decoder)
-            if compiled:  # the layers are alike: what is compiled for one serves all
+            if compiled:  # the layers are alike, so that one compilation serves all
                 for part in (*decoder.layers, decoder.embedding, self.model.output):
                     part.forward = fast(part.forward)
 
@@ -290,7 +291,7 @@ class GraphDecoder:
                 size = max(_power(len(rows)), SMALLEST_SEARCH)
                 if len(rows) and size >= len(search.source):
                     continue
-                # those that are still open are answered again later
+                # This includes sentences that are still open. Their final answers replace these later.
                 answers.update(zip(numbers, read(search, len(numbers)), strict=True))
                 if not len(rows):
                     return [answers[number] for number in range(len(sources))]
@@ -326,7 +327,7 @@ class GraphDecoder:
         )
         while kept and a_token * sum(b * (k * t + s) for b, s, t, k, *_ in (*kept, key)) > room:
             del self.searches[kept.pop(0)]
-            gc.collect()  # a search and its graphs hold each other
+            gc.collect()  # a search and its graphs refer to each other, so that only the collector frees them
 
     def _follow(self) -> None:
         """Take the weights over as they are now: they may have been trained or edited since."""
@@ -343,7 +344,7 @@ def prepare(decoder: Decoder) -> None:
 
 
 def fast(function: Callable[..., T]) -> Callable[..., T]:
-    """Compile for fixed shapes, trying out the shapes of the kernels."""
+    """Compile for fixed shapes, and let the compiler try several sizes of each kernel."""
     compiled: Callable[..., T] = torch.compile(
         function, fullgraph=True, dynamic=False, options={"coordinate_descent_tuning": True}
     )

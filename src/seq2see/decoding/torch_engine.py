@@ -22,9 +22,7 @@ from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
 ONE_THREAD = 2**14  # rows × d_model of one step; with fewer numbers one thread is faster than two
-PART_OF_A_THREAD = (
-    80_000  # rows × d_model that a thread takes at a time: so many that the cost of a call is small
-)
+PART_OF_A_THREAD = 80_000  # rows × d_model that a thread takes at a time: so many that a call costs little
 
 T = TypeVar("T")
 
@@ -65,12 +63,12 @@ class TorchEngine:
         return self.original is transformer and self.kind == (weight.dtype, weight.device)
 
     def _watched(self) -> bool:
-        """Whether somebody looks at the model's values, or edits them: then no copy may answer for it."""
+        """Whether a recorder is attached, which sees and may edit values: then no copy may answer for the model."""
         return any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
 
     @property
     def graphs(self) -> GraphDecoder:
-        """The model's graphs on a GPU; they follow its weights, unless those have moved."""
+        """The model's graphs on a GPU. They follow its weights, and are made anew if those have moved in memory."""
         where = [weight.data_ptr() for weight in self.original.parameters()]
         if where != self.where:
             self.where = where
@@ -112,7 +110,7 @@ class TorchEngine:
     ) -> list[T]:
         """Search on the CPU with as many threads as the work is worth.
 
-        The products of a small model are too small to share out: its threads search on parts of their own.
+        The products of a small model are too small to be shared out. Instead each thread searches on some sources.
         """
         config = self.original.config
         numbers, threads = len(sources) * beam * config.d_model, torch.get_num_threads()

@@ -25,6 +25,10 @@ MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
 NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
 
 
+#: (B, 1, H, K), or (T, H, K) without a batch, or (B, T, H, K)
+Shape = Literal["one query", "packed", "many queries"]
+
+
 def one_query_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (R, 1, H, K) and k, v (N, S, H, K) to (R, 1, H, K) by our own kernel."""
     from seq2see.fast.one_query import attention  # needs Triton, which comes with PyTorch for CUDA alone
@@ -39,19 +43,17 @@ class Body(NamedTuple):
     layout: Layout | None  # how the cache says that keys and values lie; None: in any way
     needs: tuple[Part, ...]  # the parts that the mask must have
     takes: tuple[Part, ...]  # the parts that it may have as well
-    shape: Literal["one query", "packed"] | None  # (B, 1, H, K), or (T, H, K) without a batch; None: any
+    shape: Shape | None  # the shape of the queries; None: any
     triton: bool = False  # whether it runs on a GPU with Triton only
 
-    def admits(self, q: Tensor, mask: Mask, layout: Layout) -> bool:
-        """Whether this body is right for queries (…, T, H, K) under a mask, with keys that lie in a named way."""
-        shape = "packed" if q.dim() == 3 else "one query" if q.shape[-3] == 1 else "many queries"
-        if self.layout not in (None, layout) or self.shape not in (None, shape):
-            return False
-        parts = mask.parts(q.shape[-3])
+    def admits(self, layout: Layout, shape: Shape, parts: tuple[Part, ...], triton: bool) -> bool:
+        """Whether this body is right for a case: all that ``case_of`` says."""
         return (
-            all(part in parts for part in self.needs)
+            self.layout in (None, layout)
+            and self.shape in (None, shape)
+            and all(part in parts for part in self.needs)
             and all(part in self.needs or part in self.takes for part in parts)
-            and (not self.triton or (HAS_TRITON and q.is_cuda))
+            and (triton or not self.triton)
         )
 
 
@@ -79,10 +81,18 @@ TABLE: dict[str, Body] = {
 }
 
 
+def case_of(q: Tensor, mask: Mask, layout: Layout) -> tuple[Layout, Shape, tuple[Part, ...], bool]:
+    """Say what the table looks at: the cache's layout, the shape of q, the parts of the mask, whether Triton runs."""
+    T = q.shape[-3]
+    shape: Shape = "packed" if q.dim() == 3 else "one query" if T == 1 else "many queries"
+    return layout, shape, mask.parts(T), HAS_TRITON and q.is_cuda
+
+
 def body_of(q: Tensor, mask: Mask, layout: Layout) -> str:
     """Name the body that is taken: the first of the table that admits the case."""
+    case = case_of(q, mask, layout)
     for name, body in TABLE.items():
-        if body.admits(q, mask, layout):
+        if body.admits(*case):
             return name
     raise AssertionError("the last body admits every case")
 

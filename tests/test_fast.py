@@ -1,0 +1,233 @@
+"""Every fast body of equation 1, every form of a projection: the same numbers as what is written, and no other cases."""
+
+from __future__ import annotations
+
+import itertools
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import small_model
+from seq2see import fast
+from seq2see.data.packing import blocks_of
+from seq2see.decoding.graphs import prepare
+from seq2see.fast.cache import Layout
+from seq2see.fast.projections import OpenLinear, SideBySide, form_of, open_sums, products
+from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
+from seq2see.model.attention import written_attention
+
+SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
+SHAPES = {
+    "one query": (1, 6),
+    "many queries": (6, 6),
+    "few last queries": (3, 6),
+    "packed": (256, 256),
+}  # T, S
+MASKS = [
+    "everything", "causal", "keys", "causal keys", "sentences", "causal sentences", "sentences blocks",
+    "causal sentences blocks", "rows", "keys rows", "causal keys rows", "keys sentences", "sentences rows",
+]  # fmt: skip
+LAYOUTS: list[Layout] = ["rows", "columns", "buffers"]
+
+#: The cases that each body is right for: layout, shape and mask.
+RIGHT: dict[str, set[tuple[str, str, str]]] = {
+    "one query": {("buffers", "one query", mask) for mask in ("keys rows", "causal keys rows")},
+    "columns": {("columns", "one query", mask) for mask in ("everything", "causal", "keys", "causal keys")},
+    "flex": {("rows", "packed", mask) for mask in ("sentences blocks", "causal sentences blocks")},
+    "sdpa": {*itertools.product(LAYOUTS, SHAPES, MASKS)},
+}
+
+
+def makes_sense(layout: str, shape: str, mask: str) -> bool:
+    """Whether such a case can be made: a packed batch has no rows, and only it has blocks."""
+    if shape == "packed":
+        return layout == "rows" and "keys" not in mask and "rows" not in mask
+    return "blocks" not in mask and (layout == "buffers" or "rows" not in mask)
+
+
+def mask_of(name: str, B: int, T: int, S: int, N: int) -> Mask:
+    """Draw a mask that leaves every query a key."""
+    parts = name.split()
+    causal = "causal" in parts
+    of_query, of_key = (torch.arange(n) * 4 // n for n in (T, S))
+    keys = torch.arange(S) < torch.randint(1, S + 1, (B, 1))
+    if "sentences" in parts:
+        keys = torch.ones(B, S, dtype=torch.bool)
+        keys[:, 1] = False  # the first sentence has another key
+    return Mask(
+        causal,
+        keys if "keys" in parts else None,
+        (of_query, of_key) if "sentences" in parts else None,
+        blocks_of(of_query, of_key, 128, causal) if "blocks" in parts else None,
+        torch.randint(0, N, (B, S)).int() if "rows" in parts else None,
+    )
+
+
+def drawn(
+    layout: Layout, shape: str, mask: str, size: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor, Mask]:
+    """Draw queries, keys and values that lie as the layout says."""
+    (B, H, K, V), (T, S) = size, SHAPES[shape]
+    N = B + 2 if "rows" in mask.split() else B  # buffers may hold more rows than there are queries
+    batch, rows = ((), ()) if shape == "packed" else ((B,), (N,))
+    q, k, v = torch.randn(*batch, T, H, K), torch.randn(*rows, S, H, K), torch.randn(*rows, S, H, V)
+    if layout == "columns":
+        k, v = (x.movedim(0, -1).contiguous().movedim(-1, 0) for x in (k, v))
+    return q, k, v, mask_of(mask, B, T, S, N)
+
+
+def written(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    if mask.rows is not None:
+        k, v, mask = mask.gathered(k, v)
+    return written_attention(q, k, v, mask)
+
+
+CASES = [case for case in itertools.product(LAYOUTS, SHAPES, MASKS) if makes_sense(*case)]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(("layout", "shape", "mask"), CASES)
+def test_every_body_equals_what_is_written_and_is_refused_elsewhere(
+    layout: Layout, shape: str, mask: str, size: tuple[int, ...]
+) -> None:
+    torch.manual_seed(1)
+    q, k, v, drawn_mask = drawn(layout, shape, mask, size)
+    expected = written(q, k, v, drawn_mask)
+    taken = []
+    for name, body in fast.TABLE.items():
+        admitted = body.admits(*fast.case_of(q, drawn_mask, layout))
+        assert admitted == ((layout, shape, mask) in RIGHT[name] and not body.triton), name
+        if admitted:
+            taken.append(name)
+            torch.testing.assert_close(body.attend(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
+    assert fast.body_of(q, drawn_mask, layout) == taken[0]
+    torch.testing.assert_close(
+        fast.fast_attention(q, k, v, drawn_mask, layout), expected, atol=1e-5, rtol=1e-5
+    )
+
+
+def test_every_body_is_taken_by_some_case() -> None:
+    assert all(RIGHT[name] & {*CASES} for name in fast.TABLE)
+    assert [*fast.TABLE] == [*RIGHT]
+
+
+@pytest.mark.parametrize("triton", [False, True])
+@pytest.mark.parametrize("shape", ["one query", "packed", "many queries"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_table_names_one_body_for_every_case(layout: Layout, shape: fast.Shape, triton: bool) -> None:
+    """`benchmarks/gpu_check.py kernels` compares the numbers of "one query", on a GPU or in Triton's interpreter."""
+    for count in range(6):
+        for parts in itertools.combinations(get_args(Part), count):
+            right = {"sdpa"}
+            if (layout, shape, triton, parts) == ("buffers", "one query", True, ("keys", "rows")):
+                right.add("one query")
+            if (layout, shape) == ("columns", "one query") and parts in ((), ("keys",)):
+                right.add("columns")
+            if (layout, shape) == ("rows", "packed") and {*parts} - {"causal"} == {"sentences", "blocks"}:
+                right.add("flex")
+            case = layout, shape, parts, triton
+            assert {name for name, body in fast.TABLE.items() if body.admits(*case)} == right, case
+
+
+def test_a_case_is_what_mask_and_queries_say() -> None:
+    keys = torch.ones(2, 3, dtype=torch.bool)
+    assert fast.case_of(torch.zeros(2, 1, 4, 4), CAUSAL, "columns") == ("columns", "one query", (), False)
+    assert fast.case_of(torch.zeros(2, 3, 4, 4), Mask(True, keys), "rows") == (
+        "rows", "many queries", ("causal", "keys"), False,
+    )  # fmt: skip
+    assert fast.case_of(torch.zeros(1, 4, 4), EVERYTHING, "rows")[1] == "packed"  # even if it has one query
+    assert fast.case_of(torch.zeros(3, 4, 4, device="meta"), EVERYTHING, "rows")[3] is False
+
+
+def test_keys_in_columns_do_not_lose_a_mask_that_columns_cannot_take() -> None:
+    """The column body knows nothing of sentences: once it was chosen by strides, and its answer was 0.70 off."""
+    torch.manual_seed(0)
+    q, k, v, mask = drawn("columns", "one query", "sentences", (4, 3, 5, 7))
+    expected = written(q, k, v, mask)
+    assert (fast.TABLE["columns"].attend(q, k, v, mask) - expected).abs().max() > 0.1
+    torch.testing.assert_close(fast.fast_attention(q, k, v, mask, "columns"), expected)
+
+
+@pytest.mark.parametrize("mask", ["everything", "keys", "causal"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", ["one query", "many queries"])
+def test_the_choice_is_made_while_compiling(layout: Layout, shape: str, mask: str) -> None:
+    q, k, v, drawn_mask = drawn(layout, shape, mask, SIZES[2])
+    torch._dynamo.reset()  # every case is compiled anew, and there is a limit to that
+    compiled = torch.compile(fast.fast_attention, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(q, k, v, drawn_mask, layout), written(q, k, v, drawn_mask))
+
+
+def test_columns_are_for_many_rows_of_a_narrow_source_on_a_cpu() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert fast.decoding_layout(cpu, 64, 24, 4) == "columns"
+    assert fast.decoding_layout(cpu, 63, 24, 4) == "rows"
+    assert fast.decoding_layout(cpu, 64, 25, 4) == "rows"
+    assert fast.decoding_layout(gpu, 64, 24, 4) == "rows"
+
+
+# --- projections -----------------------------------------------------------------------------------------------------
+
+
+def test_every_form_of_a_projection_gives_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    matrices = [nn.Linear(6, width) for width in (3, 4, 5)]
+    x = torch.randn(2, 7, 6)
+    expected = [matrix(x) for matrix in matrices]
+    whole = SideBySide(*matrices)
+    for training, laid, form in (
+        (False, None, "separate"),
+        (True, None, "joined"),
+        (False, whole, "side by side"),
+    ):
+        assert form_of(matrices, training, laid) == form
+        for found, right in zip(products(x, matrices, training, laid), expected, strict=True):
+            torch.testing.assert_close(found, right)
+    assert form_of(matrices[1:], False, whole) == "separate"  # a part of what lies side by side
+    assert form_of(matrices[:1], True, None) == "separate"
+
+
+def test_matrices_side_by_side_follow_their_weights() -> None:
+    matrices = [nn.Linear(6, width) for width in (3, 4, 5)]
+    whole = SideBySide(*matrices)
+    with torch.no_grad():
+        matrices[1].weight.fill_(7.0)
+        matrices[2].bias.fill_(8.0)
+    assert (whole.weight[3:7] == 7).all()
+    assert (whole.bias[7:] == 8).all()
+
+
+@pytest.mark.parametrize(("rows", "open_"), [(1, True), (2, False)])
+def test_the_compiler_sees_the_sum_of_a_single_row(rows: int, open_: bool) -> None:
+    linear = nn.Linear(6, 4)
+    module = nn.Sequential(linear)
+    open_sums(module)
+    assert isinstance(module[0], OpenLinear)
+    assert module[0].weight is linear.weight
+    seen: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> object:
+        (call,) = (node for node in graph.graph.nodes if node.target is torch._C._nn.linear)
+        seen.append(sum(argument is not None for argument in call.args))
+        return graph.forward
+
+    x = torch.randn(rows, 6)
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
+    torch.testing.assert_close(compiled(x), linear(x))
+    assert seen == [2 if open_ else 3]  # x and the weight, or the bias as well
+
+
+def test_a_prepared_decoder_is_the_same_decoder() -> None:
+    model, prepared = small_model(), small_model()
+    prepare(prepared.decoder)
+    assert [*model.state_dict()] == [*prepared.state_dict()]
+    for layer in prepared.decoder.layers:
+        assert layer.self_attention.whole is not None
+        assert layer.cross_attention.whole is None
+    linear = [module for module in prepared.decoder.modules() if isinstance(module, nn.Linear)]
+    assert all(isinstance(module, OpenLinear) for module in linear)
+    source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 5]])
+    torch.testing.assert_close(prepared(source, target), model(source, target))
