@@ -10,7 +10,7 @@ import torch
 import seq2see
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.tracer import Tracer
+from seq2see.serve.api_trace import Tracer
 
 
 @pytest.fixture(scope="module")

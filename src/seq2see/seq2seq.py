@@ -381,7 +381,9 @@ class Seq2Seq:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name."""
         self.check(text)
         target = None if target is None else self.folded(target)
-        return workshop.trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit)
+        return workshop.trace_text(
+            self.transformer, self.tokenizers, self.folded(text), target, edit, workshop.PageTrace
+        )
 
 
 def _listed(texts: Iterable[str]) -> list[str]:

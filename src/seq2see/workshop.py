@@ -27,6 +27,7 @@ from seq2see.inspection.alignment import align as align
 from seq2see.inspection.trace import trace_text as trace_text
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import read_model, weights_bytes, weights_of
+from seq2see.page.single_file import PageTrace as PageTrace
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.card import model_card
 from seq2see.training.loop import Step, Trainer

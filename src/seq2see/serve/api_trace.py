@@ -1,31 +1,68 @@
-"""Answers a text so that every number on the way is kept: a quick answer first, then one pass that is watched."""
+"""``/api/trace``: answers a text and keeps every number. A fast engine answers first, then one run is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import SMALL, Engine
 from seq2see.decoding.search import limits_of
-from seq2see.errors import InputError
+from seq2see.errors import InputError, UserError
 from seq2see.inspection.tables import attention_name
 from seq2see.inspection.trace import Edit, Recording, Trace, attached, mute_head, names_of
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
+from seq2see.page.describe import describe
 from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.api_predict import Request_, Text
 
 Head = tuple[str, int, int]  # attention, layer, head
-KEPT = 2**26  # numbers of a trace that is remembered
+KEPT = 2**26  # a trace of up to so many numbers is remembered
+
+
+class HeadName(BaseModel):
+    """One head of one attention."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    attention: Literal["encoder", "decoder", "cross"]
+    layer: int = Field(ge=0)
+    head: int = Field(ge=0)
+
+
+class TraceRequest(Request_):
+    """A text to answer, with every number on the way."""
+
+    input: Text = Field(description="The text.")
+    prefix: list[Annotated[int, Field(ge=0)]] = Field([], description="Ids that the answer must begin with.")
+    muted: list[HeadName] = Field([], description="Heads to switch off.")
+    names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
+    beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
+    compact: bool = Field(
+        False, description="Send attention as uint8 (255 is 1), everything else as float16, compressed."
+    )
+    head: int | None = Field(None, ge=0, description="Of values that have heads, send this head only.")
+    column: int | None = Field(
+        None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias."
+    )
+    also: list[Literal["lens", "saliency"]] = Field(
+        [],
+        description="lens: the token that each layer would choose. saliency: how much each token read matters.",
+        max_length=2,
+    )
+    step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
 
 
 class Tracer:
-    """Traces texts, and remembers the last trace: the page asks for more of it when that is looked at.
+    """Traces texts and remembers the last trace, because the page asks for more of it when the reader opens a part.
 
-    ``quick`` is the same model with an engine that answers faster than the network that is watched, if there is one.
+    ``quick`` is the same model with an engine that answers faster than the traced network, if there is one.
     """
 
     def __init__(self, model: Seq2Seq, quick: Seq2Seq | None = None) -> None:
@@ -34,17 +71,17 @@ class Tracer:
         self.last: tuple[tuple[int, ...], tuple[Head, ...], Trace] | None = None
 
     def trace(self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = ()) -> Trace:
-        """Answer a text greedily after some ids that are forced, with some heads switched off."""
+        """Answer a text greedily, after a beginning that is forced, with some heads switched off."""
         self.model.check(text)
         text = self.model.folded(text)
         self._check_prefix(prefix)
         if self.last is not None:
             forced, off, last = self.last
-            # who asks for more of an answer forces all of it
+            # A request for more of an answer forces the whole answer.
             same = tuple(prefix) in (forced, tuple(last.output_ids))
             if same and last.text == text and off == tuple(muted):
                 return last
-        self.last = None  # let its memory go first
+        self.last = None  # frees its memory before the new trace needs memory
         with threads_of(1) if self.model.config.model.d_model < SMALL else without_onednn():
             found = self._new(text, prefix, _muting(self.model.transformer, muted))
         if sum(value.numel() for value in found.values.values()) <= KEPT:
@@ -66,8 +103,8 @@ class Tracer:
         )
         logits = self._read(ids, memory, recording)
         if engine is not None:
-            # An engine of other arithmetic may take the other of two tokens that are equally likely. What is shown
-            # as chosen is what these numbers say.
+            # Another engine rounds differently and may choose the other of two equally likely tokens. The page must show
+            # the token that the recorded numbers choose.
             said: list[int] = logits.argmax(-1).tolist()
             right = next(
                 (t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids)
@@ -81,12 +118,12 @@ class Tracer:
         return traced
 
     def _faster(self) -> Engine | None:
-        """Return the engine that answers, unless it is the network itself."""
+        """Return the engine that answers, or None if it is the network itself."""
         engine = (self.quick or self.model).engine_for(1)
         return None if engine.name == "torch, float32" else engine
 
     def _read(self, ids: list[int], memory: Tensor, recording: Recording) -> Tensor:
-        """Read an answer, all positions at once, keeping every value: logits (T, V)."""
+        """Run the decoder on an answer, all positions at once, record every value and return the logits, (T, V)."""
         with attached(self.model.transformer, recording):
             read = torch.tensor([self.model.tokenizers.target.start, *ids[:-1]])
             return self.model.transformer.decode(read, memory)
@@ -94,20 +131,18 @@ class Tracer:
     def _continued(
         self, source_ids: list[int], memory: Tensor, prefix: Sequence[int], edit: Mapping[str, Edit]
     ) -> list[int]:
-        """Answer greedily after a beginning; without an edit nothing is attached, as when anybody asks."""
+        """Answer greedily after a beginning. A recorder is attached only if there is an edit."""
         transformer, target = self.model.transformer, self.model.tokenizers.target
         ids = list(prefix)
         new = [target.start, *ids]
         longest = int(limits_of(transformer, [source_ids]))
         cache = transformer.new_cache()
-        # one row at a time is too little to share out, most of all on a machine that does other work too
+        # One row is too little work to share between threads, above all on a busy machine.
         with threads_of(1), attached(transformer, Recording(edit)) if edit else nullcontext():
             while len(ids) < longest and (not ids or ids[-1] != target.end):
-                # a batch of one, since the fused kernels know no other input
-                logits = transformer.decode(torch.tensor([new]), memory[None], EVERYTHING, cache)[
-                    0, -1
-                ]  # (V,)
-                new = [int(logits.argmax())]
+                # The fused kernels need a batch dimension.
+                logits = transformer.decode(torch.tensor([new]), memory[None], EVERYTHING, cache)  # (1, t, V)
+                new = [int(logits[0, -1].argmax())]
                 ids += new
         return ids
 
@@ -115,13 +150,13 @@ class Tracer:
         target, longest = self.model.tokenizers.target, self.model.config.model.max_length
         if any(not 0 <= number < target.size for number in prefix):
             raise InputError(
-                f"The forced beginning has ids beyond the vocabulary: 0 to {target.size - 1} were expected."
+                f"The forced beginning has ids outside the vocabulary: ids are 0 to {target.size - 1}."
             )
         if target.end in prefix[:-1]:
-            raise InputError("The forced beginning goes on after its <eos>: let it end there.")
+            raise InputError("The forced beginning continues after its <eos>: end it there.")
         if len(prefix) > longest:
             raise InputError(
-                f"The forced beginning has {len(prefix):,} tokens, but this model takes {longest:,}."
+                f"The forced beginning has {len(prefix):,} tokens, but this model takes at most {longest:,}."
             )
 
 
@@ -131,3 +166,36 @@ def _muting(transformer: Transformer, muted: Sequence[Head]) -> dict[str, Edit]:
     for attention, layer, head in muted:
         heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
     return {name: mute_head(*numbers) for name, numbers in heads.items()}
+
+
+def describe_trace(
+    tracer: Tracer,
+    text: str,
+    prefix: Sequence[int] = (),
+    muted: Sequence[Head] = (),
+    names: Sequence[str] = ("*",),
+    beam: int = 1,
+    compact: bool = False,
+    head: int | None = None,
+    also: Collection[str] = (),
+    step: int | None = None,
+    column: int | None = None,
+) -> dict[str, Any]:
+    """Answer a text and describe the trace.
+
+    ``prefix`` holds ids that the answer must begin with. ``muted`` names heads as (attention, layer, head). The other
+    arguments are those of ``describe``.
+    """
+    _check_head(tracer.model.transformer, head)
+    traced = tracer.trace(text, prefix, muted)
+    return {
+        **describe(traced, names, beam, compact, head, also, step, column),
+        "forced": len(prefix),
+        "muted": [list(key) for key in muted],
+    }
+
+
+def _check_head(transformer: Transformer, head: int | None) -> None:
+    heads = transformer.config.heads
+    if head is not None and head >= heads:
+        raise UserError(f"There is no head {head}: heads are 0 to {heads - 1}.")
