@@ -314,7 +314,7 @@ def test_overload_is_told_as_such(model: Seq2Seq, monkeypatch: pytest.MonkeyPatc
         response = client.post("/api/predict", json={"inputs": "1845-01-05"})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "1"
-    assert "512 requests wait" in error_of(response)
+    assert "512 requests are already waiting" in error_of(response)
 
 
 def test_a_taken_port_is_a_users_error() -> None:
