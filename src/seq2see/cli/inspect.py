@@ -18,8 +18,7 @@ from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError, suggest
 
 if TYPE_CHECKING:
-    from seq2see.inspection.trace import Edit, Trace
-    from seq2see.seq2seq import Seq2Seq
+    from seq2see.inspection.trace import Trace
 
 FORMATS = ["table", "csv", "json", "npz"]
 
@@ -87,10 +86,12 @@ def trace(
         )
     cell = None if explain is None else _numbers("--explain", "LAYER.HEAD.ROW.COL", explain)
     muted = [_numbers("--mute", "LAYER.HEAD", pair) for pair in mute or []]
+    from seq2see.inspection.tables import muting
     from seq2see.seq2seq import load
 
     loaded = load(model)
-    traced = loaded.trace(text, edit=_muting(loaded, attention, muted))
+    heads = [(attention, layer, head) for layer, head in muted]
+    traced = loaded.trace(text, edit=muting(loaded.transformer, heads))
     names = traced.names if name is None else traced.match(name)
     remark = (
         f"with {' and '.join(mute or [])} of {attention} attention muted; without muting: {loaded(text)}"
@@ -107,18 +108,6 @@ def _numbers(option: str, form: str, text: str) -> list[int]:
         example = ".".join("0231"[: form.count(".") + 1])
         raise UserError(f"{option} is {text!r}: {form} was expected, counted from 0, such as {example}.")
     return [int(part) for part in parts]
-
-
-def _muting(loaded: Seq2Seq, attention: str, muted: list[list[int]]) -> dict[str, Edit]:
-    """Turn pairs of layer and head into edits."""
-    from seq2see.inspection.tables import attention_name
-    from seq2see.inspection.trace import mute_head, names_of
-
-    heads: dict[str, list[int]] = {}
-    names = names_of(loaded.transformer)
-    for layer, head in muted:
-        heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
-    return {name: mute_head(*numbers) for name, numbers in heads.items()}
 
 
 def _write(

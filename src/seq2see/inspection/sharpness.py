@@ -9,14 +9,10 @@ from torch import Tensor
 
 from seq2see.errors import InputError
 from seq2see.folder import Tokenizers
+from seq2see.inspection.tables import ATTENTIONS
 from seq2see.inspection.trace import trace_text
 from seq2see.model.transformer import Transformer
 
-ATTENTIONS = {
-    "encoder": "encoder.layers.*.self_attention.weights",
-    "decoder": "decoder.layers.*.self_attention.weights",
-    "cross": "decoder.layers.*.cross_attention.weights",
-}
 SHOWN = 64  # the most tokens kept of each side, because people read the log
 
 
@@ -41,7 +37,10 @@ def sharpness(transformer: Transformer, tokenizers: Tokenizers, source: str, tar
         seen = trace_text(transformer, tokenizers, source, target)
     except InputError:
         return None
-    found = {kind: [seen[name].float() for name in seen.match(glob)] for kind, glob in ATTENTIONS.items()}
+    found = {
+        kind: [seen[name].float() for name in seen.match(f"{path.format('*')}.weights")]
+        for kind, path in ATTENTIONS.items()
+    }
     cross = torch.stack(found["cross"]).mean((0, 1))[:SHOWN, :SHOWN]  # (T, S)
     return Sharpness(
         source=seen.source_tokens[:SHOWN],

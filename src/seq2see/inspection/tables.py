@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf, sqrt
@@ -18,13 +18,15 @@ from rich.text import Text
 
 from seq2see.errors import UserError, suggest
 from seq2see.inspection.glossary import entry_of
-from seq2see.inspection.trace import Trace
+from seq2see.inspection.trace import Edit, Trace, mute_head, names_of
+from seq2see.model.transformer import Transformer
 
 ATTENTIONS = {
     "encoder": "encoder.layers.{}.self_attention",
     "decoder": "decoder.layers.{}.self_attention",
     "cross": "decoder.layers.{}.cross_attention",
 }
+Head = tuple[str, int, int]  # attention, layer, head
 MOST_COLUMNS = 80  # the most columns shown in a terminal; files hold all
 
 
@@ -197,6 +199,15 @@ def attention_name(trace_names: Iterable[str], attention: str, layer: int) -> st
     layers = sum(fnmatchcase(name, pattern.format("*")) for name in trace_names)
     _within("layer", layer, [f"{number}" for number in range(layers)], f"of {attention} attention")
     return ATTENTIONS[attention].format(layer)
+
+
+def muting(transformer: Transformer, heads: Sequence[Head]) -> dict[str, Edit]:
+    """Return the edits that switch some heads off."""
+    found: dict[str, list[int]] = {}
+    names = names_of(transformer) if heads else []
+    for attention, layer, head in heads:
+        found.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
+    return {name: mute_head(*numbers) for name, numbers in found.items()}
 
 
 def _within(what: str, index: int, known: list[str], where: str) -> None:

@@ -14,15 +14,14 @@ from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import SMALL, Engine
 from seq2see.decoding.search import limits_of
 from seq2see.errors import InputError, UserError
-from seq2see.inspection.tables import attention_name
-from seq2see.inspection.trace import Edit, Recording, Trace, attached, mute_head, names_of
+from seq2see.inspection.tables import Head, muting
+from seq2see.inspection.trace import Edit, Recording, Trace, attached
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Request_, Text
 
-Head = tuple[str, int, int]  # attention, layer, head
 KEPT = 2**26  # a trace of up to so many numbers is remembered
 
 
@@ -83,7 +82,7 @@ class Tracer:
                 return last
         self.last = None  # frees its memory before the new trace needs memory
         with threads_of(1) if self.model.config.model.d_model < SMALL else without_onednn():
-            found = self._new(text, prefix, _muting(self.model.transformer, muted))
+            found = self._new(text, prefix, muting(self.model.transformer, muted))
         if sum(value.numel() for value in found.values.values()) <= KEPT:
             self.last = tuple(prefix), tuple(muted), found
         return found
@@ -158,14 +157,6 @@ class Tracer:
             raise InputError(
                 f"The forced beginning has {len(prefix):,} tokens, but this model takes at most {longest:,}."
             )
-
-
-def _muting(transformer: Transformer, muted: Sequence[Head]) -> dict[str, Edit]:
-    heads: dict[str, list[int]] = {}
-    names = names_of(transformer) if muted else []
-    for attention, layer, head in muted:
-        heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
-    return {name: mute_head(*numbers) for name, numbers in heads.items()}
 
 
 def describe_trace(
