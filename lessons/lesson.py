@@ -1,4 +1,4 @@
-"""What the lessons share: numbers as tables, and the source of a function as a reader sees it."""
+"""Functions that the lessons share: they show numbers as tables, and functions as source code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(columns: Sequence[Any], rows: Sequence[Sequence[Any]], digits: int = 4
 def matrix(
     values: Any, rows: Sequence[Any] = (), columns: Sequence[Any] = (), digits: int = 4, corner: str = ""
 ) -> Markdown:
-    """Show a matrix; its rows and columns are counted from 0 unless they have names."""
+    """Show a matrix. Rows and columns without names are counted from 0."""
     values = torch.as_tensor(values).detach()
     heads = rows or range(len(values))
     lines = [[f"**{_cell(head, digits)}**", *line] for head, line in zip(heads, values.tolist(), strict=True)]
@@ -43,12 +43,12 @@ def matrix(
 
 
 def numbers(text: str, columns: int) -> torch.Tensor:
-    """Read a table that was copied from a document."""
+    """Read a table of numbers from text."""
     return torch.tensor([float(number) for number in text.split()]).view(-1, columns)
 
 
 def code(*objects: Any) -> Markdown:
-    """Show the lines that implement something, and where they stand."""
+    """Show the source code of functions, and the files that hold it."""
     parts = []
     for thing in objects:
         path = f"src/{thing.__module__.replace('.', '/')}.py"

@@ -17,7 +17,7 @@ from seq2see.errors import UserError
 from seq2see.folder import Tokenizers
 from seq2see.inspection.alignment import align, links_of, spans_of, words_of
 from seq2see.inspection.trace import trace_text
-from seq2see.serve.predicting import _answers
+from seq2see.serve.api_predict import _answers
 from seq2see.text.tokenizer import Tokenizer
 
 SENTENCES = ["the little cat sleeps there", "le petit chat dort là-bas", "the cats slept here"] * 20

@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 import seq2see
 from seq2see.benchmarks.load import wait_for
 from seq2see.serve.app import create_app
-from seq2see.serve.limits import Limits
+from seq2see.serve.batching import Limits
 from seq2see.serve.server import listen
 
 APP = create_app({"dates": seq2see.load("dates")}, Limits(characters=200, inputs=8, body=20_000, beam=4))

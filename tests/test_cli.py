@@ -234,7 +234,7 @@ def test_errors_say_what_to_do_and_exit_with_2(arguments: list[str], message: st
         (["predict", "-5"], "put -- before it: seq2see predict -- -5"),
         (["tokenize", ""], "The text is empty"),
         (["tokenize", "", "--model", "dates"], "The text is empty"),
-        (["watch", "nosuch"], "There is no folder 'nosuch': that of a training was expected"),
+        (["watch", "nosuch"], "There is no folder 'nosuch'. Give the folder of a training"),
         (["positions", "--d-model", "7"], "d_model is 7: it must be even"),
         (["positions", "--variant", "other"], "no positional encoding 'other'"),
         (["plot", "mask", "--text", ""], "--text is empty"),

@@ -23,14 +23,14 @@ from playwright.sync_api import Browser, Page, expect
 import seq2see
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.folder import Tokenizers
-from seq2see.inspection.lens import logit_lens
-from seq2see.inspection.saliency import saliency
+from seq2see.inspection.attribution import logit_lens, saliency
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace
 from seq2see.model.transformer import Transformer
+from seq2see.page.describe import describe_model
+from seq2see.page.single_file import single_file
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
-from seq2see.serve.export import single_file
 from seq2see.serve.server import listen
 from seq2see.text.tokenizer import Tokenizer
 
@@ -901,11 +901,15 @@ def test_what_is_in_sight_comes_first_and_the_rest_when_it_comes_near(open_page:
     assert page.locator("#lens").bounding_box()["y"] == pytest.approx(tall, abs=2)  # nothing jumped
 
 
+def saved_page(name: str, model: Seq2Seq, text: str) -> str:
+    return single_file(describe_model(name, model.config, model.card, model.path), model.trace(text))
+
+
 def test_every_module_is_fetched_ahead_and_none_by_the_single_file(model: Seq2Seq) -> None:
-    static = Path(seq2see.__file__).parent / "serve" / "static"
+    static = Path(seq2see.__file__).parent / "page" / "static"
     ahead = re.findall(r'"modulepreload" href="(.*)"', (static / "index.html").read_text(encoding="utf-8"))
     assert sorted([*ahead, "main.js"]) == sorted(path.name for path in static.glob("*.js"))
-    page = single_file("dates", model, "1845-01-05")
+    page = saved_page("dates", model, "1845-01-05")
     assert "<link" in page  # the icon
     assert not re.search(r'<link rel="(modulepreload|preload|stylesheet)"', page)
 
@@ -917,7 +921,7 @@ def test_the_single_file_opens_from_disk_with_the_same_numbers(
     open_page: Open, model: Seq2Seq, trace: Trace, tmp_path: Path
 ) -> None:
     path = tmp_path / "january.html"
-    path.write_text(single_file("dates", model, "1845-01-05"), encoding="utf-8")
+    path.write_text(saved_page("dates", model, "1845-01-05"), encoding="utf-8")
     assert str(tmp_path) not in path.read_text(encoding="utf-8")
     page = open_page("kind=cross&layer=1&head=2&step=4", url=path.as_uri())
     answer(page).to_have_text("January 5, 1845")
@@ -934,7 +938,7 @@ def test_the_single_file_opens_from_disk_with_the_same_numbers(
 
 
 def test_a_token_cannot_break_out_of_the_single_file(model: Seq2Seq) -> None:
-    page = single_file("</script><script>alert(1)</script>", model, "1845-01-05")
+    page = saved_page("</script><script>alert(1)</script>", model, "1845-01-05")
     assert "</script><script>alert" not in page
 
 
@@ -950,7 +954,7 @@ def test_a_large_models_file_holds_every_head(
     open_page: Open, folder: Path, other: Trace, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.html"
-    path.write_text(single_file("pre", seq2see.load(folder), SENTENCE), encoding="utf-8")
+    path.write_text(saved_page("pre", seq2see.load(folder), SENTENCE), encoding="utf-8")
     page = open_page("kind=encoder&layer=2&head=1&step=3", url=path.as_uri())
     answer(page).to_have_text(other.output)
     weights = array_of(other, "encoder.layers.2.self_attention.weights")[1]

@@ -25,8 +25,7 @@ from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
-from seq2see.serve.batching import Batcher, Busy
-from seq2see.serve.limits import Limits
+from seq2see.serve.batching import Batcher, Busy, Limits
 from seq2see.serve.server import listen
 
 LIMITS = Limits(characters=50, inputs=5, body=4000, beam=4)
@@ -146,16 +145,16 @@ def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq)
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("predict", {"inputs": []}, 422, "0 inputs: 1 to 5 are taken"),
-        ("predict", {"inputs": ["1845-01-05"] * 6}, 422, "6 inputs: 1 to 5 are taken"),
+        ("predict", {"inputs": []}, 422, "0 inputs: a request may have 1 to 5"),
+        ("predict", {"inputs": ["1845-01-05"] * 6}, 422, "6 inputs: a request may have 1 to 5"),
         ("predict", {"inputs": "x", "beam": 5}, 422, "at most 4"),
         ("predict", {"inputs": "x", "n_best": 5}, 422, "at most 4"),
-        ("predict", {"inputs": "x", "model": "../../etc"}, 422, "Known are: dates"),
-        ("predict", {"inputs": 7}, 422, "not of the form"),
+        ("predict", {"inputs": "x", "model": "../../etc"}, 422, "The models are: dates"),
+        ("predict", {"inputs": 7}, 422, "does not have the expected form"),
         ("predict", {"inputs": "x", "colour": 1}, 422, "colour"),
         ("trace", {"input": "1845-13-05"}, 422, "month 13"),
-        ("trace", {"input": "9" * 51}, 422, "at most 50 are taken"),
-        ("trace", {"input": "1845-01-05", "prefix": [999]}, 422, "0 to 67 were expected"),
+        ("trace", {"input": "9" * 51}, 422, "at most 50. Send it in parts"),
+        ("trace", {"input": "1845-01-05", "prefix": [999]}, 422, "ids are 0 to 67"),
         ("trace", {"input": "1845-01-05", "prefix": [66, 1]}, 422, "after its <eos>"),
         (
             "trace",
@@ -184,7 +183,7 @@ def test_refusals_say_what_was_expected(
 
 def test_a_text_that_is_too_long_is_refused_alone(client: TestClient) -> None:
     answers = client.post("/api/predict", json={"inputs": ["9" * 51, "1845-01-05"]}).json()["answers"]
-    assert "at most 50 are taken" in answers[0]["error"]
+    assert "at most 50. Send it in parts" in answers[0]["error"]
     assert answers[1]["output"] == "January 5, 1845"
 
 
@@ -315,7 +314,7 @@ def test_overload_is_told_as_such(model: Seq2Seq, monkeypatch: pytest.MonkeyPatc
         response = client.post("/api/predict", json={"inputs": "1845-01-05"})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "1"
-    assert "512 requests wait" in error_of(response)
+    assert "512 requests are already waiting" in error_of(response)
 
 
 def test_a_taken_port_is_a_users_error() -> None:
@@ -339,7 +338,7 @@ def test_terminated_under_load_it_finishes_what_it_took() -> None:
     assert server.process.returncode in {0, -signal.SIGTERM}
     assert set(tally.statuses) == {200}
     assert (tally.wrong, tally.cut) == (0, 0)
-    assert f"ended; {tally.answered:,} requests taken, {tally.answered:,} answered" in said
+    assert f"Ended: {tally.answered:,} requests taken, {tally.answered:,} answered" in said
     assert "Traceback" not in said
     assert "ERROR" not in said
 

@@ -276,7 +276,7 @@ def test_the_command_with_a_model() -> None:
     result = model_similarities(dates().transformer, dates().tokenizers.source, ("May", "June"), (2, 10))
     for value in (result.words, result.positions, result.sums):
         assert f"{value:.10f}" in text
-    assert "'May' is 3 tokens, M a y: their mean." in text
+    assert "'May' is 3 tokens, M a y: its vector is their mean." in text
     assert "positions" not in printed("May", "June")
 
 

@@ -269,7 +269,7 @@ def test_training_mode_is_restored_and_dropout_is_off() -> None:
             r"edit of 'encoder.memory' does not fit its value, .* \(5, 12\)",
         ),
         ({"encoder.memory": lambda x: None}, "it returned a NoneType, not a tensor"),
-        ({"decoder.out": lambda x: x[:, 3]}, "with `target`, it is there at once"),
+        ({"decoder.out": lambda x: x[:, 3]}, "with `target` all positions are there at once"),
         ({"encoder.memory": "nothing"}, "does not fit its value"),
     ],
 )

@@ -18,10 +18,10 @@ from seq2see.folder import Tokenizers
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.transformer import Transformer
+from seq2see.page.describe import describe
+from seq2see.page.wire import packed
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.tracer import Tracer
-from seq2see.serve.tracing import describe, describe_trace
-from seq2see.serve.wire import packed
+from seq2see.serve.api_trace import Tracer, describe_trace
 from seq2see.text.tokenizer import Tokenizer
 
 

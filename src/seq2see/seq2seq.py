@@ -181,6 +181,12 @@ class Seq2Seq:
             self._transformer = read_model(self.config.model, folder.weights_path(self._path), self.device)
         return self._transformer
 
+    def view(self) -> Transformer:
+        """Return a network that shares the weights of this model, to be watched while the model answers others."""
+        from seq2see.inspection.trace import view_of
+
+        return view_of(self._network())
+
     def to(self, device: str) -> Seq2Seq:
         """Move the model to a device, ``cpu`` or ``cuda``, and return it.
 
@@ -520,10 +526,11 @@ class Seq2Seq:
         torch.Size([4, 16, 12])
         """
         from seq2see.inspection.trace import trace_text
+        from seq2see.page.single_file import PageTrace
 
         self.check(text)
         target = None if target is None else self.folded(target)
-        return trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit)
+        return trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit, PageTrace)
 
 
 def _check_device(device: str) -> None:

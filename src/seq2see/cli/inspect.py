@@ -1,4 +1,4 @@
-"""``seq2see trace``, ``seq2see positions`` and ``seq2see similarity``: every number inside."""
+"""``seq2see trace``, ``seq2see positions`` and ``seq2see similarity``: the numbers inside a model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError, suggest
 
 if TYPE_CHECKING:
-    from seq2see.inspection.trace import Edit, Trace
-    from seq2see.seq2seq import Seq2Seq
+    from seq2see.inspection.trace import Trace
 
 FORMATS = ["table", "csv", "json", "npz"]
 
@@ -32,33 +31,40 @@ def register(app: typer.Typer) -> None:
 
 
 def trace(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to answer.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to answer.")],
     model: ModelName = "dates",
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", metavar="GLOB", help="Which values: a name, or a glob of names."),
+        typer.Option("--name", "-n", metavar="GLOB", help="The values to show: a name or a glob of names."),
     ] = None,
     format: Annotated[
-        str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="How to write them.")
+        str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="Format of the values.")
     ] = "table",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file.")
     ] = None,
     explain: Annotated[
         str | None,
-        typer.Option(metavar="LAYER.HEAD.ROW.COL", help="Work one attention weight out; all count from 0."),
+        typer.Option(
+            metavar="LAYER.HEAD.ROW.COL",
+            help="Write out one attention weight step by step; all numbers count from 0.",
+        ),
     ] = None,
     attention: Annotated[
-        str, typer.Option(metavar="encoder|decoder|cross", help="Which attention --explain and --mute mean.")
+        str,
+        typer.Option(
+            metavar="encoder|decoder|cross", help="The attention that --explain and --mute refer to."
+        ),
     ] = "encoder",
     mute: Annotated[
-        list[str] | None, typer.Option(metavar="LAYER.HEAD", help="Switch a head off; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="LAYER.HEAD", help="Switch a head off. May be given several times."),
     ] = None,
 ) -> None:
     """Answer a text and show every number on the way.
 
-    Without --name: the answer step by step, and the names of all values with what they are.
-    With it: their tables, rows and columns headed by tokens, one table a head.
+    Without --name it shows the answer step by step and lists the names of all values with their meaning.
+    With --name it shows the values as tables, with tokens as labels and one table for each head.
 
     [dim]seq2see trace 1845-01-05[/dim]
 
@@ -73,18 +79,22 @@ def trace(
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}. {suggest(format, FORMATS)}")
     if format == "npz" and out is None:
-        raise UserError("npz is binary: say where to write it with --out FILE.")
+        raise UserError("npz is a binary format: name the file with --out FILE.")
     if explain is not None and (name is not None or format != "table"):
-        raise UserError("--explain writes one weight out in words: it goes with neither --name nor --format.")
+        raise UserError(
+            "--explain writes out one weight in words and cannot be combined with --name or --format."
+        )
     cell = None if explain is None else _numbers("--explain", "LAYER.HEAD.ROW.COL", explain)
     muted = [_numbers("--mute", "LAYER.HEAD", pair) for pair in mute or []]
+    from seq2see.inspection.tables import muting
     from seq2see.seq2seq import load
 
     loaded = load(model)
-    traced = loaded.trace(text, edit=_muting(loaded, attention, muted))
+    heads = [(attention, layer, head) for layer, head in muted]
+    traced = loaded.trace(text, edit=muting(loaded.transformer, heads))
     names = traced.names if name is None else traced.match(name)
     remark = (
-        f"with {' and '.join(mute or [])} of {attention} attention muted; else {loaded(text)}"
+        f"with {' and '.join(mute or [])} of {attention} attention muted; without muting: {loaded(text)}"
         if muted
         else ""
     )
@@ -92,24 +102,12 @@ def trace(
 
 
 def _numbers(option: str, form: str, text: str) -> list[int]:
-    """Read numbers with dots between."""
+    """Read numbers that are separated by dots."""
     parts = text.split(".")
     if len(parts) != form.count(".") + 1 or not all(part.isdecimal() and part.isascii() for part in parts):
         example = ".".join("0231"[: form.count(".") + 1])
         raise UserError(f"{option} is {text!r}: {form} was expected, counted from 0, such as {example}.")
     return [int(part) for part in parts]
-
-
-def _muting(loaded: Seq2Seq, attention: str, muted: list[list[int]]) -> dict[str, Edit]:
-    """Turn pairs of layer and head into edits."""
-    from seq2see.inspection.tables import attention_name
-    from seq2see.inspection.trace import mute_head, names_of
-
-    heads: dict[str, list[int]] = {}
-    names = names_of(loaded.transformer)
-    for layer, head in muted:
-        heads.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
-    return {name: mute_head(*numbers) for name, numbers in heads.items()}
 
 
 def _write(
@@ -122,7 +120,7 @@ def _write(
     remark: str,
     listing: bool,
 ) -> None:
-    """Write what was asked for, to standard output or whole into a file."""
+    """Write the result to standard output, or into a file in one piece."""
     from seq2see.folder import write_atomically
     from seq2see.inspection import tables
 
@@ -156,14 +154,12 @@ def _write(
 
 
 def _print_answer(screen: Console, traced: Trace, remark: str) -> None:
-    """Show the answer and how sure the model was of each step."""
+    """Show the answer and the probability of each step."""
     from seq2see.inspection.tables import visible
 
     screen.print()
     screen.print(Text.assemble(traced.text, "  →  ", (traced.output, "bold"), (f"   {remark}", "dim")))
-    table = Table(
-        "step", "chosen", "probability", "log P", "entropy", "others it thought of", box=SIMPLE_HEAD
-    )
+    table = Table("step", "chosen", "probability", "log P", "entropy", "other likely tokens", box=SIMPLE_HEAD)
     for column in table.columns[2:5]:
         column.justify = "right"
     for number, step in enumerate(traced.steps(top=4)):
@@ -180,7 +176,7 @@ def _print_answer(screen: Console, traced: Trace, remark: str) -> None:
 
 
 def _print_names(screen: Console, traced: Trace) -> None:
-    """List the names, each layer's once, in the groups that they belong to."""
+    """List the names in groups; the names that all layers share are listed once."""
     from seq2see.inspection.glossary import entry_of
 
     groups: dict[str, list[str]] = {}
@@ -208,7 +204,7 @@ def _print_names(screen: Console, traced: Trace) -> None:
         screen.print(table)
     screen.print(
         f"\n{len(traced.names)} values. `--name encoder.embedding.sum` or `--name '*.weights'` shows some, "
-        "`--explain 0.0.1.2` works one weight out.",
+        "`--explain 0.0.1.2` writes out one weight.",
         markup=False,
     )
 
@@ -216,23 +212,23 @@ def _print_names(screen: Console, traced: Trace) -> None:
 def positions(
     pe: Annotated[
         tuple[int, int] | None,
-        typer.Option("--pe", metavar="POS DIM", help="One number, PE(pos, dim), from 0."),
+        typer.Option("--pe", metavar="POS DIM", help="Show one number, PE(pos, dim); both count from 0."),
     ] = None,
     at: Annotated[tuple[int, int], typer.Option(metavar="POS POS", help="Two positions to compare.")] = (
         2,
         10,
     ),
-    offset: Annotated[int, typer.Option(min=1, help="How far to move in the test of the linear map.")] = 5,
+    offset: Annotated[int, typer.Option(min=1, help="Offset for the test of the linear map.")] = 5,
     d_model: Annotated[int, typer.Option(help="Width of the encoding.")] = 512,
     variant: Annotated[
         str | None,
-        typer.Option(metavar="paper|doubled|odd-cosine|halves", help="One variant; all if not given."),
+        typer.Option(metavar="paper|doubled|odd-cosine|halves", help="Show one variant; the default is all."),
     ] = None,
 ) -> None:
-    """Look into positional encodings: the paper's, and what others have made of it.
+    """Compare positional encodings: the paper's and three variants found in other texts.
 
-    Shows two positions' vectors and their cosine, whether moving by an offset is a linear map,
-    and why positions are not simply counted.
+    It shows the vectors of two positions and their cosine, whether moving by an offset is a linear map,
+    and why counting positions does not work.
 
     [dim]seq2see positions[/dim]
 
@@ -244,7 +240,7 @@ def positions(
 
     variants = list(lab.VARIANTS) if variant is None else [variant]
     for one in variants:
-        lab.encoding([*at], d_model, one)  # what cannot be encoded is refused before anything is printed
+        lab.encoding([*at], d_model, one)  # raises an error before anything is printed
     if pe is not None:
         for one in variants:
             number, how = lab.value(*pe, d_model, one), lab.formula(*pe, d_model, one)
@@ -266,11 +262,10 @@ def positions(
 def _print_offset(offset: int, d_model: int, variants: list[str]) -> None:
     from seq2see.inspection import lab
 
-    d_model = min(
-        d_model, 64
-    )  # the property does not depend on it, but the time that least squares takes does
+    # The property does not depend on d_model, but the time for least squares does.
+    d_model = min(d_model, 64)
     console.print(f"\n[bold]Is moving by {offset} one linear map, PE(pos + {offset}) = M·PE(pos)?[/bold]   "
-                  f"for all of 1,000 positions, d_model {d_model}")  # fmt: skip
+                  f"checked for 1,000 positions, d_model {d_model}")  # fmt: skip
     if "paper" in variants:
         error = lab.offset_map_error(offset, d_model)
         console.print(f"  {'paper':11} M built of rotations by the angles ω·{offset} is off by {error:.1e}")
@@ -286,7 +281,7 @@ def _print_counting(d_model: int) -> None:
     from seq2see.inspection import lab
 
     console.print(
-        "\n[bold]Why not add i itself?[/bold] It drowns the words: the cosine of two unrelated ones becomes"
+        "\n[bold]Why not add i itself?[/bold] It outweighs the words: the cosine of two unrelated words becomes"
     )
     table = Table("at position", "adding i", "adding PE(i)", box=SIMPLE_HEAD)
     for count in lab.counting(d_model=d_model):
@@ -295,7 +290,7 @@ def _print_counting(d_model: int) -> None:
         )
     console.print(table)
     console.print(
-        "\n[bold]Why not i/N?[/bold] It means something else in each sentence; the paper's does not."
+        "\n[bold]Why not i/N?[/bold] One step means something else in each sentence. The paper's step does not change."
     )
     table = Table("words, N", "one step in i/N", "0.5 is position", "one step in PE", box=SIMPLE_HEAD)
     for fraction in lab.fractions(d_model=d_model):
@@ -305,15 +300,15 @@ def _print_counting(d_model: int) -> None:
 
 
 def similarity(
-    first: Annotated[str, typer.Argument(metavar="WORD", help="A word.")],
-    second: Annotated[str, typer.Argument(metavar="WORD", help="Another.")],
+    first: Annotated[str, typer.Argument(metavar="WORD", help="The first word.")],
+    second: Annotated[str, typer.Argument(metavar="WORD", help="The second word.")],
     at: Annotated[
         tuple[int, int] | None,
-        typer.Option(metavar="POS POS", help="Their positions in the sentence, from 0."),
+        typer.Option(metavar="POS POS", help="The positions of the words in the sentence, from 0."),
     ] = None,
     model: ModelName = "dates",
     provider: Annotated[
-        str, typer.Option(metavar="model|openai", help="Whose vectors: the model's own, or OpenAI's.")
+        str, typer.Option(metavar="model|openai", help="Source of the vectors: the model or OpenAI.")
     ] = "model",
     openai_model: Annotated[
         str, typer.Option(metavar="NAME", help="OpenAI's embedding model.")
@@ -322,7 +317,7 @@ def similarity(
         int | None, typer.Option(min=1, help="Shorten OpenAI's vectors to this many numbers.")
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="An API like OpenAI's; OPENAI_BASE_URL does the same.")
+        str | None, typer.Option(metavar="URL", help="An API like OpenAI's; the default is OPENAI_BASE_URL.")
     ] = None,
     variant: Annotated[
         str,
@@ -331,8 +326,8 @@ def similarity(
 ) -> None:
     """Compare two words by the cosine of their vectors, and with --at by position and by the sum y·√d + pe.
 
-    A model's own source embeddings serve by default; the vector of a word of several tokens is their mean.
-    OpenAI's need the extra seq2see[openai] and OPENAI_API_KEY, in the environment or in a file .env.
+    By default the vectors are the model's source embeddings. A word of several tokens has the mean of their vectors.
+    OpenAI's vectors need the extra seq2see[openai] and OPENAI_API_KEY, in the environment or in a file .env.
 
     [dim]seq2see similarity May June --at 2 10[/dim]
 
@@ -355,7 +350,8 @@ def similarity(
             tokens = tokenizer.tokens(similar.word_tokens(tokenizer, word))
             if len(tokens) > 1:
                 console.print(
-                    f"{word!r} is {len(tokens)} tokens, {' '.join(tokens)}: their mean.", markup=False
+                    f"{word!r} is {len(tokens)} tokens, {' '.join(tokens)}: its vector is their mean.",
+                    markup=False,
                 )
     else:
         raise UserError(f"There is no provider {provider!r}. {suggest(provider, ['model', 'openai'])}")

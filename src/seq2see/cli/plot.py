@@ -28,7 +28,7 @@ DATE = "1845-01-05"
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says; each kind of picture takes what it needs."""
+    """The options of the command line. Each kind of picture uses those that it needs."""
 
     text: str | None
     model: str
@@ -45,13 +45,13 @@ class Asked:
     log: Path | None
 
     def trace(self) -> Trace:
-        """Answer the text and keep every number."""
+        """Answer the text and record every number."""
         from seq2see.seq2seq import load
 
         return load(self.model).trace(self.text or DATE)
 
     def config(self) -> ModelConfig:
-        """Return the shape to draw: a preset's, or the model's."""
+        """Return the configuration to draw: that of a preset, or that of the model."""
         from seq2see.config import ModelConfig, preset
         from seq2see.folder import find, read_config
 
@@ -77,11 +77,11 @@ class Asked:
         """Return d_model, checked: sines and cosines come in pairs."""
         width = default if self.d_model is None else self.d_model
         if width % 2:
-            raise UserError(f"--d-model is {width}; sines and cosines come in pairs, so it must be even.")
+            raise UserError(f"--d-model is {width}, but it must be even: sines and cosines come in pairs.")
         return width
 
     def values(self, trace: Trace, role: str) -> tuple[Tensor, list[str], list[str]]:
-        """Return one role of the attention asked for, (H, T, S), and the tokens of its rows and columns."""
+        """Return one role of the requested attention, (H, T, S), and the tokens of its rows and columns."""
         from seq2see.inspection.tables import attention_name, axes_of
 
         name = f"{attention_name(trace.names, self.attention, self.layer)}.{role}"
@@ -147,7 +147,7 @@ def _lookup(asked: Asked) -> Figure:
 
 
 def _one_token(asked: Asked, vocabulary: list[str], example: str) -> str:
-    """Return the token that --text names; without it the example, or the first where that is unknown."""
+    """Return the token of --text; without --text the example, or the first token if the example is unknown."""
     token = asked.text or (example if example in vocabulary else vocabulary[0])
     if token not in vocabulary:
         raise UserError(
@@ -169,7 +169,9 @@ def _projection(asked: Asked) -> Figure:
     from seq2see.inspection.vectors import plot_projection
 
     if asked.attention == "cross":
-        raise UserError("Cross-attention has two inputs: the picture is of --attention encoder or decoder.")
+        raise UserError(
+            "Cross-attention has two inputs, and this picture shows one: use --attention encoder or decoder."
+        )
     trace = asked.trace()
     _, tokens, _ = asked.values(trace, "weights")
     name = attention_name(trace.names, asked.attention, asked.layer)
@@ -178,7 +180,7 @@ def _projection(asked: Asked) -> Figure:
 
 
 def _input_of(trace: Trace, name: str) -> str:
-    """Name what a self-attention reads: the norm before it, the layer below it, or the embedding."""
+    """Return the name of the input of a self-attention: the norm before it, the layer below, or the embedding."""
     stack, _, layer, _ = name.split(".")
     if f"{name}_norm.normed" in trace.names:
         return f"{name}_norm.normed"
@@ -200,7 +202,7 @@ def _mask(asked: Asked) -> Figure:
     text = asked.text or "YOUR CAT IS A LOVELY CAT"
     words = text.split() if " " in text else list(text)
     if not words:
-        raise UserError("--text has no words: give some, or leave it out for an example.")
+        raise UserError("--text has no words: give some words, or leave it out for an example.")
     return _figure(plot_causal_mask(words))
 
 
@@ -228,7 +230,7 @@ def _attention_lines(asked: Asked) -> Figure:
 
     weights, queries, keys = asked.values(asked.trace(), "weights")
     if asked.query is not None and not 0 <= asked.query < len(queries):
-        raise UserError(f"There is no token {asked.query} to look from: tokens are 0 to {len(queries) - 1}.")
+        raise UserError(f"--query is {asked.query}, but the tokens are 0 to {len(queries) - 1}.")
     return _figure(plot_attention_lines(weights, queries, keys, asked.query))
 
 
@@ -292,7 +294,7 @@ def _training(asked: Asked) -> Figure:
 
     path = asked.log or find(asked.model) / "log.jsonl"
     if not path.is_file():
-        raise UserError(f"There is no file {str(path)!r}: the log.jsonl that a training writes was expected.")
+        raise UserError(f"There is no file {str(path)!r}. Give the log.jsonl that a training writes.")
     try:
         records = [json.loads(record) for record in path.read_text(encoding="utf-8").splitlines()]
         wrong = not records or any(
@@ -301,7 +303,9 @@ def _training(asked: Asked) -> Figure:
     except (ValueError, TypeError):
         wrong = True
     if wrong:
-        raise UserError(f"{str(path)!r} is not the log of a training: `seq2see train` writes a log.jsonl.")
+        raise UserError(
+            f"{str(path)!r} is not the log of a training. Give the log.jsonl that `seq2see train` writes."
+        )
     return plot_training(records)
 
 
@@ -343,40 +347,43 @@ def register(app: typer.Typer) -> None:
 
 
 def plot(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="Which picture: see the list above.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The kind of picture: see the list above.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf; KIND.png if not given."),
+        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf; the default is KIND.png."),
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", "-t", help=f"What the model answers ({DATE} if not given), or one token."),
+        typer.Option("--text", "-t", help=f"The text to answer (default {DATE}), or one token."),
     ] = None,
     model: ModelName = "dates",
     preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Draw the architecture of a preset, not of a model.")
+        str | None, typer.Option(metavar="NAME", help="Draw the architecture of a preset instead of a model.")
     ] = None,
     attention: Annotated[
-        str, typer.Option(metavar="encoder|decoder|cross", help="Which attention.")
+        str, typer.Option(metavar="encoder|decoder|cross", help="The attention to draw.")
     ] = "encoder",
-    layer: Annotated[int, typer.Option(min=0, help="Which layer, from 0.")] = 0,
-    head: Annotated[int, typer.Option(min=0, help="Which head, from 0.")] = 0,
+    layer: Annotated[int, typer.Option(min=0, help="The layer, from 0.")] = 0,
+    head: Annotated[int, typer.Option(min=0, help="The head, from 0.")] = 0,
     query: Annotated[
-        int | None, typer.Option(min=0, help="attention-lines: only what this token looks at, from 0.")
+        int | None, typer.Option(min=0, help="attention-lines: show only this query token, from 0.")
     ] = None,
-    length: Annotated[int, typer.Option(min=2, help="How many positions.")] = 64,
+    length: Annotated[int, typer.Option(min=2, help="Number of positions.")] = 64,
     d_model: Annotated[
-        int | None, typer.Option(min=2, help="Width: of positions, 128; of the learning rate, 512.")
+        int | None,
+        typer.Option(min=2, help="Width; the default is 128 for positions, 512 for the learning rate."),
     ] = None,
     variant: Annotated[
-        str, typer.Option(metavar="paper|doubled|odd-cosine|halves", help="Which positional encoding.")
+        str, typer.Option(metavar="paper|doubled|odd-cosine|halves", help="The positional encoding.")
     ] = "paper",
     warmup: Annotated[
-        list[int] | None, typer.Option(min=1, help="Steps of the learning rate's rise; may be repeated.")
+        list[int] | None,
+        typer.Option(min=1, help="Warm-up steps of the learning rate. May be given several times."),
     ] = None,
     smoothing: Annotated[float, typer.Option(min=0.0, max=0.99, help="ε of label smoothing.")] = 0.1,
     log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A training's log.jsonl; the model's if not given.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The log.jsonl of a training; the default is that of the model."),
     ] = None,
 ) -> None:
     """Draw a picture: of the numbers in a model, of the model itself, or of its training.
@@ -390,7 +397,7 @@ def plot(
     path = out or Path(f"{kind}.png")
     format = path.suffix.removeprefix(".").lower()
     if format not in FORMATS:
-        raise UserError(f"--out is {str(path)!r}: a name that ends in .png, .svg or .pdf was expected.")
+        raise UserError(f"--out is {str(path)!r}: its name must end in .png, .svg or .pdf.")
     if text == "":
         raise UserError("--text is empty: leave it out for an example, or give a text.")
     asked = Asked(
@@ -413,7 +420,7 @@ def plot(
 
 
 def _save(figure: Figure, path: Path, format: str) -> None:
-    """Write a picture whole; the same picture is the same bytes on any day."""
+    """Write a picture in one piece, without a date in it: the same picture is always the same bytes."""
     import io
 
     from matplotlib import rc_context

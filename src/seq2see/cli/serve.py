@@ -26,24 +26,26 @@ def serve(
             "--model",
             "-m",
             metavar="NAME|DIR",
-            help="A model that ships, or a model folder; may be repeated.",
+            help="A shipped model or a model folder. May be given several times.",
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 is any free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 means any free port.")
+    ] = 8000,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Answer over HTTP, and show a page on which to watch the model think.
+    """Answer over HTTP, and serve a page that shows every number of each answer.
 
-    The page is at /, the interface at /api/predict, /api/trace and /api/models, described in /api/openapi.json.
-    Without --model: dates. It listens on this machine alone unless --host says otherwise.
+    The page is at /. The interface is at /api/predict, /api/trace and /api/models; /api/openapi.json describes it.
+    Without --model it serves dates. It accepts connections from this machine only, unless --host says otherwise.
 
     [dim]seq2see serve --open[/dim]
 
     [dim]curl -d '{"inputs": ["1845-01-05"]}' -H content-type:application/json localhost:8000/api/predict[/dim]
     """
     from seq2see.seq2seq import load
-    from seq2see.serve.limits import Limits
+    from seq2see.serve.batching import Limits
     from seq2see.serve.server import LOOPBACK
     from seq2see.serve.server import serve as run
 
@@ -55,35 +57,38 @@ def serve(
         models[name] = load(given)
 
     def ready(address: str) -> None:
-        complain(f"{', '.join(models)} at {address} (Ctrl-C ends it)")
+        complain(f"Serving {', '.join(models)} at {address} (Ctrl-C ends it)")
         if host not in LOOPBACK:
-            complain("it can be reached from other machines, and nobody is asked for a password")
+            complain("Other machines can reach this server, and it asks nobody for a password.")
         if open_:
             typer.launch(address)
 
     def ended(taken: int, answered: int) -> None:
-        complain(f"ended; {taken:,} requests taken, {answered:,} answered")
+        complain(f"Ended: {taken:,} requests taken, {answered:,} answered.")
 
     run(models, host, port, ready, Limits(), ended)
 
 
 def see(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to answer.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to answer.")],
     model: ModelName = "dates",
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where to write the page.")] = Path(
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The file to write.")] = Path(
         "seq2see.html"
     ),
-    open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the file in a browser.")] = False,
 ) -> None:
-    """Answer a text and write the page with every number of it as one file that needs no server.
+    """Answer a text and write the page with every number as a single file that needs no server.
 
     [dim]seq2see see 1845-01-05 --html january.html[/dim]
     """
     from seq2see.folder import write_atomically
+    from seq2see.page.describe import describe_model
+    from seq2see.page.single_file import single_file
     from seq2see.seq2seq import load
-    from seq2see.serve.export import single_file
 
-    page = single_file(Path(model).name, load(model), text)
+    loaded = load(model)
+    described = describe_model(Path(model).name, loaded.config, loaded.card, loaded.path)
+    page = single_file(described, loaded.trace(text))
     write_atomically(html, page.encode())
     say(f"{html}: open it in a browser.")
     if open_:
@@ -94,16 +99,18 @@ def watch(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="The folder of a training, running or finished, or a model that ships."
+            metavar="DIR", help="The folder of a training, running or finished, or a shipped model."
         ),
     ],
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 is any free one.")] = 8001,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 means any free port.")
+    ] = 8001,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Show how a training went, or goes: its losses, scores, answers, and how its attention sharpens.
+    """Show a training, running or finished: its losses, scores and answers, and how its attention sharpens.
 
-    It reads the log in the folder and nothing else. `seq2see train --watch` shows the same page from the start.
+    The command reads only the log in the folder. `seq2see train --watch` shows the same page from the start.
 
     [dim]seq2see watch runs/mine --open[/dim]
     """
@@ -112,12 +119,12 @@ def watch(
     from seq2see.serve.live import watch as show
 
     def ready(address: str) -> None:
-        complain(f"{run} at {address} (Ctrl-C ends it)")
+        complain(f"Showing {run} at {address} (Ctrl-C ends it)")
         if open_:
             typer.launch(address)
 
     if not run.exists() and str(run) not in shipped_models():
         raise UserError(
-            f"There is no folder {str(run)!r}: that of a training was expected, running or finished, such as runs/mine."
+            f"There is no folder {str(run)!r}. Give the folder of a training, running or finished, such as runs/mine."
         )
     show(find_run(run), host, port, ready)

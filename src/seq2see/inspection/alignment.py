@@ -21,23 +21,23 @@ from seq2see.model.transformer import Transformer, at_rest
 from seq2see.text.tokenizer import BYTES, Tokenizer
 
 Span = tuple[int, int]  # first character, one past the last
-ROWS = 32  # pairs read together: the weights of every head of a layer are held at once
-CONTINUED = frozenset(BYTES[0x80:0xC0])  # bytes that go on with a character of UTF-8
-LITTLE = 0.01  # of even attention: added to the usual, so that an answer of one token has an order too
+ROWS = 32  # pairs in one batch; the weights of every head of a layer are in memory at once
+CONTINUED = frozenset(BYTES[0x80:0xC0])  # bytes that continue a UTF-8 character
+LITTLE = (
+    0.01  # share of even attention added to the usual one, so that an answer of one token has an order too
+)
 WITHIN_WORDS = "'’"  # signs that are part of a word if letters are on both sides
 
 
 @dataclass(frozen=True)
 class Link:
-    """A word of the target and the word of the source that it attends to most."""
+    """A word of the target and the source word to which it attends most."""
 
     source: int  # the number of the word, from 0
     target: int
     source_span: Span
     target_span: Span
-    weight: (
-        float  # how much of the target word's attention, above the usual, goes to the source word; at most 1
-    )
+    weight: float  # share of the target word's attention, above the usual, that goes to the source word
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,13 @@ class Alignment:
 def align(
     transformer: Transformer, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[Sequence[int]]
 ) -> list[Alignment]:
-    """Align texts with answers to them, given as ids from ``<sos>`` to ``<eos>``, by reading both once more."""
+    """Run the model on texts and their answers, given as ids from ``<sos>`` to ``<eos>``, and align them."""
     read = tokenizers.source.encode_batch(sources)
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     device = next(transformer.parameters()).device
     found: dict[int, Alignment] = {}
-    order = sorted(
-        range(len(sources)), key=lambda i: len(read[i])
-    )  # neighbours of one length need little padding
+    # Texts of similar length together need little padding.
+    order = sorted(range(len(sources)), key=lambda i: len(read[i]))
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]
         batch = Batch.of([read[i] for i in rows], [targets[i] for i in rows], pads).to(device)
@@ -82,7 +81,7 @@ def align(
         for i, row in zip(rows, mean, strict=True):
             source, written = sources[i], targets[i][1:]
             target = tokenizers.target.decode(written)
-            # The row that reads token t writes token t + 1, so the places are those of what is written.
+            # The row that reads token t writes token t + 1, so the spans are those of the tokens written.
             spans = tokenizers.source.offsets(source), spans_of(tokenizers.target, written)
             words = _words(tokenizers.source, source, spans[0]), _words(tokenizers.target, target, spans[1])
             real = row[: len(written), : len(read[i])]
@@ -91,7 +90,7 @@ def align(
 
 
 class _Weights:
-    """A recorder that keeps nothing but cross-attention weights, of each layer the mean of its heads, summed."""
+    """A recorder that keeps only cross-attention weights: the mean of the heads of each layer, summed over the layers."""
 
     def __init__(self) -> None:
         self.total: Tensor | None = None
@@ -111,7 +110,7 @@ class _Weights:
 
 
 def spans_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
-    """Return where in the text that ids are decoded to each of them stands; bytes stand where their character does."""
+    """Return the span of each id in the decoded text. A byte token has the span of its character."""
     names = tokenizer.tokens(ids)
     ends = [end for end in range(1, len(names) + 1) if end == len(names) or names[end] not in CONTINUED]
     lengths = [len(text) for text in tokenizer.decode_batch([ids[:end] for end in ends])]
@@ -122,14 +121,14 @@ def spans_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
 
 
 def _words(tokenizer: Tokenizer, text: str, tokens: Sequence[Span]) -> list[Span]:
-    """Return the places of a text's words, which are the tokens themselves where those are words."""
+    """Return the spans of the words of a text. Where the tokens are words, these are the spans of the tokens."""
     if tokenizer.kind != "words":
         return words_of(text)
     return [(last - len(text[first:last].lstrip()), last) for first, last in tokens if last > first]
 
 
 def words_of(text: str) -> list[Span]:
-    """Return the places of the words of a text: letters and digits in a row; each sign, and each ideograph, is one."""
+    """Return the spans of the words of a text: runs of letters and digits. Each sign and each ideograph is one word."""
     spans: list[Span] = []
     within = False
     for place, character in enumerate(text):
@@ -145,7 +144,7 @@ def words_of(text: str) -> list[Span]:
 
 
 def _is_letter(character: str) -> bool:
-    """Whether a character goes on a word: letters, digits and the marks on them; not those that are words alone."""
+    """Say whether a character can be part of a longer word: letters, digits and their marks, but no ideographs."""
     if character.isascii():
         return character.isalnum() or character == "_"
     ideograph = unicodedata.name(character, "").startswith(("CJK", "HIRAGANA", "KATAKANA"))
@@ -159,7 +158,7 @@ def links_of(
     source_words: Sequence[Span],
     target_words: Sequence[Span],
 ) -> list[Link]:
-    """Link words by attention between tokens (T, S): of a source word the best token's, of a target word the mean."""
+    """Link words by attention (T, S): the largest of a source word's tokens, the mean over a target word's tokens."""
     if not source_words:
         return []
     usual = weights.mean(0) + LITTLE / weights.shape[1]
@@ -174,5 +173,5 @@ def links_of(
 
 
 def _tokens_of(word: Span, tokens: Sequence[Span]) -> list[int]:
-    """Return the numbers of the tokens that share a character with a word."""
+    """Return the indices of the tokens that share a character with a word."""
     return [i for i, (first, last) in enumerate(tokens) if first < word[1] and word[0] < last]

@@ -88,7 +88,7 @@ def _plus(ax: Axes, x: float, y: float) -> None:
 
 
 def _fan(ax: Axes, x: float, y: float, top: float, memory: Sequence[Point]) -> None:
-    """Lead a line at (x, y) into an attention box as V, K, Q; V and K along the memory's, if any."""
+    """Draw V, K and Q from a line at (x, y) into an attention box. V and K come from the memory, if there is one."""
     arm, bend = 0.62, y + 0.10
     if not memory:
         for place in (x - arm, x + arm):
@@ -105,7 +105,7 @@ def _fan(ax: Axes, x: float, y: float, top: float, memory: Sequence[Point]) -> N
 def _sublayer(
     ax: Axes, x: float, y: float, side: int, pre: bool, text: str, detail: str, memory: Sequence[Point] = ()
 ) -> float:
-    """Draw a sub-layer within Add & Norm above (x, y), its residual on one side; return where it comes out.
+    """Draw a sub-layer with its Add & Norm above (x, y) and the residual on one side; return where the line ends.
 
     The norm stands where the configuration puts it: after the sum (post) or before the sub-layer (pre).
     """
@@ -166,7 +166,7 @@ def _positions(ax: Axes, x: float, y: float, side: int, config: ModelConfig) -> 
 def _entrance(
     ax: Axes, x: float, side: int, label: str, name: str, vocabulary: int, config: ModelConfig
 ) -> float:
-    """Draw a text's way in, embedding and sum with the positions; return where its line comes out."""
+    """Draw the input of a stack: embedding plus positions; return where the line ends."""
     ax.text(x, 0.20, label, ha="center", va="center", fontsize=TEXT, color=INK)
     line(ax, [(x, 0.32), (x, 0.55)])
     _box(ax, x, 0.55, WIDE, BOX, name, EMBEDDING, f"{vocabulary:,} × {config.d_model}")
@@ -227,7 +227,7 @@ def plot_architecture(config: ModelConfig, ax: Axes | None = None) -> Axes:
 
 
 def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
-    """Write what the boxes do not show."""
+    """Write the facts that the boxes do not show."""
     lines = [
         f"every line carries vectors of d_model = {config.d_model}",
         f"norm {'before each sub-layer' if config.norm == 'pre' else 'after each sum'} ({config.norm}-norm)",
@@ -241,7 +241,7 @@ def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
 
 
 def _last_norm(ax: Axes, x: float, y: float, top: float, pre: bool) -> float:
-    """Draw the norm that a pre-norm stack ends with; return where the stack's line comes out."""
+    """Draw the final norm of a pre-norm stack; return where the line ends."""
     if not pre:
         return top
     line(ax, [(x, y), (x, top + 0.2)])
@@ -250,7 +250,7 @@ def _last_norm(ax: Axes, x: float, y: float, top: float, pre: bool) -> float:
 
 
 def plot_encoder_stack(config: ModelConfig, ax: Axes | None = None) -> Axes:
-    """Draw the encoder with all its layers, one of them enlarged: alike inside, each with its own weights."""
+    """Draw the encoder with all its layers, one of them enlarged. All have the same structure and their own weights."""
     pre = config.norm == "pre"
     attention, feed_forward = _details(config)
     stack, zoom, low, step, floor = 2.15, 6.2, 0.38, 0.68, 1.92
@@ -353,7 +353,7 @@ def plot_multi_head(config: ModelConfig, ax: Axes | None = None) -> Axes:
     """Draw multi-head attention (Figure 2, right): h projections and attentions, joined by W^O."""
     d, h, d_k, d_v = config.d_model, config.heads, config.d_k, config.d_v
     assert d_v is not None
-    cards = min(h, 8)  # more would be a blur
+    cards = min(h, 8)  # more cards could not be told apart
     ax = canvas(ax, 7.1, 5.2)
     centre = 2.35
     for x, name in ((0.95, "V"), (centre, "K"), (3.75, "Q")):

@@ -31,14 +31,14 @@ Row = tuple[str, str, str, str, str]  # role, symbol, shape, sentence, section
 
 
 def _entries(place: str, letters: dict[str, str], rows: tuple[Row, ...]) -> list[Entry]:
-    """Set a table up for one place in the model, the two lengths by their letters there."""
+    """Make the entries of one place in the model, where the two lengths have letters of their own."""
     return [
         Entry(f"{place}.{role}", symbol, tuple(letters.get(x, x) for x in shape.split()), sentence, section)
         for role, symbol, shape, sentence, section in rows
     ]
 
 
-# In the tables below T is the length of what attends and S of what is attended to, wherever that is.
+# In the tables below T is the length of the text that attends, and S the length of the text attended to.
 
 _EMBEDDING = (
     ("ids", "x", "… T", "The number of each token.", "3.4"),
@@ -94,7 +94,7 @@ GLOSSARY: list[Entry] = [
 
 
 def entry_of(name: str) -> Entry:
-    """Look a recorded name up."""
+    """Return the entry of a recorded name."""
     found = [entry for entry in GLOSSARY if fnmatchcase(name, entry.pattern)]
     assert len(found) == 1, f"{name} has {len(found)} entries in the glossary"
     return found[0]

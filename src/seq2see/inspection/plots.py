@@ -47,12 +47,12 @@ from seq2see.inspection.style import (
 )
 
 ACCENT = CATEGORIES[4]
-FAINTEST = 0.02  # a weight whose line nobody would see
-NAMED = 80  # tokens, at most, whose names find room below an axis
+FAINTEST = 0.02  # lines of smaller weights are not drawn, because nobody would see them
+NAMED = 80  # the most tokens whose names fit along an axis
 
 
 def _digits(values: Array) -> int:
-    """Decimals that keep three figures of the largest number."""
+    """Return the number of decimals that shows three figures of the largest number."""
     reach = np.abs(values[np.isfinite(values)]).max(initial=0.0)
     return 2 if reach < 10 else 1 if reach < 100 else 0
 
@@ -61,7 +61,7 @@ def _digits(values: Array) -> int:
 
 
 def _colour_bar(ax: Axes, label: str) -> None:
-    """Put a slim scale to the right of a heatmap, exactly as high as it is."""
+    """Put a slim colour scale to the right of a heatmap, exactly as high as the heatmap."""
     bar = ax.figure.colorbar(ax.images[0], cax=ax.inset_axes((1.02, 0, 0.025, 1)))
     _quiet(bar, label)
 
@@ -73,7 +73,7 @@ def _quiet(bar: Colorbar, label: str) -> None:
 
 
 def _label_tokens(ax: Axes, rows: Sequence[str], columns: Sequence[str], size: float = SMALL) -> None:
-    """Head rows and columns by tokens, columns above; words stand upright where one is too wide."""
+    """Label rows and columns with tokens, the columns above. If a word is too wide, column labels are vertical."""
     ax.set_xticks(range(len(columns)), as_texts(columns), fontsize=size)
     ax.set_yticks(range(len(rows)), as_texts(rows), fontsize=size)
     ax.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False, pad=2, colors=INK)
@@ -85,7 +85,7 @@ def _label_tokens(ax: Axes, rows: Sequence[str], columns: Sequence[str], size: f
 
 
 def _upright(ax: Axes, foot: str) -> None:
-    """Turn the names of columns by 90°, those of one or two characters excepted."""
+    """Turn column labels by 90°, except those of one or two characters."""
     for label in ax.get_xticklabels():
         if len(label.get_text()) > 2:
             label.set(rotation=90, va=foot)
@@ -124,7 +124,9 @@ def plot_attention(
 ) -> Axes:
     """Draw one head's attention weights (T, S): each row is a query and sums to 1 (section 3.2.1)."""
     values = as_array(weights)
-    shrunk = max(0.12, min(0.3, 8 / max(values.shape)))  # a page is finite
+    shrunk = max(
+        0.12, min(0.3, 8 / max(values.shape))
+    )  # a large matrix gets smaller cells, so that it fits on a page
     ax = _sized(ax, queries, keys, 0.38 if numbers else shrunk)
     _heatmap(ax, values, MAGNITUDE, Normalize(0, 1))
     _label_tokens(ax, queries, keys)
@@ -144,7 +146,7 @@ def plot_scores(
     label: str = "q · k",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the grid of dot products (T, S), the number in each cell; −∞, where masked, is hatched."""
+    """Draw the grid of dot products (T, S) with the number in each cell. Masked cells, −∞, are hatched."""
     values = as_array(scores)
     ax = _sized(ax, queries, keys, 0.44)
     _heatmap(ax, values, SIGNED, around_zero(values))
@@ -168,7 +170,7 @@ def _hatch(ax: Axes, cells: np.ndarray[Any, Any]) -> None:
 
 
 def plot_causal_mask(tokens: Sequence[str], ax: Axes | None = None) -> Axes:
-    """Draw which token may look at which in masked self-attention: none at those after it (section 3.2.3)."""
+    """Draw which token may attend to which in masked self-attention: none to a later one (section 3.2.3)."""
     count = len(tokens)
     ax = _sized(ax, tokens, tokens, min(0.68, max(0.4, longest(tokens) + 0.1)), TEXT)
     allowed = np.tril(np.ones((count, count)))
@@ -191,7 +193,7 @@ def plot_causal_mask(tokens: Sequence[str], ax: Axes | None = None) -> Axes:
 
 
 def plot_attention_grid(weights: ArrayLike, queries: Sequence[str], keys: Sequence[str]) -> Figure:
-    """Draw the weights of all layers and heads (L, H, T, S) as a Figure: a row a layer, a column a head."""
+    """Draw the weights of all layers and heads (L, H, T, S) as a Figure: a row for each layer, a column for each head."""
     values = as_array(weights)
     layers, heads, T, S = values.shape
     cell = 0.15
@@ -221,7 +223,7 @@ def plot_attention_lines(
     query: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the heads (H, T, S) as lines from queries, left, to keys, right, like the paper's appendix.
+    """Draw the heads (H, T, S) as lines from queries on the left to keys on the right, like the paper's appendix.
 
     A head has a colour, and a line is as opaque as its weight. With ``query`` only that row's lines are
     drawn, and beside each key stands a strip with the weight that each head gives it.
@@ -267,7 +269,7 @@ def plot_attention_lines(
 
 
 def plot_positions(table: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Draw an encoding (length, D) as a heatmap: a row a position, a column a dimension (section 3.5)."""
+    """Draw an encoding (length, D) as a heatmap: a row for each position, a column for each dimension (section 3.5)."""
     values = as_array(table)
     ax = ax or new_axes(6.2, 3.6)
     _heatmap(ax, values, SIGNED, Normalize(-1, 1))
@@ -289,7 +291,7 @@ def plot_position_curves(
 ) -> Axes:
     """Draw some dimensions of an encoding (length, D) as waves over the position, each slower than the last.
 
-    ``positions`` says where the rows stand, 0, 1, 2 … if not given; a finer table makes smoother waves.
+    ``positions`` gives the position of each row; the default is 0, 1, 2 … A finer table makes smoother waves.
     """
     values = as_array(table)
     width = values.shape[1]
@@ -308,13 +310,13 @@ def plot_position_curves(
 
 
 def _legend(ax: Axes, columns: int) -> None:
-    """Name the lines above the picture, where they hide nothing."""
+    """Put the legend above the picture, where it hides nothing."""
     ax.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=columns, frameon=False, fontsize=SMALL,
               labelcolor=INK, handlelength=1.4, columnspacing=1.4, borderpad=0.2)  # fmt: skip
 
 
 def plot_position_similarity(table: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Draw the cosine of every two positions of an encoding (length, D): near ones are alike everywhere."""
+    """Draw the cosine of every two positions of an encoding (length, D). Near positions are similar everywhere."""
     values = as_array(table)
     unit = values / np.linalg.norm(values, axis=1, keepdims=True)
     ax = ax or new_axes(4.9, 4.1)
@@ -333,7 +335,7 @@ def plot_position_similarity(table: ArrayLike, ax: Axes | None = None) -> Axes:
 
 
 def plot_learning_rate(curves: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
-    """Draw learning rates by step, counted from 1, each named: they rise, and then fall (section 5.3)."""
+    """Draw named learning rates by step, counted from 1. They rise and then fall (section 5.3)."""
     ax = dress(ax or new_axes(6.2, 3.0), grid=True)
     for (name, rates), colour in zip(curves.items(), categories(len(curves)), strict=True):
         values = as_array(rates)
@@ -349,7 +351,7 @@ def plot_learning_rate(curves: Mapping[str, ArrayLike], ax: Axes | None = None) 
 
 
 def plot_label_smoothing(tokens: Sequence[str], target: int, epsilon: float, ax: Axes | None = None) -> Axes:
-    """Draw what a model is trained to say: 1 − ε on the right token, ε spread over all (section 5.4)."""
+    """Draw the goal of training: 1 − ε on the right token, and ε spread over all tokens (section 5.4)."""
     count = len(tokens)
     share = epsilon / count
     smoothed = np.full(count, share)
@@ -399,7 +401,7 @@ def _plain_log(ax: Axes) -> None:
 
 
 def _log_ticks(low: float, high: float) -> Locator:
-    """Return ticks of which several are in sight, however short the logarithmic axis."""
+    """Return ticks for a logarithmic axis, so that even a short axis shows several."""
     decades = np.log10(high / low)
     if decades < 1:
         return MaxNLocator(5, steps=[1, 2, 5, 10])
@@ -412,7 +414,7 @@ def plot_training(lines: Sequence[Mapping[str, float]]) -> Figure:
     figure = new_figure(6.2, 4.4)
     losses, matches = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for ax, key, name, colour in (
-        # smoothing the labels and R-Drop add to what is minimised, so the two are not of one measure
+        # Label smoothing and R-Drop add terms to the training loss, so the two losses are not comparable.
         (losses, "loss", "training, with label smoothing and R-Drop if any", CATEGORIES[0]),
         (losses, "validation_loss", "validation, nats per token", CATEGORIES[1]),
         (matches, "exact_match", "exact match", CATEGORIES[2]),

@@ -1,4 +1,4 @@
-"""How sharply a model looks at one pair of texts: little enough to stand in every line of a training log."""
+"""How sharply the heads of a model attend to one pair of texts, in few enough numbers for each line of a training log."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from torch import Tensor
 
 from seq2see.errors import InputError
 from seq2see.folder import Tokenizers
+from seq2see.inspection.tables import ATTENTIONS
 from seq2see.inspection.trace import trace_text
 from seq2see.model.transformer import Transformer
 
-ATTENTIONS = {
-    "encoder": "encoder.layers.*.self_attention.weights",
-    "decoder": "decoder.layers.*.self_attention.weights",
-    "cross": "decoder.layers.*.cross_attention.weights",
-}
-SHOWN = 64  # tokens of either side that are kept: a log is read by eye
+SHOWN = 64  # the most tokens kept of each side, because people read the log
 
 
 @dataclass(frozen=True)
 class Sharpness:
-    """What the heads look at while the model is led through one target."""
+    """What the heads attend to while the model reads one given target."""
 
-    source: list[str]  # tokens that are looked at
-    target: list[str]  # tokens that are written, one a row
-    tokens: dict[str, list[list[float]]]  # by attention, layer and head: how many tokens it spreads over
+    source: list[str]  # tokens attended to
+    target: list[str]  # tokens written, one for each row
+    tokens: dict[
+        str, list[list[float]]
+    ]  # for each attention, layer and head: over how many tokens it spreads
     cross: list[list[float]]  # target × source: the mean of all heads of all decoder layers
 
 
 def sharpness(transformer: Transformer, tokenizers: Tokenizers, source: str, target: str) -> Sharpness | None:
-    """Measure one pair, led by its target; None if the model cannot take it.
+    """Measure one pair of a source and its target; return None if the model cannot take it.
 
     A head that spreads evenly over n tokens counts n; one that looks at a single token counts 1.
     """
@@ -39,7 +37,10 @@ def sharpness(transformer: Transformer, tokenizers: Tokenizers, source: str, tar
         seen = trace_text(transformer, tokenizers, source, target)
     except InputError:
         return None
-    found = {kind: [seen[name].float() for name in seen.match(glob)] for kind, glob in ATTENTIONS.items()}
+    found = {
+        kind: [seen[name].float() for name in seen.match(f"{path.format('*')}.weights")]
+        for kind, path in ATTENTIONS.items()
+    }
     cross = torch.stack(found["cross"]).mean((0, 1))[:SHOWN, :SHOWN]  # (T, S)
     return Sharpness(
         source=seen.source_tokens[:SHOWN],

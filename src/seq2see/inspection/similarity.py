@@ -1,4 +1,4 @@
-"""How alike two words are, two positions, and the sums that are read: y·√d + pe (sections 3.4, 3.5)."""
+"""The similarity of two words, of two positions, and of the sums that a model reads: y·√d + pe (sections 3.4, 3.5)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 
 OPENAI_MODEL = "text-embedding-3-small"
-TIMEOUT, RETRIES = 20.0, 2  # seconds for one request, and how often it is repeated
+TIMEOUT, RETRIES = 20.0, 2  # seconds for one request, and the number of retries
 
 
 @dataclass(frozen=True)
 class Similarities:
-    """Three cosines side by side; those of positions and sums if positions were given."""
+    """Three cosines. Those of positions and sums exist only if positions were given."""
 
     words: float
     positions: float | None = None
@@ -48,7 +48,7 @@ def word_tokens(tokenizer: Tokenizer, word: str) -> list[int]:
     tokenizer.check(word)
     ids = [number for number in tokenizer.encode(word) if number not in (tokenizer.start, tokenizer.end)]
     if not ids:
-        raise InputError(f"{shown(word)} is no word: it has no tokens.")
+        raise InputError(f"{shown(word)} has no tokens: give a word.")
     if tokenizer.unknown in ids:
         raise InputError(f"{shown(word)} is not in this model's vocabulary, so it has no vector there.")
     return ids
@@ -61,7 +61,7 @@ def word_vector(transformer: Transformer, tokenizer: Tokenizer, word: str) -> Te
 
 
 def position_vector(transformer: Transformer, position: int) -> Tensor:
-    """Return what the model adds at a source position, (D,), learned or not."""
+    """Return the vector that the model adds at a source position, (D,): learned or sinusoidal."""
     table = transformer.encoder.embedding.positions.detach()
     if not 0 <= position < len(table):
         raise UserError(f"There is no position {position}: this model has 0 to {len(table) - 1}.")
@@ -71,7 +71,7 @@ def position_vector(transformer: Transformer, position: int) -> Tensor:
 def model_similarities(
     transformer: Transformer, tokenizer: Tokenizer, words: tuple[str, str], at: tuple[int, int] | None = None
 ) -> Similarities:
-    """Compare two words, at two positions if given, as a model's encoder sees them."""
+    """Compare two words, at two positions if given, by the vectors of a model's encoder."""
     first, second = (word_vector(transformer, tokenizer, word) for word in words)
     if at is None:
         return similarities((first, second))
@@ -104,10 +104,10 @@ def openai_vectors(
     dimensions: int | None = None,
     base_url: str | None = None,
 ) -> list[Tensor]:
-    """Ask OpenAI's embeddings API, or one that speaks like it, for the vectors of some words.
+    """Ask OpenAI's embeddings API, or one with the same interface, for the vectors of some words.
 
-    The key is OPENAI_API_KEY, from the environment or from a ``.env`` in the current folder.
-    So is the address, OPENAI_BASE_URL, if it is not given.
+    The key is OPENAI_API_KEY, from the environment or from a file ``.env`` in the current folder. If no address is
+    given, it is OPENAI_BASE_URL, from the same places.
     """
     try:
         import openai
@@ -132,12 +132,12 @@ def openai_vectors(
         raise UserError(_reason(error, model, address)) from None
     by_index = sorted(answer.data, key=lambda item: item.index)
     if len(by_index) != len(words):
-        raise UserError(f"{address} answered with {len(by_index)} vectors to {len(words)} words.")
+        raise UserError(f"{address} sent {len(by_index)} vectors for {len(words)} words.")
     return [torch.tensor(item.embedding, dtype=torch.float64) for item in by_index]
 
 
 def _reason(error: Exception, model: str, address: str) -> str:
-    """Say what went wrong at the API and what to do, never showing the key."""
+    """Say what went wrong at the API and what to do. The message never shows the key."""
     import openai
 
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):

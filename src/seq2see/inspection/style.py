@@ -1,4 +1,4 @@
-"""How every picture looks: colours, sizes of type, fresh figures, lines, tokens and numbers as text."""
+"""The look of every picture: colours, font sizes, new figures, lines, and tokens and numbers as text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Point = tuple[float, float]
 INK, SOFT, FAINT, MIST, PAPER = "#1f2328", "#667085", "#d0d5dd", "#f4f5f7", "#ffffff"
 TEXT, SMALL, TINY = 9.0, 7.5, 6.5
 
-#: Okabe and Ito's eight colours, which no common colour-blindness confuses; yellow, faint on paper, is last.
+#: Okabe and Ito's eight colours, which people with the common kinds of colour-blindness can tell apart. Yellow is last,
+#: because it is faint on white.
 CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#F0E442")
 
-#: The dark half of viridis, faded to paper: zero is blank, and lightness falls evenly from 0 to 1.
+#: The dark half of viridis, faded to white: zero is blank, and lightness falls evenly from 0 to 1.
 MAGNITUDE = LinearSegmentedColormap.from_list(
     "magnitude",
     [(0.0, PAPER), *((0.47 + 0.53 * t, colormaps["viridis"](0.6 * (1 - t))) for t in np.linspace(0, 1, 9))],
@@ -47,14 +48,14 @@ def tint(colour: str, strength: float = 0.25) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make a figure, in inches; pyplot knows nothing of it, so it is freed when let go."""
+    """Make a figure, in inches. It is unknown to pyplot, so Python frees it when nobody holds it."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     return figure
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Make an Axes in a figure of its own, in inches."""
+    """Make an Axes in a new figure, in inches."""
     return new_figure(width, height).add_subplot()
 
 
@@ -74,7 +75,7 @@ def dress(ax: Axes, grid: bool = False) -> Axes:
 
 
 def canvas(ax: Axes | None, width: float, height: float) -> Axes:
-    """Prepare an empty sheet of ``width`` × ``height`` units, which are inches if it is our own."""
+    """Prepare an empty sheet of ``width`` × ``height`` units. In a new figure a unit is an inch."""
     if ax is None:
         ax = Figure(figsize=(width, height), facecolor=PAPER).add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
@@ -83,7 +84,7 @@ def canvas(ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def line(ax: Axes, points: Sequence[Point], arrow: bool = True, radius: float = 0.09) -> None:
-    """Draw a line through points with rounded corners, and a head at its end."""
+    """Draw a line through points, with rounded corners and an arrowhead at its end."""
     path: list[Point] = [points[0]]
     codes = [Path.MOVETO]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
@@ -115,14 +116,14 @@ def _towards(start: Point, end: Point, distance: float) -> Point:
 
 
 def as_text(token: str) -> str:
-    """Show a token so that white space is seen and no character is taken for mathematics."""
+    """Return a token as text in which white space is visible and no character starts mathematics."""
     for character, sign in ((" ", "␣"), ("\t", "⇥"), ("\n", "↵"), ("\r", "␍"), ("\u00a0", "⍽"), ("$", r"\$")):
         token = token.replace(character, sign)
     return token or "∅"
 
 
 def text_width(token: str, size: float = TEXT) -> float:
-    """Return how wide a token is when shown, in inches."""
+    """Return the width of a token as shown, in inches."""
     width: float = text_to_path.get_text_width_height_descent(
         as_text(token), FontProperties(size=size), False
     )[0]
@@ -130,7 +131,7 @@ def text_width(token: str, size: float = TEXT) -> float:
 
 
 def longest(tokens: Sequence[str], size: float = TEXT) -> float:
-    """Return how wide the widest token is when shown, in inches."""
+    """Return the width of the widest token as shown, in inches."""
     return max((text_width(token, size) for token in tokens), default=0.0)
 
 
@@ -148,7 +149,7 @@ def as_number(value: float, digits: int = 2) -> str:
 
 
 def as_array(x: Any) -> Array:
-    """Take a tensor, with or without a gradient, or anything that numpy takes."""
+    """Return an array from a tensor, with or without a gradient, or from anything that numpy accepts."""
     return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x, dtype=np.float64)
 
 

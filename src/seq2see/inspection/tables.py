@@ -1,10 +1,10 @@
-"""Recorded values as labelled tables, as the documents print them, and one attention weight worked out."""
+"""Recorded values as labelled tables and files, and one attention weight written out step by step."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf, sqrt
@@ -18,18 +18,20 @@ from rich.text import Text
 
 from seq2see.errors import UserError, suggest
 from seq2see.inspection.glossary import entry_of
-from seq2see.inspection.trace import Trace
+from seq2see.inspection.trace import Edit, Trace, mute_head, names_of
+from seq2see.model.transformer import Transformer
 
 ATTENTIONS = {
     "encoder": "encoder.layers.{}.self_attention",
     "decoder": "decoder.layers.{}.self_attention",
     "cross": "decoder.layers.{}.cross_attention",
 }
-MOST_COLUMNS = 80  # in a terminal; files hold all
+Head = tuple[str, int, int]  # attention, layer, head
+MOST_COLUMNS = 80  # the most columns shown in a terminal; files hold all
 
 
 def visible(token: str) -> str:
-    """Show a token that would be invisible in a table."""
+    """Make a token visible in a table: white space becomes a sign."""
     return {" ": "␣", "\n": "↵", "\t": "⇥"}.get(token, token)
 
 
@@ -64,12 +66,12 @@ class Table:
 
     @property
     def title(self) -> str:
-        """The name, and the head if there is one table a head."""
+        """The name, and the head if each head has its own table."""
         return self.name if self.head is None else f"{self.name}, head {self.head}"
 
 
 def tables_of(trace: Trace, name: str) -> list[Table]:
-    """Cut a value into tables: one a head where there are heads, else one."""
+    """Cut a value into tables: one for each head, or a single one if the value has no heads."""
     values, axes = array_of(trace, name), axes_of(trace, name)
     letters = [letter for letter in entry_of(name).shape if letter != "…"]
     if "H" in letters:
@@ -84,7 +86,7 @@ def tables_of(trace: Trace, name: str) -> list[Table]:
 
 
 def array_of(trace: Trace, name: str) -> np.ndarray:
-    """Return a value as numpy numbers."""
+    """Return a value as a numpy array."""
     value = trace[name].cpu()
     array: np.ndarray = (value.float() if value.is_floating_point() else value).numpy()
     return array
@@ -94,11 +96,11 @@ def array_of(trace: Trace, name: str) -> np.ndarray:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table, in blocks of as many columns as the terminal is wide."""
+    """Print a table in blocks of as many columns as fit into the terminal."""
     entry = entry_of(table.name)
     console.print()
     console.print(Text.assemble((table.title, "bold"), f"   {entry.symbol}"))
-    if not table.head:  # said once, not for every head
+    if not table.head:  # the sentence is printed once, not for every head
         console.print(Text(f"{entry.sentence} Section {entry.section} of the paper.", "dim"))
     cells = [[_cell(x) for x in row] for row in table.values[:, :MOST_COLUMNS]]
     columns = [visible(label) for label in table.columns[:MOST_COLUMNS]]
@@ -133,7 +135,7 @@ def _cell(x: Any) -> str:
 
 
 def write_csv(trace: Trace, names: Iterable[str], out: TextIO) -> None:
-    """Write one line a number: name, head, row, row_token, column, column_token, value."""
+    """Write one line for each number: name, head, row, row_token, column, column_token, value."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["name", "head", "row", "row_token", "column", "column_token", "value"])
     for name in names:
@@ -146,7 +148,7 @@ def write_csv(trace: Trace, names: Iterable[str], out: TextIO) -> None:
 
 
 def write_json(trace: Trace, names: Iterable[str], out: TextIO) -> None:
-    """Write text, answer, and each value with its axes; JSON has no infinity, so −∞ is "-Infinity"."""
+    """Write the text, the answer, and each value with its axes. JSON has no infinity, so −∞ becomes "-Infinity"."""
     values = {
         name: {
             "symbol": entry_of(name).symbol,
@@ -176,14 +178,14 @@ def _finite(x: Any) -> Any:
 
 
 def write_npz(trace: Trace, names: Iterable[str], out: BinaryIO) -> None:
-    """Write the arrays by name, with the tokens that label them; ``numpy.load`` reads it without pickle."""
+    """Write the arrays by name, and the tokens that label them. ``numpy.load`` reads the file without pickle."""
     arrays = {name: array_of(trace, name) for name in names}
     labels = {
         "source_tokens": np.array(trace.source_tokens),
         "target_tokens": np.array(trace.target_tokens),
         "output_tokens": np.array(trace.output_tokens),
     }
-    np.savez_compressed(out, **arrays, **labels)  # type: ignore[arg-type] # its stubs take names for options
+    np.savez_compressed(out, **arrays, **labels)  # type: ignore[arg-type] # the stubs mistake the names for options
 
 
 # --- one cell ------------------------------------------------------------------------------------------
@@ -199,6 +201,15 @@ def attention_name(trace_names: Iterable[str], attention: str, layer: int) -> st
     return ATTENTIONS[attention].format(layer)
 
 
+def muting(transformer: Transformer, heads: Sequence[Head]) -> dict[str, Edit]:
+    """Return the edits that switch some heads off."""
+    found: dict[str, list[int]] = {}
+    names = names_of(transformer) if heads else []
+    for attention, layer, head in heads:
+        found.setdefault(f"{attention_name(names, attention, layer)}.z", []).append(head)
+    return {name: mute_head(*numbers) for name, numbers in found.items()}
+
+
 def _within(what: str, index: int, known: list[str], where: str) -> None:
     if not 0 <= index < len(known):
         raise UserError(f"There is no {what} {index} {where}: known are {', '.join(known)}.")
@@ -206,7 +217,7 @@ def _within(what: str, index: int, known: list[str], where: str) -> None:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How one attention weight came about, in lines; ``value`` is the weight."""
+    """The calculation of one attention weight, line by line; ``value`` is the weight."""
 
     lines: list[str]
     value: float
@@ -216,7 +227,7 @@ class Explanation:
 
 
 def explain(trace: Trace, attention: str, layer: int, head: int, row: int, col: int) -> Explanation:
-    """Write one weight's arithmetic out: q·k term by term, ÷ √d_k, mask, softmax over its row (eq. 1)."""
+    """Write out the calculation of one weight: q·k term by term, ÷ √d_k, mask, softmax over its row (eq. 1)."""
     name = attention_name(trace.names, attention, layer)
     weights = array_of(trace, f"{name}.weights")  # (H, T, S)
     heads, queries, keys = axes_of(trace, f"{name}.weights")
@@ -276,7 +287,7 @@ def _softmax(masked: np.ndarray, keys: list[str], col: int) -> Iterator[str]:
 
 
 def _result(sum_: str, computed: float, recorded: float) -> list[str]:
-    """Close a step: what it comes to, which is what the model recorded, unless an edit has replaced that."""
+    """End a step with its result. The model recorded the same number, unless an edit has replaced it."""
     if recorded == computed or abs(recorded - computed) <= 1e-5 * max(1.0, abs(recorded)):
         return [f"   {sum_} = {recorded:.6f}"]
     return [

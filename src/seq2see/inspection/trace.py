@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib import import_module
 from math import exp
 
 import numpy as np
@@ -21,21 +20,21 @@ from seq2see.folder import Tokenizers
 from seq2see.model.sublayers import Observable, Recorder
 from seq2see.model.transformer import Transformer, at_rest
 
-TIE = 1e-3  # between two logits: as far as rounding may drive them apart
+TIE = 1e-3  # the largest difference between two logits that rounding alone can cause
 
-#: What a value is replaced by: a tensor (an array, a number), or a function of the value, which may change it in place.
+#: The replacement of a value: a tensor, an array, a number, or a function of the value, which may change it in place.
 Edit = Tensor | np.ndarray | float | Callable[[Tensor], Tensor]
 
 
 class Recording:
-    """Every value that a model has computed, by name, in order; of several with one name, the last."""
+    """Every value that a model has computed, by name, in order. A name that occurs again keeps its last value."""
 
     def __init__(self, edit: Mapping[str, Edit] | None = None) -> None:
         self.values: dict[str, Tensor] = {}
         self.edit = dict(edit or {})
 
     def __call__(self, path: str, x: Tensor) -> Tensor:
-        """Take a value, edit it if asked to, remember it and hand it on."""
+        """Apply the edits that match a value, record the result and return it."""
         for pattern, replacement in self.edit.items():
             if fnmatchcase(path, pattern):
                 x = _edited(path, x, replacement)
@@ -48,7 +47,7 @@ class Recording:
         return list(self.values)
 
     def match(self, pattern: str) -> list[str]:
-        """Return the names that a glob such as ``encoder.*.weights`` matches; none is an error."""
+        """Return the names that a glob such as ``encoder.*.weights`` matches. No match is an error."""
         return _matching(pattern, self.names)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -61,7 +60,7 @@ class Recording:
 def trace(transformer: Transformer, edit: Mapping[str, Edit] | None = None) -> Iterator[Recording]:
     """Record every named value that the model computes in this block, and replace those named in ``edit``.
 
-    Attention runs in its written body meanwhile. A key of ``edit`` is a name or a glob.
+    Inside the block attention runs in its written body. A key of ``edit`` is a name or a glob.
 
     >>> from seq2see.config import ModelConfig
     >>> transformer = Transformer(ModelConfig(d_model=16, heads=4, source_vocabulary=9, target_vocabulary=9))
@@ -78,7 +77,7 @@ def trace(transformer: Transformer, edit: Mapping[str, Edit] | None = None) -> I
 
 @contextmanager
 def attached(model: nn.Module, recording: Recorder) -> Iterator[None]:
-    """Show the values of a model, or of a part of it, to a recorder."""
+    """Attach a recorder to a model or to a part of it: the recorder gets every named value inside this block."""
     observed = [module for module in model.modules() if isinstance(module, Observable)]
     before = [module.recorder for module in observed]
     try:
@@ -97,7 +96,7 @@ def view_of(transformer: Transformer) -> Transformer:
 
 
 def names_of(transformer: Transformer) -> list[str]:
-    """Return the names of all values of a model, found by running it on one token."""
+    """Run a model on one token and return the names of all its values."""
     recording = Recording()
     one = torch.zeros(1, dtype=torch.long, device=next(transformer.parameters()).device)
     with at_rest(transformer), attached(transformer, recording):
@@ -106,7 +105,7 @@ def names_of(transformer: Transformer) -> list[str]:
 
 
 def mute_head(*heads: int) -> Callable[[Tensor], Tensor]:
-    """Return an edit for a ``z``, (…, T, H, K), that silences some heads: they add nothing to the output."""
+    """Return an edit for a ``z``, (…, T, H, K), that sets some heads to 0, so that they add nothing to the output."""
 
     def mute(z: Tensor) -> Tensor:
         for head in heads:
@@ -119,7 +118,7 @@ def mute_head(*heads: int) -> Callable[[Tensor], Tensor]:
 
 
 def _check(transformer: Transformer, edit: Mapping[str, Edit] | None) -> None:
-    """Refuse an edit of something that the model does not have: it would silently change nothing."""
+    """Refuse an edit of a value that the model does not have, because it would silently change nothing."""
     if edit:
         known = names_of(transformer)
         for pattern in edit:
@@ -134,7 +133,7 @@ def _matching(pattern: str, names: Sequence[str]) -> list[str]:
 
 
 def _near(given: str, names: Sequence[str]) -> str:
-    """Name what is nearest to a name that is none, and the layers that there are."""
+    """Suggest the names nearest to an unknown name, and say which layers exist."""
     near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
     also = f" Also near: {', '.join(near[1:])}." if near[1:] else ""
     beginnings = dict.fromkeys(name.split(".")[0] for name in names)
@@ -147,7 +146,7 @@ def _near(given: str, names: Sequence[str]) -> str:
 
 
 def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
-    """Apply one edit to a copy, since a value may share its memory with others that are not to change."""
+    """Apply one edit to a copy, because the value may share its memory with other values."""
     try:
         new = replacement(x.clone()) if callable(replacement) else torch.as_tensor(replacement)
         if not isinstance(new, Tensor):
@@ -156,7 +155,9 @@ def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
     except (IndexError, RuntimeError, TypeError) as error:
         hint = ""
         if path.startswith("decoder.") or path == "logits":
-            hint = " Answering freely, the answer grows by a position a step; with `target`, it is there at once."
+            hint = (
+                " A free answer grows by one position a step; with `target` all positions are there at once."
+            )
         raise UserError(
             f"The edit of {path!r} does not fit its value, which is of shape {tuple(x.shape)}: {error}.{hint}"
         ) from error
@@ -164,12 +165,12 @@ def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of an answer: the token that was chosen, and what else the model thought of."""
+    """One step of an answer: the chosen token, and the tokens that the model found likely."""
 
     id: int
     token: str
     log_probability: float
-    entropy: float  # of the whole distribution, in nats: 0 if the model is certain
+    entropy: float  # of the whole distribution, in nats; 0 means that the model is certain
     top: list[tuple[str, float]]  # the likeliest tokens and their probabilities
 
     @property
@@ -179,10 +180,11 @@ class Step:
 
 
 class Trace(Recording):
-    """All that happened in answering one text.
+    """Everything that a model computed while it answered one text.
 
-    Values have no batch dimension, in edits neither: attention weights are (H, T, S). Row t of a decoder value stands for
-    ``target_tokens[t]``, read so far (``<sos>`` first), and speaks of ``output_tokens[t]``, the next.
+    Values have no batch dimension, and edits see none: attention weights are (H, T, S). Row t of a decoder value belongs
+    to ``target_tokens[t]``, the token that the decoder reads (``<sos>`` first), and predicts ``output_tokens[t]``, the
+    next one.
     """
 
     def __init__(
@@ -211,7 +213,7 @@ class Trace(Recording):
         return self.values["probabilities"]
 
     def steps(self, top: int = 5) -> list[Step]:
-        """Return each step's choice, its log-probability, its entropy, and the ``top`` likeliest tokens."""
+        """Return the chosen token, its log-probability, the entropy and the ``top`` likeliest tokens of each step."""
         log_probabilities = self.values["logits"].float().log_softmax(-1)  # (T, V)
         entropies = torch.special.entr(self.probabilities).sum(-1)  # (T,)
         best = self.probabilities.topk(min(top, self.probabilities.shape[-1]))
@@ -227,12 +229,6 @@ class Trace(Recording):
             for t, (number, token) in enumerate(zip(self.output_ids, self.output_tokens, strict=True))
         ]
 
-    def _repr_html_(self) -> str:
-        """Show the page with this trace in a notebook."""
-        # The page stands above, and nothing here depends on it: it is found by name when a notebook asks for it.
-        html: str = import_module("seq2see.serve.export").in_notebook(self)
-        return html
-
 
 def trace_text(
     transformer: Transformer,
@@ -240,13 +236,15 @@ def trace_text(
     text: str,
     target: str | None = None,
     edit: Mapping[str, Edit] | None = None,
+    kind: type[Trace] = Trace,
 ) -> Trace:
-    """Answer a text, then read it and the answer once more, all positions at once, keeping every value.
+    """Answer a text, then run the model again on the text and the answer, all positions at once, and keep every value.
 
-    ``target`` leads the model through a given answer instead of its own. ``edit`` replaces values by name or
-    glob; a tensor must have the value's shape or broadcast to it. It acts while answering too, where a function sees the
-    values of all positions so far, at every step, and once more in the reading that is kept. An edit that would choose
-    other tokens there (by chance, or since it looks for the last position) is refused.
+    ``target`` gives the answer instead of letting the model find its own. ``edit`` replaces values by name or glob; a
+    tensor must have the value's shape or broadcast to it. The edit also acts while the model answers: there a function
+    sees the values of all positions so far at every step. It then acts again in the run that is kept. An edit under which
+    that run would choose other tokens is refused; it depends on chance or on which position is last. ``kind`` is the
+    class of the result.
     """
     transformer = view_of(transformer)
     _check(transformer, edit)
@@ -258,7 +256,7 @@ def trace_text(
         tokenizers.target.check(target)
         answer_ids = tokenizers.target.encode(target)
         _fitting(transformer, "target", answer_ids[:-1])
-    result = Trace(transformer, tokenizers, text, source_ids, answer_ids, edit)
+    result = kind(transformer, tokenizers, text, source_ids, answer_ids, edit)
     device = next(transformer.parameters()).device
     source, read = (torch.tensor(ids, device=device) for ids in (result.source_ids, result.target_ids))
     with at_rest(transformer), attached(transformer, result):
@@ -279,7 +277,7 @@ def _fitting(transformer: Transformer, what: str, ids: list[int]) -> list[int]:
 def _answer(
     transformer: Transformer, tokenizers: Tokenizers, source_ids: list[int], edit: Mapping[str, Edit] | None
 ) -> list[int]:
-    """Answer freely: without an edit as anybody is answered, with one so that it sees what it will see in the trace."""
+    """Answer freely. With an edit, every step computes all positions, so that the edit sees what it sees in the trace."""
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
     with at_rest(transformer):
         if not edit:
@@ -292,12 +290,12 @@ def _answer(
 
 
 def _check_choices(trace: Trace, logits: Tensor) -> None:
-    """Refuse an edit under which the model, reading its answer (T, V), would not have given it."""
+    """Refuse an edit if the logits of the final run, (T, V), would choose another answer."""
     chosen = logits.gather(1, torch.tensor(trace.output_ids, device=logits.device)[:, None])[:, 0]  # (T,)
     other = (logits.amax(-1) - chosen > TIE).nonzero()[:, 0].tolist()
     if other:
         raise UserError(
-            f"Edited, the model answered {trace.output!r}, but reading that again under the same edit it would choose "
-            f"other tokens, first at step {other[0]}: the edit depends on chance or on the last position. Let it do the "
-            "same to a position whenever it is called, or lead the model through an answer with `target`."
+            f"Under this edit the model answered {trace.output!r}. When it reads that answer under the same edit, it "
+            f"would choose other tokens, first at step {other[0]}: the edit depends on chance or on which position is "
+            "last. Let the edit do the same to a position whenever it is called, or give the answer with `target`."
         )

@@ -40,13 +40,13 @@ from seq2see.inspection.style import (
 
 CHOSEN = CATEGORIES[4]
 TOKEN = tint(CATEGORIES[5], 0.3)
-LEGIBLE = 8  # columns, at most, of a matrix whose cells are wide enough for their numbers
+LEGIBLE = 8  # the most columns of a matrix whose cells show their numbers
 
 
 def plot_tokens(
     rows: Mapping[str, tuple[Sequence[str], Sequence[int]]], pad: str = "<pad>", ax: Axes | None = None
 ) -> Axes:
-    """Draw texts cut into tokens, each in a box above its id; padding is hatched.
+    """Draw texts as tokens, each in a box above its id. Padding is hatched.
 
     ``rows`` names each text and gives its tokens and ids: ``{"source": (["<sos>", "1"], [65, 1])}``.
     """
@@ -76,7 +76,7 @@ def plot_tokens(
 
 
 def plot_lookup(table: ArrayLike, vocabulary: Sequence[str], token: str, ax: Axes | None = None) -> Axes:
-    """Draw the embedding table (V, D) and how a token picks its row (section 3.4); large ones abridged."""
+    """Draw the embedding table (V, D) and the row that a token picks (section 3.4). A large table is abridged."""
     values = as_array(table)
     if token not in vocabulary:
         raise UserError(f"There is no token {token!r} in the vocabulary. {suggest(token, vocabulary)}")
@@ -136,7 +136,7 @@ def plot_lookup(table: ArrayLike, vocabulary: Sequence[str], token: str, ax: Axe
 def plot_embedding_sum(
     scaled: ArrayLike, positions: ArrayLike, total: ArrayLike, tokens: Sequence[str], ax: Axes | None = None
 ) -> Axes:
-    """Draw √d_model · E[id] + PE(pos) = X, three matrices (S, D), a row a token (sections 3.4, 3.5)."""
+    """Draw √d_model · E[id] + PE(pos) = X, three matrices (S, D) with a row for each token (sections 3.4, 3.5)."""
     parts = [as_array(scaled), as_array(positions), as_array(total)]
     rows, columns = parts[0].shape
     norm, cell = around_zero(*parts), (min(0.2, 3.2 / columns), 0.22)
@@ -228,7 +228,7 @@ def _heading(ax: Axes, x: float, y: float, name: str, shape: str = "") -> None:
 
 
 def _excerpt(count: int, first: int, last: int, around: int | None = None) -> list[int | None]:
-    """Choose indices to show: the first, the last, those around one, and None where some are left out."""
+    """Choose indices to show: the first, the last, those around one of them, and None where some are left out."""
     wanted = {*range(first), *range(count - last, count)}
     if around is not None:
         wanted |= {around - 1, around, around + 1}
@@ -236,7 +236,7 @@ def _excerpt(count: int, first: int, last: int, around: int | None = None) -> li
     expected = 0
     for index in sorted(index for index in wanted if 0 <= index < count):
         if index == expected + 1:
-            shown.append(expected)  # an ellipsis for a single one would save nothing
+            shown.append(expected)  # an ellipsis in place of a single index would save nothing
         elif index > expected:
             shown.append(None)
         shown.append(index)

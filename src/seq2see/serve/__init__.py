@@ -1,1 +1,1 @@
-"""A model over HTTP, and the page on which to watch it think."""
+"""Models over HTTP: answers, traces, the page, and live training."""

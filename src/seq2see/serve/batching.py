@@ -1,4 +1,4 @@
-"""One worker for all requests: what waits while it is busy is answered together."""
+"""How much the server accepts at once, and the one worker that answers waiting requests together."""
 
 from __future__ import annotations
 
@@ -10,18 +10,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from seq2see.serve.limits import Limits
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for, and how many requests may wait."""
+
+    characters: int = 2_000  # in one input
+    inputs: int = 256  # in one request
+    batch: int = 1_024  # inputs in one batch
+    beam: int = 16
+    body: int = 1_000_000  # bytes of one request
+    queue: int = 512  # requests waiting for the model
+    seconds: float = 30.0  # the longest time for a request
 
 
 class Busy(Exception):  # noqa: N818 - a state, not a fault
-    """More requests wait than the server takes."""
+    """The queue of requests is full."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Some items, the work to be done on them, and the future that gets its results.
+    """Some items, the work to do on them, and the future that receives the results.
 
-    Jobs of one key may be done together: their items are given to one call of ``work``.
+    Jobs with the same key may run together: one call of ``work`` then gets the items of all of them.
     """
 
     key: Hashable
@@ -31,7 +42,7 @@ class Job:
 
 
 class Batcher:
-    """Does jobs in one thread, since a model that is being traced cannot answer others meanwhile."""
+    """Runs jobs in one thread, because a model that is being traced cannot answer other requests at the same time."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -44,11 +55,11 @@ class Batcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to take jobs."""
+        """Start to accept jobs."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Finish what was taken, then end."""
+        """Finish the accepted jobs, then stop."""
         self._ending = True
         self._arrived.set()
         if self._task is not None:
@@ -56,7 +67,7 @@ class Batcher:
         self._thread.shutdown()
 
     async def do(self, key: Hashable, items: list[Any], work: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """Have some items worked on, within the time that a request may take."""
+        """Queue some items and return their results; raise TimeoutError after the time limit of a request."""
         if len(self.waiting) >= self.limits.queue:
             raise Busy
         job = Job(key, items, work, asyncio.get_running_loop().create_future())
@@ -66,7 +77,7 @@ class Batcher:
             async with asyncio.timeout(self.limits.seconds):
                 return await job.future
         finally:
-            with suppress(ValueError):  # it gave up before its turn came
+            with suppress(ValueError):  # the job is still in the queue only if it timed out before its turn
                 self.waiting.remove(job)
 
     async def _run(self) -> None:
@@ -78,7 +89,7 @@ class Batcher:
                 await self._arrived.wait()
 
     def _next(self) -> list[Job]:
-        """Take the first job and those that can be done with it, as many as a batch takes."""
+        """Take the first job and every job that can run with it, up to the size of a batch."""
         first = self.waiting.popleft()
         jobs, left, size = [first], deque[Job](), len(first.items)
         for job in self.waiting:
@@ -96,7 +107,7 @@ class Batcher:
         try:
             results = await loop.run_in_executor(self._thread, jobs[0].work, items)
         except Exception as error:
-            if len(jobs) > 1:  # one request's fault must not be its neighbours'
+            if len(jobs) > 1:  # one bad request must not make the others fail
                 for job in jobs:
                     await self._work([job])
             elif not jobs[0].future.done():
@@ -104,6 +115,6 @@ class Batcher:
             return
         first = 0
         for job in jobs:
-            if not job.future.done():  # it may have given up waiting
+            if not job.future.done():  # the request may have timed out
                 job.future.set_result(results[first : first + len(job.items)])
             first += len(job.items)

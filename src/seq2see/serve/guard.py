@@ -1,18 +1,18 @@
-"""What stands before every request: limits on its body, headers on its answer, a count of both."""
+"""Handles every request before the application does: limits its body, adds headers to the answer, counts both."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seq2see.serve.limits import Limits
-from seq2see.serve.metrics import Metrics
+from seq2see.serve.batching import Batcher, Limits
 
-#: Scripts and styles are files of ours; nothing is fetched from elsewhere, nothing inline is run.
+#: Scripts and styles come from this server only. Nothing inline runs.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -28,12 +28,49 @@ ALWAYS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Say in one sentence why a request was not answered."""
+    """Return the answer to a request that is refused: one sentence that says why."""
     return JSONResponse({"error": message}, status, headers)
 
 
+class Metrics:
+    """Counts what the server has done since it started, in the text format of Prometheus."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.ending = False  # the server is shutting down
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.inputs: Counter[str] = Counter()
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self.requests[path, status] += 1
+        self.seconds[path] += seconds
+
+    def text(self, batcher: Batcher) -> str:
+        """Return all counters as text."""
+        lines = ["# TYPE seq2see_requests_total counter"]
+        for (path, status), count in sorted(self.requests.items()):
+            lines.append(f'seq2see_requests_total{{path="{path}",status="{status}"}} {count}')
+        lines.append("# TYPE seq2see_request_seconds_total counter")
+        for path, seconds in sorted(self.seconds.items()):
+            lines.append(f'seq2see_request_seconds_total{{path="{path}"}} {seconds:.6f}')
+        lines.append("# TYPE seq2see_inputs_total counter")
+        for result, count in sorted(self.inputs.items()):
+            lines.append(f'seq2see_inputs_total{{result="{result}"}} {count}')
+        lines += [
+            "# TYPE seq2see_batches_total counter",
+            f"seq2see_batches_total {batcher.batches}",
+            "# TYPE seq2see_batched_inputs_total counter",
+            f"seq2see_batched_inputs_total {batcher.items}",
+            "# TYPE seq2see_queue_length gauge",
+            f"seq2see_queue_length {len(batcher.waiting)}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
 class Guard:
-    """Reads a request's body whole, within its limits, before anything else sees it."""
+    """Reads the whole body of a request, within its limits, before anything else sees it."""
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics) -> None:
         self.app = app
@@ -41,7 +78,7 @@ class Guard:
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -62,7 +99,7 @@ class Guard:
             self.metrics.request(path, status, time.perf_counter() - started)
 
     def _extra(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Return the headers that an answer lacks; a server that is about to end asks its clients to leave."""
+        """Return the headers that an answer lacks. A server that is shutting down asks its clients to disconnect."""
         names = {name for name, _ in headers}
         extra = [pair for pair in ALWAYS if pair[0] not in names]
         return [*extra, (b"connection", b"close")] if self.metrics.ending else extra
@@ -76,15 +113,13 @@ class Guard:
             await refusal(408, message)(scope, receive, send)
             return
         if body is None:
-            message = (
-                f"The request is longer than {self.limits.body:,} bytes, the most that is taken: cut it up."
-            )
+            message = f"The request is longer than {self.limits.body:,} bytes, which is the limit: send it in parts."
             await refusal(413, message, {"connection": "close"})(scope, receive, send)
             return
         await self.app(scope, replayed(body, receive), send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Read the whole body; None if it is too long."""
+        """Read the whole body; return None if it is too long."""
         body: bytes = b""
         while True:
             message = await receive()
@@ -98,7 +133,7 @@ class Guard:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Hand out a body that has been read."""
+    """Return a ``receive`` that delivers a body which has already been read."""
     given = False
 
     async def again() -> Message:

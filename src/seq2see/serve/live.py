@@ -1,4 +1,4 @@
-"""A page that watches a training: it reads the run's folder and nothing else, while the run goes on or afterwards."""
+"""Serves the page that shows a training. It reads the folder of the run and nothing else, during the run or later."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from seq2see import folder
 from seq2see.errors import FolderError
-from seq2see.serve.guard import Guard
-from seq2see.serve.limits import Limits
-from seq2see.serve.metrics import Metrics
+from seq2see.page import STATIC
+from seq2see.serve.batching import Limits
+from seq2see.serve.guard import Guard, Metrics
 from seq2see.serve.server import address_of, hosts_of, listen
 from seq2see.training.loop import LOG
 
-STATIC = Path(__file__).parent / "static"
 HERE = "127.0.0.1"
-LOOKED = 6.0  # seconds since a page last asked, within which somebody is taken to be watching
-PATIENCE = 4.0  # seconds that the end of a training waits for its watchers to hear of it
+LOOKED = 6.0  # a page that has asked within so many seconds counts as being watched
+PATIENCE = 4.0  # seconds that a finished training waits for its watchers to be told
 
 
 class Run:
-    """The folder of a training, as its watchers see it."""
+    """The folder of a training, as the page shows it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,11 +38,13 @@ class Run:
         self.told_of_end = threading.Event()
 
     def since(self, known: int) -> dict[str, Any]:
-        """Tell the lines of the log from number ``known`` on, and whether the training has finished."""
+        """Return the lines of the log from number ``known`` on, and whether the training has finished."""
         config = folder.read_config(self.path)
-        finished = (self.path / folder.WEIGHTS).exists()  # looked at first: the log is then whole
+        finished = (
+            self.path / folder.WEIGHTS
+        ).exists()  # checked before the log is read, so that the log of a finished run is complete
         lines = self._lines()
-        first = known if known <= len(lines) else 0  # a resumed run drops lines that it will write again
+        first = known if known <= len(lines) else 0  # a resumed run removes lines that it will write again
         return {
             "name": self.path.resolve().name,
             "task": config.task,
@@ -52,21 +53,23 @@ class Run:
             "finished": finished,
             "quiet": time.time() - max(path.stat().st_mtime for path in (self.path, self.path / LOG)),
             "first": first,
-            # A loss that is not a number is a thing to see, but not one that JSON can say.
+            # A loss may be NaN or infinite, which JSON cannot express: it becomes null.
             "lines": [json.loads(line, parse_constant=lambda name: None) for line in lines[first:]],
         }
 
     def _lines(self) -> list[str]:
         log = self.path / LOG
         text = log.read_text(encoding="utf-8") if log.exists() else ""
-        return [line for line in text.split("\n")[:-1] if line]  # what has no end yet is still being written
+        return [
+            line for line in text.split("\n")[:-1] if line
+        ]  # a line without an end is still being written
 
 
 def find_run(name: Path) -> Path:
-    """Find the folder of a training, running or finished; a shipped model's by its name."""
+    """Find the folder of a training, running or finished. A shipped model is found by its name."""
     path = folder.find(name)
     if not (path / LOG).is_file():
-        raise FolderError(f"{name} has no {LOG}: nothing says how it was trained.")
+        raise FolderError(f"{name} has no {LOG}, so there is no training to show.")
     return path
 
 
@@ -81,20 +84,20 @@ def create_live_app(run: Run, host: str = HERE) -> FastAPI:
         return RedirectResponse("/live/")
 
     @app.get("/api/run")
-    async def told(known: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
-        """Tell what has happened in the run since line ``known``."""
+    async def news(known: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
+        """Return what has happened in the run since line ``known``."""
         run.asked = time.monotonic()
-        told = run.since(known)
-        if told["finished"]:
+        found = run.since(known)
+        if found["finished"]:
             run.told_of_end.set()
-        return told
+        return found
 
     app.mount("/", StaticFiles(directory=STATIC, html=True), name="page")
     return app
 
 
 def watch(path: Path, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Show a run until SIGINT or SIGTERM; ``ready`` is told the address."""
+    """Show a run until SIGINT or SIGTERM; ``ready`` gets the address."""
     listener = listen(host, port)
     ready(address_of(listener, host) + "live/")
     _server(Run(path), host).run(sockets=[listener])
@@ -102,9 +105,9 @@ def watch(path: Path, host: str, port: int, ready: Callable[[str], None]) -> Non
 
 @contextmanager
 def watched(path: Path) -> Iterator[str]:
-    """Show a run beside what is done in this block; what is given is the address of the page.
+    """Show a run while this block runs; the value of the block is the address of the page.
 
-    At the end, those who are watching are given a moment to hear of it.
+    At the end the server stays for a moment, so that open pages learn that the training has finished.
     """
     listener, run = listen(HERE, 0), Run(path)
     server = _server(run, HERE)

@@ -1,4 +1,4 @@
-"""Run the application until it is told to stop."""
+"""Opens the port and runs the application until it is told to stop."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import uvicorn
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
-from seq2see.serve.limits import Limits
-from seq2see.serve.metrics import Metrics
+from seq2see.serve.batching import Limits
+from seq2see.serve.guard import Metrics
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-FAREWELL = 0.5  # seconds in which clients that are busy asking are told to leave
+FAREWELL = 0.5  # seconds in which active clients are asked to disconnect
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the port, or say why not; port 0 is any that is free."""
+    """Open a port, or say why it cannot be opened; port 0 means any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -28,27 +28,28 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         raise UserError(
-            f"Port {port} of {host} cannot be opened ({error}): choose another with --port, or 0 for any."
+            f"Port {port} of {host} cannot be opened ({error}): choose another with --port; 0 takes any free port."
         ) from None
     return listener
 
 
 def address_of(listener: socket.socket, host: str) -> str:
-    """Return the address under which a browser finds an open port."""
+    """Return the address at which a browser finds an open port."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}/"
 
 
 def hosts_of(host: str) -> list[str]:
-    """Return the names under which a server on a host may be asked.
+    """Return the host names that a request to a server may use.
 
-    On loopback no other name leads there, unless some page on the web pretends that it does.
+    On loopback these are the names of loopback only: another name would come from a web page that points a name of its
+    own at this machine (DNS rebinding).
     """
     return [*LOOPBACK, "[::1]"] if host in LOOPBACK else ["*"]
 
 
 class Server(uvicorn.Server):
-    """Lets its clients go one by one: each is told to leave with its next answer, so that no question is lost."""
+    """Shuts down without losing a request: each client is asked to disconnect with its next answer."""
 
     def __init__(self, config: uvicorn.Config, metrics: Metrics, ended: Callable[[int, int], None]) -> None:
         super().__init__(config)
@@ -56,7 +57,7 @@ class Server(uvicorn.Server):
         self.ended = ended
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take nobody new, say goodbye, finish what was taken, close."""
+        """Accept no new connection, ask the clients to disconnect, finish the accepted requests, close."""
         self.metrics.ending = True
         for server in self.servers:
             server.close()
@@ -74,9 +75,9 @@ def serve(
     limits: Limits,
     ended: Callable[[int, int], None] = lambda taken, answered: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then finish what was taken.
+    """Serve until SIGINT or SIGTERM, then finish the accepted requests.
 
-    ``ready`` is told the address; ``ended`` how many requests were taken and how many were answered.
+    ``ready`` gets the address. ``ended`` gets the number of requests accepted and the number answered.
     """
     listener = listen(host, port)
     app = create_app(models, limits, hosts_of(host))

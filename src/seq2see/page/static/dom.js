@@ -57,28 +57,28 @@ export function number(/** @type {number} */ x, digits = 4) {
   return (small ? x.toExponential(1) : x.toFixed(digits)).replaceAll("-", "−");
 }
 
-/** Write a whole number with commas; the browser’s own way reads a language’s rules first, which takes 0.3 s. */
+/** Write a whole number with commas. The browser’s own function first loads the rules of a language, which takes 0.3 s. */
 export function thousands(/** @type {number} */ n) {
   return String(n).replaceAll(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Write a probability as a share of 100. */
+/** Write a probability as a percentage. */
 export function percent(/** @type {number} */ p) {
   if (p > 0.9995) return p > 0.999995 ? "100%" : `${(100 * p).toFixed(3)}%`;
   return p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p.toExponential(0).replace("-", "−");
 }
 
-/** Show a token that would be invisible. */
+/** Make an invisible token visible. */
 export function visible(/** @type {string} */ token) {
   return { " ": "␣", "\n": "↵", "\t": "⇥" }[token] ?? token;
 }
 
-/** Show a token to the letter: many a token of sub-words begins with a space, and is another without it. */
+/** Show every character of a token: many sub-word tokens begin with a space, and another token has no space. */
 export function exact(/** @type {string} */ token) {
   return visible(token).replace(/^ /, "␣");
 }
 
-/** Tell those who listen to the page. */
+/** Announce a message to screen readers. */
 export function announce(/** @type {string} */ text) {
   byId("live").textContent = text;
 }

@@ -67,7 +67,7 @@ class Drawing {
     this.boxes.append(svg("text", { x, y, class: name }, words));
   }
 
-  /** A shape that can be pressed. */
+  /** A shape that works as a button. */
   button(/** @type {string} */ id, /** @type {any[]} */ ...shapes) {
     const box = boxOf(id, this.config);
     const go = () => openBox(id, this.config);
@@ -153,7 +153,7 @@ class Drawing {
     return norm - 8;
   }
 
-  /** The frame that stands for a layer, and how often it repeats. */
+  /** The frame of a layer, and the number of its repetitions. */
   frame(/** @type {Half} */ half, /** @type {number} */ bottom, /** @type {number} */ top) {
     const [x, side] = [X[half], SIDE[half]];
     const left = x - BOX / 2 - (side < 0 ? 22 : 10);
@@ -196,7 +196,7 @@ class Drawing {
   }
 }
 
-/** Open a box: the page goes to its numbers, the side shows its equation and its code. */
+/** Open a box: the page scrolls to its numbers, and the side panel shows its equation and its code. */
 function openBox(/** @type {string} */ id, /** @type {Record<string, any>} */ config) {
   const box = boxOf(id, config);
   if (!box) return;

@@ -1,4 +1,4 @@
-/** What stands between the attentions: residual sums, layer norms, the feed-forward network. */
+/** The values between the attentions: residual sums, layer norms, the feed-forward network. */
 
 import { before, inputTo, SUBLAYERS } from "./arithmetic.js";
 import { h } from "./dom.js";
@@ -47,7 +47,7 @@ export function layerPanel(/** @type {Trace} */ trace, /** @type {import("./pane
   const choosers = h("div", { className: "choosers" });
   const says = h("p", { className: "sentence" });
   const body = h("div", { className: "equation" });
-  body.style.minHeight = `${12 * trace.source.length + 60}px`; // what is fetched later must not push the page about
+  body.style.minHeight = `${12 * trace.source.length + 60}px`; // numbers that arrive later must not move the page
   const selection = () => {
     const [half, part] = view.part.split(".");
     const known = half === "encoder" || half === "decoder" ? half : "encoder";
@@ -75,7 +75,7 @@ export function layerPanel(/** @type {Trace} */ trace, /** @type {import("./pane
       body.replaceChildren(h("p", {}, "Fetching the numbers of this part …"));
       await fetchMore(missing);
       const now = selection();
-      if (now.half !== half || now.part !== part || now.layer !== layer || missing.some((name) => !trace.has(name))) return; // or another answer has taken its place
+      if (now.half !== half || now.part !== part || now.layer !== layer || missing.some((name) => !trace.has(name))) return; // another answer may have replaced this one
     }
     const box = flowWidth() >= 700 ? (flowWidth() - 300) / 3 : Math.max(150, flowWidth() - 70);
     body.replaceChildren(...wanted.map(({ name, title, sign }) => h("div", { className: "term" },

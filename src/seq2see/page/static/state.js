@@ -1,4 +1,4 @@
-/** The one selection that all panels share; the address bar holds it, so that a view can be linked. */
+/** The selection that all panels share. The address bar holds it, so that a view can be linked. */
 
 /** @typedef {import("./data.js").Cell} Cell */
 /** @typedef {import("./data.js").Kind} Kind */
@@ -15,9 +15,9 @@
  * @property {number} head
  * @property {number} step
  * @property {number} query row of encoder attention; in the decoder the step is the row
- * @property {number} beam prefixes kept open in the tree; 1 shows none
+ * @property {number} beam width of the tree; 1 shows none
  * @property {"source"|"target"} side whose embedding is shown
- * @property {string} part what is shown between the attentions, as stack.part
+ * @property {string} part the value shown between the attentions, as stack.part
  * @property {string} box the box of Figure 1 that is open; none if empty
  * @property {Cell|null} pin
  */
@@ -37,7 +37,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
   listeners.push(listener);
 }
 
-/** Change the view, write it to the address, and tell everybody what changed. */
+/** Change the view, write it to the address, and tell the listeners what changed. */
 export function change(/** @type {Partial<View>} */ changes) {
   const changed = new Set(Object.keys(changes).filter((key) =>
     JSON.stringify(/** @type {any} */ (view)[key]) !== JSON.stringify(/** @type {any} */ (changes)[key])));
@@ -47,13 +47,13 @@ export function change(/** @type {Partial<View>} */ changes) {
   for (const listener of listeners) listener(changed);
 }
 
-/** Make the view fit an answer that is about to be shown: what shows the answer before it is not told. */
+/** Adapt the view to a new answer. The listeners of the previous answer are not told. */
 export function fit(/** @type {Partial<View>} */ changes) {
   Object.assign(view, changes);
   write();
 }
 
-/** The cell to explain: under the pointer, else pinned. */
+/** The cell to explain: the one under the pointer, otherwise the pinned one. */
 export function current() {
   return hovered ?? view.pin;
 }
@@ -75,7 +75,7 @@ export function pin(/** @type {Cell|null} */ cell, /** @type {Partial<View>} */ 
 /** A frame in a notebook has no address of its own. */
 export const framed = location.protocol === "about:";
 
-export const BEAMS = [1, 2, 3, 4, 8]; // widths that the tree is offered in
+export const BEAMS = [1, 2, 3, 4, 8]; // the widths that the page offers
 const LISTS = ["prefix", "muted"];
 const NUMBERS = ["layer", "head", "step", "query", "beam"];
 /** @type {View} */

@@ -1,4 +1,4 @@
-/** The beam as a tree: every prefix that was kept open, step by step; a branch can be followed. */
+/** The beam search as a tree: every prefix that was kept, step by step. The reader can follow a branch. */
 
 import { exact, h, number, svg } from "./dom.js";
 import { Panel } from "./section.js";
@@ -16,7 +16,7 @@ function path(/** @type {Node[]} */ nodes, /** @type {Node} */ node) {
   return [...above, node];
 }
 
-/** A line that leaves and arrives level. */
+/** A curve that starts and ends horizontally. */
 function bend(/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ right, /** @type {number} */ low) {
   const half = (x + right) / 2;
   return `M${x} ${y} C${half} ${y} ${half} ${low} ${right} ${low}`;
@@ -27,7 +27,7 @@ function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type
   /** @type {Map<number, number>} */ const filled = new Map();
   const steps = Math.max(...nodes.map(({ step }) => step)) + 1;
   const longest = nodes.reduce((most, node) => Math.max(most, node.score === undefined ? exact(node.token).length : 1), 1);
-  const GAP = Math.max(46, 9 * longest + 28); // words need more room than letters
+  const GAP = Math.max(46, 9 * longest + 28); // words need more space than letters
   const arm = (/** @type {Node} */ node) => (node.score === undefined ? 4.5 * exact(node.token).length + 5 : 9);
   const places = nodes.map((node) => {
     const rank = filled.get(node.step) ?? 0;

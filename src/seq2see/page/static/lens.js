@@ -1,4 +1,4 @@
-/** The logit lens: what each layer of the decoder would say, were it the last. */
+/** The logit lens: the token that each layer of the decoder would choose if it were the last layer. */
 
 import { h, percent, visible } from "./dom.js";
 import { Panel, whenSeen } from "./section.js";
@@ -23,7 +23,7 @@ function lensTable(/** @type {Trace} */ trace) {
 /** @returns {Panel} */
 export function lensPanel(/** @type {Trace} */ trace, /** @type {import("./panels.js").FetchMore} */ fetchMore) {
   const place = h("div", { className: "scroll", tabIndex: 0, role: "group", "aria-label": "The logit lens" });
-  place.style.minHeight = `${34 * (trace.layers("cross") + 2) + 16}px`; // what is fetched later must not push the page about
+  place.style.minHeight = `${34 * (trace.layers("cross") + 2) + 16}px`; // numbers that arrive later must not move the page
   const update = () => {
     for (const cell of place.querySelectorAll("td[data-step]")) cell.classList.toggle("now", Number(cell.dataset.step) === view.step);
   };

@@ -1,11 +1,11 @@
-/** What all panels are made of. */
+/** The parts that all panels share. */
 
 import { h } from "./dom.js";
 import { saveButtons } from "./picture.js";
 
 export const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
 
-/** A panel: its title is there at once, what it shows as soon as it is in sight or nothing else is left to do. */
+/** A panel. Its title appears at once; its content appears when it comes into sight or when the page is idle. */
 export class Panel {
   /**
    * @param {string} id
@@ -42,7 +42,7 @@ export class Panel {
 
 const whenIdle = (/** @type {() => void} */ act) => ("requestIdleCallback" in window ? requestIdleCallback(act, { timeout: 500 }) : setTimeout(act, 30));
 
-/** Fill panels: those in sight now, the others one by one when there is time, or when they come near. */
+/** Fill panels: the visible ones now, the others one by one when the page is idle or when they come near. */
 export function fillAll(/** @type {Panel[]} */ panels) {
   watching?.disconnect();
   for (const panel of panels) {
@@ -56,14 +56,14 @@ export function fillAll(/** @type {Panel[]} */ panels) {
   for (const { element, filled } of panels) if (!filled) eyes.observe(element);
   const next = () => {
     const panel = panels.find(({ filled }) => !filled);
-    if (!panel || watching !== eyes) return; // others have come since
+    if (!panel || watching !== eyes) return; // newer panels have replaced these
     panel.fill();
     whenIdle(next);
   };
-  requestAnimationFrame(() => setTimeout(() => whenIdle(next))); // what is in sight is painted first
+  requestAnimationFrame(() => setTimeout(() => whenIdle(next))); // the visible panels are painted first
 }
 
-/** Do something when an element comes near, once: what a large model has not sent is fetched when it is looked at. */
+/** Do something once, when an element comes near: the values of a large model are fetched then. */
 export function whenSeen(/** @type {HTMLElement} */ element, /** @type {() => void} */ act) {
   const eyes = new IntersectionObserver((entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
@@ -73,7 +73,7 @@ export function whenSeen(/** @type {HTMLElement} */ element, /** @type {() => vo
   eyes.observe(element);
 }
 
-/** Go to a panel: the eyes, and whoever works by keyboard. */
+/** Scroll to a panel and move the focus there. */
 export function goTo(/** @type {string} */ id) {
   const panel = document.getElementById(id);
   panel?.scrollIntoView();

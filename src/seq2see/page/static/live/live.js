@@ -1,4 +1,4 @@
-/** The page of a training: it asks for new lines of the log and draws what they say. */
+/** The page of a training: it asks for new lines of the log and draws them. */
 
 import { byId, h, number, svg, visible } from "../dom.js";
 
@@ -11,8 +11,8 @@ import { byId, h, number, svg, visible } from "../dom.js";
  * @typedef {{id: string, title: string, note?: string, log?: boolean, least?: number, most?: number, tick: (x: number) => string, series: Series[]}} Chart
  */
 
-const EVERY = 1000; // milliseconds between two questions
-const PACE = 350; // milliseconds a line stays while playing
+const EVERY = 1000; // milliseconds between two requests
+const PACE = 350; // milliseconds for each line while playing
 
 /** @type {Line[]} */
 let lines = [];
@@ -53,7 +53,7 @@ const CHARTS = [
 
 const shown = () => Math.min(pointed ?? chosen ?? lines.length - 1, lines.length - 1);
 
-/** Seconds as people say them. */
+/** Write seconds for people. */
 function time(/** @type {number} */ seconds) {
   if (seconds < 100) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
@@ -75,7 +75,7 @@ function ticks(/** @type {number} */ low, /** @type {number} */ high, /** @type 
   return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => (first + i) * step);
 }
 
-/** Draw one chart from scratch: a few hundred points cost nothing. */
+/** Draw one chart anew: this is fast enough for a few hundred points. */
 function draw(/** @type {Chart} */ chart) {
   const figure = byId(chart.id);
   const series = chart.series
@@ -107,7 +107,7 @@ function draw(/** @type {Chart} */ chart) {
   for (const each of series) {
     let path = "", pen = "M";
     each.values.forEach((value, index) => {
-      if (typeof value !== "number") { pen = "M"; return; } // a gap where it was not a number
+      if (typeof value !== "number") { pen = "M"; return; } // a gap where the value is not a number
       path += `${pen}${x(lines[index].step).toFixed(1)},${y(scale(value)).toFixed(1)}`;
       pen = "L";
     });
@@ -139,7 +139,7 @@ function draw(/** @type {Chart} */ chart) {
 
 // --- answers, attention, table ---------------------------------------------------------------------
 
-/** Mark the letters in which an answer leaves the right one. */
+/** Mark the letters in which an answer differs from the right one. */
 function marked(/** @type {string} */ given, /** @type {string} */ expected) {
   return [...given].map((letter, index) => (letter === expected[index] ? letter : h("span", { className: "wrong" }, letter)));
 }
@@ -199,7 +199,7 @@ function map() {
   heads(seen);
 }
 
-/** Every head as a number: the fewer tokens, the stronger its colour. */
+/** Show every head as a number: the fewer tokens it attends to, the stronger its colour. */
 function heads(/** @type {Sharpness} */ seen) {
   const most = Math.max(seen.source.length, seen.target.length);
   const rows = Object.entries(seen.tokens).flatMap(([kind, layers]) => layers.map((values, layer) => ({ name: `${kind} layer ${layer}`, values })));
@@ -227,7 +227,7 @@ function table() {
     h("tbody", {}, ...lines.map((line, index) => h("tr", { className: index === shown() ? "chosen" : "" }, ...columns.map(([, text]) => h("td", { className: "n" }, text(line))))))));
 }
 
-// --- where one looks -------------------------------------------------------------------------------
+// --- the selected line -------------------------------------------------------------------------------
 
 function point(/** @type {number|null} */ index) {
   if (index === pointed) return;
@@ -235,7 +235,7 @@ function point(/** @type {number|null} */ index) {
   render();
 }
 
-/** Stay at a line; null follows the run. */
+/** Show one line of the log; null follows the run. */
 function choose(/** @type {number|null} */ index) {
   chosen = index;
   pointed = null;

@@ -1,4 +1,4 @@
-"""A beam search as a tree: every prefix that was kept open, and every answer that came to an end."""
+"""A beam search as a tree: every prefix that the search kept, and every answer that it finished."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from seq2see.model.transformer import Transformer
 
 
 class _Tree:
-    """Nodes in the order in which they were reached."""
+    """The nodes, in the order in which the search reached them."""
 
     def __init__(self, tokenizers: Tokenizers) -> None:
         self.target = tokenizers.target
         self.nodes: list[dict[str, Any]] = []
-        self.places: dict[tuple[int, ...], int] = {}  # of each prefix among the nodes
+        self.places: dict[tuple[int, ...], int] = {}  # the index of the node of each prefix
 
     def add(self, ids: list[int], log_probability: float, **more: Any) -> None:
-        """Hang a prefix below the one that it continues."""
+        """Add a prefix as a child of the prefix that it continues."""
         if tuple(ids) not in self.places:
             self.places[tuple(ids)] = len(self.nodes)
             self.nodes.append({
@@ -36,7 +36,7 @@ class _Tree:
             })  # fmt: skip
 
     def grow(self, beams: Beams, step: int) -> None:
-        """Add what one step left open, and what ended with it."""
+        """Add the prefixes that one step kept and the answers that ended at it."""
         for ids, total in zip(beams.ids[0, :, : step + 1].tolist(), beams.total[0].tolist(), strict=True):
             if total > -inf:
                 self.add(ids, total)
@@ -54,9 +54,10 @@ def beam_nodes(
     beam: int,
     edit: Mapping[str, Edit],
 ) -> list[dict[str, Any]]:
-    """Search with a beam and tell every prefix: its parent, its last token, its log-probability.
+    """Run a beam search and describe every prefix: its parent, its last token, its log-probability.
 
-    A node with a ``score`` is an end: its log-probability divided by the length penalty is what answers are ranked by.
+    A node with a ``score`` is a finished answer. The score ranks the answers: it is the log-probability divided by the
+    length penalty.
     """
     special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
     limits = limits_of(transformer, [source_ids])

@@ -1,4 +1,4 @@
-/** How one cell came about, written out with the model's own numbers. */
+/** Writes out the calculation of one cell with the model's own numbers. */
 
 import { attention, place } from "./data.js";
 import { number, visible } from "./dom.js";
@@ -7,11 +7,11 @@ import { number, visible } from "./dom.js";
 /** @typedef {import("./data.js").Cell} Cell */
 /** @typedef {{say: string, head?: string[], rows?: string[][], strong?: number, sum?: string, value?: number, about?: boolean}} Line  about: the model has another last digit than these terms */
 
-const NEAR = 1e-4; // the order of a sum changes the last digits of its 32 bits
+const NEAR = 1e-4; // sums in another order differ in the last digits of their 32 bits
 
 const six = (/** @type {number} */ x) => number(x, 6);
 
-/** Whether a sum is the number that the model has, which may have added up in another order. */
+/** Whether a sum equals the model’s number; the model may have added in another order. */
 const near = (/** @type {number} */ sum, /** @type {number} */ value) => sum === value || Math.abs(sum - value) <= NEAR * Math.max(1, Math.abs(value));
 
 /** End a line in the model’s own number, unless another has been put in its place. @returns {Line} */
@@ -30,19 +30,19 @@ function products(/** @type {string} */ say, /** @type {string[]} */ names, /** 
 /** @type {Record<string, string[]>} */
 export const SUBLAYERS = { encoder: ["self_attention", "feed_forward"], decoder: ["self_attention", "cross_attention", "feed_forward"] };
 
-/** What comes to a sub-layer, before any norm of its own. */
+/** The input of a sub-layer, before any norm of its own. */
 export function before(/** @type {string} */ half, /** @type {number} */ layer, /** @type {string} */ sublayer) {
   const index = SUBLAYERS[half].indexOf(sublayer);
   if (index) return `${half}.layers.${layer}.${SUBLAYERS[half][index - 1]}_norm.out`;
   return layer === 0 ? `${half}.embedding.sum` : `${half}.layers.${layer - 1}.feed_forward_norm.out`;
 }
 
-/** What a sub-layer reads. */
+/** The value that a sub-layer reads. */
 export function inputTo(/** @type {Trace} */ trace, /** @type {string} */ half, /** @type {number} */ layer, /** @type {string} */ sublayer) {
   return trace.json.norm === "pre" ? `${half}.layers.${layer}.${sublayer}_norm.normed` : before(half, layer, sublayer);
 }
 
-/** What an attention’s projection reads. */
+/** The value that a projection of an attention reads. */
 function inputOf(/** @type {Trace} */ trace, /** @type {import("./data.js").Kind} */ kind, /** @type {number} */ layer, /** @type {string} */ role) {
   if (kind === "cross" && role !== "q") return "encoder.memory";
   return inputTo(trace, kind === "encoder" ? "encoder" : "decoder", layer, kind === "cross" ? "cross_attention" : "self_attention");
@@ -58,7 +58,7 @@ export function needed(/** @type {Trace} */ trace, /** @type {import("./data.js"
 const parameters = (/** @type {string} */ module) => [`${module}.weight`, `${module}.bias`];
 
 /**
- * What a value between the attentions is made of: values of the same row, and the norm or the matrix that they go through.
+ * The parts of a value between the attentions: values of the same row, and the norm or the matrix that is applied to them.
  * @returns {{of: string[], norm?: string, matrix?: string}|null}
  */
 function recipe(/** @type {Trace} */ trace, /** @type {string} */ name) {
@@ -79,7 +79,7 @@ function recipe(/** @type {Trace} */ trace, /** @type {string} */ name) {
 }
 
 /**
- * What must be fetched before a cell’s arithmetic can be written out; of a matrix a column is enough.
+ * The values to fetch before a cell’s calculation can be written out; one column of a matrix is enough.
  * @returns {{names: string[], more: {head?: number, column?: number}}}
  */
 export function lacking(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head, col }) {
@@ -87,7 +87,7 @@ export function lacking(/** @type {Trace} */ trace, /** @type {Cell} */ { name, 
   const absent = (/** @type {string[]} */ names) => names.filter((other) => !trace.exact(other, head, col));
   if (at && at.role !== "out") {
     const names = needed(trace, at.kind, at.layer);
-    return { names: absent(names).length ? names : [], more: { head } }; // all of them, as the head’s own panel asks
+    return { names: absent(names).length ? names : [], more: { head } }; // all of them, as in the request of the head’s own panel
   }
   const base = at && attention(at.kind, at.layer);
   const [half, part] = name.split(".");
@@ -101,7 +101,7 @@ const range = (/** @type {number} */ n) => Array.from({ length: n }, (_, index) 
 const row = (/** @type {import("./data.js").Matrix} */ matrix, /** @type {number} */ r) => range(matrix.cols).map((c) => matrix.at(r, c));
 
 /**
- * Write a cell's arithmetic out; the last line's value is the cell's. `absent` says why numbers may not be at hand.
+ * Write out the calculation of a cell; the last line gives the cell's value. `absent` says why numbers may be missing.
  * @returns {{title: string, symbol: string, sentence: string, lines: Line[], value: number}}
  */
 export function arithmetic(/** @type {Trace} */ trace, /** @type {Cell} */ cell, /** @type {string} */ absent) {

@@ -1,4 +1,4 @@
-"""Answers to texts: what may be asked, how it is answered together, and the shortest way there."""
+"""``/api/predict``: the form of a request, how requests are answered together, and a shortcut past the framework."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seq2see.errors import UserError
 from seq2see.seq2seq import Answer, Seq2Seq
-from seq2see.serve.batching import Batcher, Busy
-from seq2see.serve.guard import refusal, replayed
-from seq2see.serve.limits import Limits
-from seq2see.serve.metrics import Metrics
-from seq2see.serve.tracing import known
+from seq2see.serve.batching import Batcher, Busy, Limits
+from seq2see.serve.guard import Metrics, refusal, replayed
 
 PATH = "/api/predict"
 
 
 def _whole(text: str) -> str:
-    """Refuse half a character: JSON can write one, but no answer could repeat it."""
+    """Refuse a lone surrogate (half a character): JSON can write one, but UTF-8 cannot, so no answer could repeat it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -37,26 +34,26 @@ Text = Annotated[str, AfterValidator(_whole)]
 
 
 class Request_(BaseModel):  # noqa: N801 - Request is the framework's
-    """What all requests share: a key that is not known is a mistake, and so is a text where a number belongs."""
+    """What all requests share. An unknown key is an error, and so is a text where a number belongs."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    model: str | None = Field(None, description="Name of a model; the first if not given.")
+    model: str | None = Field(None, description="Name of a model. Without it, the first model answers.")
 
 
 class Refusal(BaseModel):
-    """Why a request was not answered."""
+    """The answer to a request that is refused."""
 
     error: str = Field(description="What was given, what was expected, what to do.")
 
 
-#: How a request may be refused, for the description of the interface.
+#: The ways in which a request may be refused, for the OpenAPI description.
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Refusal, "description": "It is not JSON."},
-    408: {"model": Refusal, "description": "It did not arrive in time."},
-    413: {"model": Refusal, "description": "It is longer than what is taken."},
-    422: {"model": Refusal, "description": "It cannot be answered."},
-    429: {"model": Refusal, "description": "Too many wait: come back after Retry-After seconds."},
+    400: {"model": Refusal, "description": "The request is not JSON."},
+    408: {"model": Refusal, "description": "The request did not arrive in time."},
+    413: {"model": Refusal, "description": "The request is longer than the limit."},
+    422: {"model": Refusal, "description": "The request cannot be answered."},
+    429: {"model": Refusal, "description": "Too many requests wait: ask again after Retry-After seconds."},
     503: {"model": Refusal, "description": "The answer took too long."},
 }
 
@@ -65,16 +62,16 @@ class PredictRequest(Request_):
     """Texts to answer."""
 
     inputs: Text | list[Text] = Field(description="One text or many.")
-    beam: int = Field(1, ge=1, description="Prefixes kept open; 1 is greedy.")
+    beam: int = Field(1, ge=1, description="Width of the beam search; 1 is greedy.")
     n_best: int = Field(1, ge=1, description="Answers to each input, best first.")
-    probabilities: bool = Field(
-        True, description="Tell how sure the model is of each token; without, it is faster."
+    probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
+    align: bool = Field(
+        False, description="Return which word of the input each word of the answer attends to."
     )
-    align: bool = Field(False, description="Tell which word of the input each word of the answer looked at.")
 
 
 class Predictor:
-    """Answers the texts of a request, together with those of others that wait."""
+    """Answers the texts of a request together with the texts of other waiting requests."""
 
     def __init__(
         self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, metrics: Metrics
@@ -82,7 +79,7 @@ class Predictor:
         self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
 
     async def __call__(self, request: PredictRequest) -> dict[str, Any]:
-        """Answer texts; one that is refused has its error, the others are answered."""
+        """Answer texts. A text that is refused gets an error; the others are still answered."""
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         name = known(self.models, request.model)
         self._check(request, len(texts))
@@ -104,19 +101,30 @@ class Predictor:
         check_beam(max(request.beam, request.n_best), self.limits)
         if not 1 <= count <= self.limits.inputs:
             raise UserError(
-                f"The request has {count:,} inputs: 1 to {self.limits.inputs:,} are taken at once. Send them in parts."
+                f"The request has {count:,} inputs: a request may have 1 to {self.limits.inputs:,}. Send them in parts."
             )
 
 
+def known(models: Mapping[str, Seq2Seq], name: str | None) -> str:
+    """Return the name of the model that a request asks for; without a name, the first model."""
+    if name is None:
+        return next(iter(models))
+    if name not in models:
+        raise UserError(f"There is no model {name!r} here. The models are: {', '.join(models)}.")
+    return name
+
+
 def check_beam(beam: int, limits: Limits) -> None:
-    """Refuse a beam that is wider than what is taken."""
+    """Refuse a beam that is wider than the limit."""
     if beam > limits.beam:
-        raise UserError(f"The beam is {beam:,}: at most {limits.beam} is taken.")
+        raise UserError(f"The beam is {beam:,}: it may be at most {limits.beam}.")
 
 
 def too_long(text: str, limits: Limits) -> str:
-    """Say that a text is longer than what is taken."""
-    return f"The text has {len(text):,} characters: at most {limits.characters:,} are taken. Cut it up."
+    """Return the message that a text is longer than the limit."""
+    return (
+        f"The text has {len(text):,} characters: it may have at most {limits.characters:,}. Send it in parts."
+    )
 
 
 def _answers(
@@ -128,7 +136,7 @@ def _answers(
         good = [number for number, answer in enumerate(answers) if answer.error is None]
         for number, alignment in zip(good, model.align([answers[i] for i in good]), strict=True):
             if alignment.source != answers[number].input:
-                shown[number]["read"] = alignment.source  # the text that the spans are of
+                shown[number]["read"] = alignment.source  # the text that the spans refer to
             shown[number]["alignment"] = [asdict(link) for link in alignment.links]
     return shown
 
@@ -145,12 +153,12 @@ def _shown(answer: Answer, probabilities: bool) -> dict[str, Any]:
     return shown
 
 
-def told(error: Exception, limits: Limits) -> JSONResponse:
-    """Say why a request was not answered."""
+def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
+    """Return the answer to a request that failed with an error."""
     if isinstance(error, UserError):
         return refusal(422, str(error))
     if isinstance(error, Busy):
-        message = f"{limits.queue:,} requests wait already: ask again in a second."
+        message = f"{limits.queue:,} requests are already waiting: ask again in a second."
         return refusal(429, message, {"retry-after": "1"})
     assert isinstance(error, TimeoutError)
     message = f"The answer took longer than {limits.seconds:g} s: ask for less at once."
@@ -158,16 +166,16 @@ def told(error: Exception, limits: Limits) -> JSONResponse:
 
 
 class Shortcut:
-    """Answers texts without the framework, whose way from a body to a handler takes longer than a small model.
+    """Answers ``/api/predict`` without the framework, which takes longer over a request than a small model does.
 
-    What is not of the expected form goes the long way, which says why.
+    A request of another form goes through the framework, which says what is wrong with it.
     """
 
     def __init__(self, app: ASGIApp, predict: Predictor, route: BaseRoute) -> None:
         self.app, self.predict, self.route = app, predict, route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request, whose body has been read whole."""
+        """Handle one request; ``Guard`` has already read its whole body."""
         if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
@@ -184,5 +192,5 @@ class Shortcut:
         try:
             response = Response(to_json(await self.predict(request)), media_type="application/json")
         except (UserError, Busy, TimeoutError) as error:
-            response = told(error, self.predict.limits)
+            response = refusal_of(error, self.predict.limits)
         await response(scope, receive, send)

@@ -1,4 +1,4 @@
-/** A matrix as a picture: one pixel a cell on a canvas, enlarged; a keyboard grid beside it; a table on request. */
+/** A matrix as a picture: an enlarged canvas with one pixel for each cell, a grid for the keyboard, a table on request. */
 
 import { announce, h, number, visible } from "./dom.js";
 import { place } from "./data.js";
@@ -16,18 +16,18 @@ function stops(/** @type {string} */ name) {
     [1, 3, 5].map((index) => Number.parseInt(hex.slice(index, index + 2), 16)));
 }
 
-const EVERY = [1, 2, 4, 8, 16, 32, 64, 128]; // which dimensions are numbered
-const SHADES = 1020; // in steps of a quarter of a byte’s
+const EVERY = [1, 2, 4, 8, 16, 32, 64, 128]; // every how many dimensions a number is shown
+const SHADES = 1020; // four for each value of a byte
 
 /** @type {Map<string, Uint8ClampedArray>} */
 const scales = new Map();
 
-/** The theme has changed: forget its colours. */
+/** Forget the colours after the theme has changed. */
 export function forgetColours() {
   scales.clear();
 }
 
-/** The colours of a scale from 0 to SHADES, three numbers each: reading the style sheet for each matrix would take long. */
+/** The colours of a scale from 0 to SHADES, three numbers each. They are kept, because reading the style sheet for each matrix is slow. */
 function scale(/** @type {string} */ name) {
   const known = scales.get(name);
   if (known) return known;
@@ -42,7 +42,7 @@ function scale(/** @type {string} */ name) {
   return found;
 }
 
-/** Say one cell in words. */
+/** Describe one cell in words. */
 export function spoken(/** @type {import("./data.js").Trace} */ trace, /** @type {Cell} */ cell) {
   const labels = trace.labels(cell.name, cell.head);
   const value = number(trace.matrix(cell.name, cell.head).at(cell.row, cell.col), 2);
@@ -55,7 +55,7 @@ export function spoken(/** @type {import("./data.js").Trace} */ trace, /** @type
   return `${where} ${trace.tensor(cell.name, cell.head).symbol} of ${row} and ${col}, ${value}`.replace(" and dimension", ", dimension");
 }
 
-/** The largest number of a matrix without its sign; what is masked does not count. */
+/** The largest absolute value of a matrix; masked cells do not count. */
 export function largestOf(/** @type {import("./data.js").Matrix} */ { rows, cols, at }) {
   let largest = 1e-9;
   for (let row = 0; row < rows; row += 1) {
@@ -148,7 +148,7 @@ export class Heat {
     return this.cell(within((event.clientY - frame.top) / frame.height, rows), within((event.clientX - frame.left) / frame.width, cols));
   }
 
-  /** Pin a cell; layer, head and row of the whole page follow. */
+  /** Pin a cell; the whole page then shows its layer, head and row. */
   choose(/** @type {Cell} */ cell) {
     const at = place(this.name);
     this.cursor = { row: cell.row, col: cell.col };
@@ -175,13 +175,13 @@ export class Heat {
     event.stopPropagation();
   }
 
-  /** Paint the cells; a masked one stays clear, and the hatching behind shows. */
+  /** Paint the cells. A masked cell stays transparent and shows the hatching behind it. */
   paint() {
     const { rows, cols, at } = this.matrix;
     const shares = this.name.endsWith(".weights");
     const colours = scale(shares ? "--shares" : "--signed");
     const masked = shares && place(this.name)?.kind === "decoder";
-    const largest = shares ? 1 : (this.largest ?? largestOf(this.matrix)); // signed numbers are shaded by the largest
+    const largest = shares ? 1 : (this.largest ?? largestOf(this.matrix)); // signed numbers are shaded relative to the largest
     const context = this.canvas.getContext("2d");
     const image = context.createImageData(cols, rows);
     for (let row = 0; row < rows; row += 1) {
@@ -197,7 +197,7 @@ export class Heat {
     context.putImageData(image, 0, 0);
   }
 
-  /** Put the marks where the selection is. */
+  /** Move the marks to the selection. */
   update() {
     const { rows, cols } = this.matrix;
     const mark = (/** @type {any} */ element, /** @type {Cell|null} */ cell) => {

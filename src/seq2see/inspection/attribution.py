@@ -1,4 +1,4 @@
-"""Gradient saliency: how much each token read matters to each token written, to first order."""
+"""Where an answer comes from: gradient saliency (which token read matters) and the logit lens (which layer decides)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SOURCE, TARGET = "encoder.embedding.scaled", "decoder.embedding.scaled"
 
 @dataclass(frozen=True)
 class Saliency:
-    """Each step's shares of what was read: a row of ``source`` and the same row of ``target`` sum to 1."""
+    """The share of each token read, at each step. Row t of ``source`` and of ``target`` sum to 1 together."""
 
     source: Tensor  # (T, S)
-    target: Tensor  # (T, T): the answer's own beginning; 0 after the step
+    target: Tensor  # (T, T): the tokens of the answer so far; 0 for later tokens
 
 
 class _Leaves(Recording):
-    """A recording that differentiates by the token embeddings."""
+    """A recording whose token embeddings are leaves of the graph, so that one can differentiate by them."""
 
     def __init__(self, edit: Mapping[str, Edit]) -> None:
         super().__init__(edit)
@@ -39,10 +39,10 @@ class _Leaves(Recording):
 
 
 def saliency(trace: Trace, step: int | None = None) -> Saliency:
-    """Return |∇·x| for every token's embedding x, as shares, at every step or at one, (1, S) and (1, T).
+    """Return |∇·x| for the embedding x of every token, as shares: of every step, or of one step as (1, S) and (1, T).
 
-    ∇ is the gradient of the chosen token's log-odds, log P/(1 − P). It is that of log P divided by 1 − P, so the shares
-    are those of log P, but they do not drown in rounding where the model is sure.
+    ∇ is the gradient of the log-odds of the chosen token, log P/(1 − P). This gradient equals that of log P divided by
+    1 − P, so the shares are those of log P. Unlike log P it keeps its precision where P is near 1.
     """
     if step is not None and not 0 <= step < len(trace.output_ids):
         raise UserError(f"There is no step {step}: the answer has {len(trace.output_ids)}, counted from 0.")
@@ -65,10 +65,36 @@ def saliency(trace: Trace, step: int | None = None) -> Saliency:
 
 def _products(odds: Tensor, inputs: list[Tensor]) -> Tensor:
     """Return |∇·x| of every row of the inputs, (S + T,)."""
-    # what an edit has cut off matters nothing
+    # An input that an edit has cut off has no gradient: its share is 0.
     gradients = torch.autograd.grad(
         odds, inputs, retain_graph=True, allow_unused=True, materialize_grads=True
     )
     return torch.cat(
         [(gradient * x.detach()).sum(-1).abs() for gradient, x in zip(gradients, inputs, strict=True)]
     )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The likeliest next token at every step, read off after one layer."""
+
+    after: int | None  # the number of the layer; None means before the first layer
+    ids: Tensor  # (T,)
+    probabilities: Tensor  # (T,)
+
+
+@torch.no_grad()
+def logit_lens(trace: Trace) -> list[Layer]:
+    """Apply the output projection after every layer of the decoder: the logit lens.
+
+    In a pre-norm model the final norm of the stack is applied first, as it is after the last layer.
+    """
+    decoder, output = trace.transformer.decoder, trace.transformer.output
+    count = len(decoder.layers)
+    names = ["decoder.embedding.sum", *(f"decoder.layers.{n}.feed_forward_norm.out" for n in range(count))]
+    found = []
+    for after, name in zip([None, *range(count)], names, strict=True):
+        logits = output(decoder.norm(trace[name])).float()  # (T, V)
+        best = logits.softmax(-1).max(-1)
+        found.append(Layer(after, best.indices, best.values))
+    return found

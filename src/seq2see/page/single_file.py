@@ -1,4 +1,4 @@
-"""The page with one trace as a single file that opens from disk, without a server or a network."""
+"""Writes the page and one trace into a single HTML file that needs no server and no network; notebooks show it too."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from seq2see.inspection.trace import Trace
-from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.tracing import describe, describe_model, describe_network
-from seq2see.serve.wire import packed
+from seq2see.page import STATIC
+from seq2see.page.describe import describe, describe_network
+from seq2see.page.wire import packed
 
-STATIC = Path(__file__).parent / "static"
-BEAM = 4  # prefixes in the saved tree
-HEIGHT = 720  # pixels in a notebook
+BEAM = 4  # width of the beam search whose tree is saved
+HEIGHT = 720  # of the frame in a notebook, in pixels
 ENTRY = 'import "seq2see/main.js";'
 ALSO = ("lens", "saliency")
 
-#: What a large model's file holds: whole attentions as shades, and, as exact as they are, so that what the page adds up
-#: comes out right, the vectors, the norms' γ and β, and of each head its own numbers. Matrices are left out: they are the
-#: model.
+#: The file of a large model holds whole attentions as bytes, which is enough for shades. The vectors, the γ and β of the
+#: norms and the numbers of each head are exact, so that the sums on the page come out right. The weight matrices are left
+#: out, because they are as large as the model itself.
 VECTORS = [
     "*.embedding.embedded", "*.embedding.scaled", "*.embedding.positions", "*.embedding.sum",
     "*_attention.out", "*.feed_forward.hidden", "*.feed_forward.out", "*_norm.sum", "*_norm.normed", "*_norm.out",
@@ -32,26 +31,27 @@ VECTORS = [
 OF_A_HEAD = [f"*_attention.{role}" for role in ("q", "k", "v", "scores", "scaled", "masked", "weights", "z")]
 
 
-def single_file(name: str, model: Seq2Seq, text: str) -> str:
-    """Write everything into one page: styles, modules, and the trace of a text."""
-    return _page(describe_model(name, model), model.trace(text))
+class PageTrace(Trace):
+    """A trace that a notebook shows as the page."""
+
+    def _repr_html_(self) -> str:
+        model = {**describe_network(self.transformer.config), "name": "", "examples": []}
+        page = escape(single_file(model, self))
+        return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
 
 
-def in_notebook(trace: Trace) -> str:
-    """Frame the page with a trace, for a notebook."""
-    network = {**describe_network(trace.transformer.config), "name": "", "examples": []}
-    return f'<iframe srcdoc="{escape(_page(network, trace))}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
+def single_file(model: dict[str, Any], trace: Trace) -> str:
+    """Return one page with styles, modules and a trace; ``model`` is what ``describe_model`` returns.
 
-
-def _page(network: dict[str, Any], trace: Trace) -> str:
-    """Put a trace into the page; modules are data: URLs behind an import map, since a file may not import another."""
-    if network["small"]:
-        told, more = describe(trace, beam=BEAM, also=ALSO), []
+    A file on disk may not import another file, so the modules are data: URLs behind an import map.
+    """
+    if model["small"]:
+        described, more = describe(trace, beam=BEAM, also=ALSO), []
     else:
-        told = describe(trace, ["*.weights"], BEAM, compact=True, also=ALSO)
+        described = describe(trace, ["*.weights"], BEAM, compact=True, also=ALSO)
         heads = range(trace.transformer.config.heads)
         more = [packed(trace, VECTORS), *(packed(trace, OF_A_HEAD, head=head) for head in heads)]
-    saved = {"model": network, "trace": told, "more": more}
+    saved = {"model": model, "trace": described, "more": more}
     imports = json.dumps({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     scripts = " ".join(_digest(script) for script in (imports, ENTRY))
@@ -62,7 +62,7 @@ def _page(network: dict[str, Any], trace: Trace) -> str:
         f'<script type="importmap">{imports}</script>',
         f'<script type="module">{ENTRY}</script>',
     ]
-    # "<" would let a token of the model end the script element
+    # A token of the model that contains "<" could end the script element.
     data = json.dumps(saved, ensure_ascii=False).replace("<", "\\u003c")
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     page = re.sub(r'<link rel="(stylesheet|preload|modulepreload)" [^>]*>\n', "", page)
@@ -75,7 +75,7 @@ def _modules() -> list[Path]:
 
 
 def _url(path: Path) -> str:
-    """Turn a module into a data: URL that imports the others by the names of the import map."""
+    """Return a module as a data: URL; it imports the other modules by their names in the import map."""
     code = re.sub(r'from "\./(\w+\.js)"', r'from "seq2see/\1"', path.read_text(encoding="utf-8"))
     return "data:text/javascript;base64," + b64encode(code.encode()).decode()
 

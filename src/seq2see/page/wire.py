@@ -1,4 +1,4 @@
-"""Numbers on their way to the page: bytes end to end behind a manifest that says what and where each is."""
+"""The wire format of the page: all tensors as one block of bytes, and a manifest with the place and shape of each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace
 
-#: Parameters up to which a model sends everything at once, as float32. A larger one sends attention as bytes, and
-#: the rest when it is looked at.
+#: A model of up to so many parameters sends everything at once, as float32. A larger model sends its attention weights as
+#: bytes first, and other values when the page asks for them.
 SMALL = 100_000
 ALIGNED = 4  # bytes
-MIXING = (".w_o", ".w_1", ".w_2")  # the matrices of which a column may be asked for
+MIXING = (".w_o", ".w_1", ".w_2")  # matrices of which the page may ask for a single column
 _entry = cache(entry_of)
-QUICKLY = 1  # the level of compression: the way is short
+QUICKLY = 1  # compression level: on a short connection, compressing well takes longer than it saves
 
 
 def packed(
@@ -32,11 +32,11 @@ def packed(
     head: int | None = None,
     column: int | None = None,
 ) -> dict[str, Any]:
-    """Lay the values and parameters that the globs match end to end, little-endian, in base64.
+    """Write the values and parameters that the globs match into one block, little-endian, in base64.
 
-    ``compact`` writes whole attentions as bytes (255 is a share of 1), all else as float16, and compresses the lot.
-    ``head`` leaves out the other heads of what is by head; ``column`` leaves out the other columns of the matrices that
-    mix a whole vector, W^O, W₁ and W₂, with their biases.
+    ``compact`` writes whole attentions as bytes (255 is a share of 1) and everything else as float16, and compresses the
+    block. ``head`` keeps one head of each value that has heads. ``column`` keeps one column of each matrix that mixes a
+    whole vector (W^O, W₁ and W₂) and the bias of that column.
     """
     manifest: list[dict[str, Any]] = []
     data = bytearray()
@@ -76,7 +76,7 @@ def _wanted(traced: Trace, names: Sequence[str]) -> Iterator[tuple[str, np.ndarr
 
 
 def _of_head(traced: Trace, name: str, array: np.ndarray, head: int) -> tuple[np.ndarray, bool]:
-    """Return one head's part of an array, and whether it has such parts."""
+    """Return one head's part of an array and True, or the whole array and False if it has no heads."""
     parts = name.split(".")
     if name in traced.values:
         letters = [letter for letter in _entry(name).shape if letter != "…"]
@@ -87,7 +87,7 @@ def _of_head(traced: Trace, name: str, array: np.ndarray, head: int) -> tuple[np
 
 
 def _column(name: str, array: np.ndarray, column: int) -> np.ndarray:
-    """Return what makes one number of a product: a row here, since PyTorch keeps the matrix transposed."""
+    """Return the weights of one output number: a row of the array, because PyTorch stores the matrix transposed."""
     if column >= len(array):
         raise UserError(f"There is no column {column} of {name}: columns are 0 to {len(array) - 1}.")
     return array[column : column + 1]

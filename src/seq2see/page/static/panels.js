@@ -26,7 +26,7 @@ export function tokensPanel(/** @type {Trace} */ trace) {
 /** @returns {Panel} */
 export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ fetchMore) {
   const body = h("div", { className: "equation" });
-  body.style.minHeight = `${12 * trace.source.length + 60}px`; // what is fetched later must not push the page about
+  body.style.minHeight = `${12 * trace.source.length + 60}px`; // numbers that arrive later must not move the page
   const choice = sideChoice();
   const shades = h("p", { className: "sentence scale" });
   const build = async () => {
@@ -34,12 +34,12 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     const half = side === "source" ? "encoder" : "decoder";
     for (const button of choice.children) button.setAttribute("aria-pressed", String(button.value === side));
     if (!trace.has(`${half}.embedding.sum`)) await fetchMore(["embedded", "scaled", "positions", "sum"].map((role) => `${half}.embedding.${role}`));
-    if (side !== view.side || !trace.has(`${half}.embedding.sum`)) return; // or another answer has taken its place
-    // three matrices, their row labels and two signs fit one line where there is room for it; else each has its own
+    if (side !== view.side || !trace.has(`${half}.embedding.sum`)) return; // another answer may have replaced this one
+    // the three matrices stand on one line if there is space for them, otherwise each has its own line
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
     const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) =>
       h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title, largest }).element);
-    const largest = Math.max(...["scaled", "positions", "sum"].map((role) => largestOf(trace.matrix(`${half}.embedding.${role}`)))); // an equation has one scale
+    const largest = Math.max(...["scaled", "positions", "sum"].map((role) => largestOf(trace.matrix(`${half}.embedding.${role}`)))); // one scale for the whole equation
     shades.textContent = `One scale for all three: the strongest shades are ±${number(largest, 2)}.`;
     body.replaceChildren(term("", "scaled", "√d · E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"));
   };
@@ -85,9 +85,9 @@ export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind,
 }
 
 const GAP = 10; // between the cards of a full row
-const LEAST = 88; // pixels for the name of a head and its switch
+const LEAST = 88; // the least width in pixels for the name of a head and its switch
 
-/** How wide a card may be so that all heads of a layer stand side by side; 0 if they cannot. */
+/** The width of a card with which all heads of a layer stand side by side; 0 if there is no space for that. */
 function inOneRow(/** @type {Trace} */ trace) {
   const width = (flowWidth() - GAP * (trace.heads - 1)) / trace.heads;
   return width < LEAST ? 0 : width;
@@ -123,7 +123,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
     if (!trace.has(`${base}.q`, head)) {
       body.replaceChildren(h("p", {}, "Fetching the numbers of this head …"));
       await fetchMore(needed(trace, view.kind, view.layer), { head });
-      if (base !== attention(view.kind, view.layer) || head !== view.head || !trace.has(`${base}.q`, head)) return; // or another answer has taken its place
+      if (base !== attention(view.kind, view.layer) || head !== view.head || !trace.has(`${base}.q`, head)) return; // another answer may have replaced this one
     }
     body.replaceChildren(...stages(trace, base));
   };
@@ -162,7 +162,7 @@ function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
   ];
 }
 
-/** Tokens side by side, each as wide as its letters. */
+/** Tokens side by side, each as wide as its text. */
 function spread(/** @type {string[]} */ tokens) {
   let width = 0;
   const middles = tokens.map((token) => {
@@ -230,7 +230,7 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
     make, (changed) => changed.has("step") && build());
 }
 
-/** Two answers side by side: which tokens, probabilities and heads moved. */
+/** Two answers side by side: the tokens, probabilities and heads that changed. */
 export function comparison(/** @type {Trace} */ before, /** @type {Trace} */ after) {
   const same = (/** @type {number} */ t) => before.steps[t]?.token === after.steps[t]?.token;
   const line = (/** @type {string} */ name, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row" }, name),
@@ -249,7 +249,7 @@ export function comparison(/** @type {Trace} */ before, /** @type {Trace} */ aft
   ];
 }
 
-/** Half the absolute difference of a row's weights is the share that went elsewhere. */
+/** Half the sum of the absolute differences of a row's weights is the share that moved. */
 function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
   const found = [];
   for (const kind of KINDS) {
@@ -273,7 +273,7 @@ function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
 const TO_PIN = "Pin the cell, and the numbers that it is made of are fetched.";
 const LEFT_OUT = "The matrices of a model as large as this are left out of a saved file: seq2see serve writes this number out.";
 
-/** The side of the page: the arithmetic of the cell under the pointer or pinned, else the box of Figure 1 that is open. */
+/** The side panel: the calculation of the cell under the pointer or pinned, otherwise the open box of Figure 1. */
 export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */ trace, /** @type {import("./figure.js").Network} */ network, /** @type {boolean} */ live) {
   const cell = current();
   const box = aboutBox(network);
@@ -294,7 +294,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
     view.pin && h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)"));
 }
 
-/** The panels by name. The address holds the view, so these are no links: they scroll. */
+/** The list of panels. The entries are buttons that scroll, not links, because the address holds the view. */
 function contents() {
   return h("nav", { "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll(".panel")].map((panel) =>
     h("li", {}, h("button", { type: "button", className: "link", onclick: () => goTo(panel.id) }, panel.querySelector("h2")?.textContent ?? "")))));

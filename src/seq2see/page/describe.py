@@ -1,28 +1,24 @@
-"""A trace as one JSON document: tokens, steps, beams, what layers would say, and every number as bytes."""
+"""Describes models and traces as JSON: tokens, steps, the beam tree, lens, saliency, and every number as bytes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from seq2see.config import ModelConfig
-from seq2see.errors import UserError
-from seq2see.inspection.lens import logit_lens
-from seq2see.inspection.saliency import saliency
+from seq2see.config import Config, ModelConfig
+from seq2see.inspection.attribution import logit_lens, saliency
 from seq2see.inspection.trace import Trace
-from seq2see.model.transformer import Transformer
-from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.figure import code
-from seq2see.serve.tracer import Head, Tracer
-from seq2see.serve.tree import beam_nodes
-from seq2see.serve.wire import SMALL, packed
+from seq2see.page.figure import code
+from seq2see.page.tree import beam_nodes
+from seq2see.page.wire import SMALL, packed
 
-TOP = 20  # alternatives told at each step
-#: What the models that ship may be asked, for a start.
+TOP = 20  # likeliest tokens listed at each step
+#: Inputs that the page suggests for the shipped models.
 EXAMPLES = {
     "dates": ["1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29"],
     "en-fr": [
@@ -35,57 +31,30 @@ EXAMPLES = {
 }
 
 
-def describe_model(name: str, model: Seq2Seq) -> dict[str, Any]:
-    """Say what a model is, without where it lies."""
+def describe_model(name: str, config: Config, card: str, path: Path | None) -> dict[str, Any]:
+    """Describe a model. The path of its folder serves to find examples and is not part of the description."""
     return {
-        **describe_network(model.config.model),
+        **describe_network(config.model),
         "name": name,
-        "task": model.config.task,
-        "card": model.card,
-        "examples": EXAMPLES.get(model.config.task) or EXAMPLES.get(name) or _samples(model),
+        "task": config.task,
+        "card": card,
+        "examples": EXAMPLES.get(config.task) or EXAMPLES.get(name) or _samples(path),
     }
 
 
-def _samples(model: Seq2Seq) -> list[str]:
-    """Return what a model was asked in the course of its training, as its log has it."""
+def _samples(path: Path | None) -> list[str]:
+    """Return the sample inputs of the last line of a model's training log, if there is a log."""
     try:
-        last = (model.path / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1] if model.path else "{}"
+        last = (path / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1] if path else "{}"
         return [str(source) for source, *_ in json.loads(last).get("samples", [])]
     except (OSError, ValueError, IndexError):
         return []
 
 
 def describe_network(config: ModelConfig) -> dict[str, Any]:
-    """Say what a network is, whether it is small enough to send whole, and where each part of it is computed."""
+    """Describe a network: its shape, whether it is small enough to send whole, and the code that computes each part."""
     parameters = config.parameters
     return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL, "code": code()}
-
-
-def describe_trace(
-    tracer: Tracer,
-    text: str,
-    prefix: Sequence[int] = (),
-    muted: Sequence[Head] = (),
-    names: Sequence[str] = ("*",),
-    beam: int = 1,
-    compact: bool = False,
-    head: int | None = None,
-    also: Collection[str] = (),
-    step: int | None = None,
-    column: int | None = None,
-) -> dict[str, Any]:
-    """Answer a text and tell all about it.
-
-    ``prefix`` holds ids that the answer must begin with; ``muted`` names heads as (attention, layer, head); the rest is
-    for ``describe``.
-    """
-    _check_head(tracer.model.transformer, head)
-    traced = tracer.trace(text, prefix, muted)
-    return {
-        **describe(traced, names, beam, compact, head, also, step, column),
-        "forced": len(prefix),
-        "muted": [list(key) for key in muted],
-    }
 
 
 def describe(
@@ -98,11 +67,11 @@ def describe(
     step: int | None = None,
     column: int | None = None,
 ) -> dict[str, Any]:
-    """Tell all about a trace.
+    """Describe a trace.
 
-    ``names`` are globs of the values and parameters that are wanted; ``compact``, ``head`` and ``column`` say how those
-    are packed; ``also`` may hold ``lens`` and ``saliency``, which ``step`` limits to one step; ``beam`` adds the tree of
-    a search.
+    ``names`` holds globs of the values and parameters to send. ``compact``, ``head`` and ``column`` choose how ``packed``
+    writes them. ``also`` may hold ``lens`` and ``saliency``; ``step`` limits the saliency to one step. A ``beam`` above 1
+    adds the tree of a beam search.
     """
     transformer, tokenizers = traced.transformer, traced.tokenizers
     wanted: dict[str, Any] = {}
@@ -131,12 +100,6 @@ def describe(
     }
 
 
-def _check_head(transformer: Transformer, head: int | None) -> None:
-    heads = transformer.config.heads
-    if head is not None and head >= heads:
-        raise UserError(f"There is no head {head}: heads are 0 to {heads - 1}.")
-
-
 def _tokens(tokens: list[str], ids: list[int], spans: list[tuple[int, int]]) -> list[dict[str, Any]]:
     return [
         {"token": token, "id": number, "span": list(span)}
@@ -145,22 +108,23 @@ def _tokens(tokens: list[str], ids: list[int], spans: list[tuple[int, int]]) -> 
 
 
 def _source_spans(traced: Trace) -> list[tuple[int, int]]:
-    """Return which characters each token stands for."""
+    """Return the range of characters that each source token covers."""
     encoding = traced.tokenizers.source.engine.encode(traced.text)
     assert encoding.ids == traced.source_ids
     return [(int(first), int(last)) for first, last in encoding.offsets]
 
 
 def _target_spans(traced: Trace) -> list[tuple[int, int]]:
+    """Return the range of characters of the answer that each target token covers."""
     ids = traced.target_ids
     ends = [len(traced.tokenizers.target.decode(ids[:n])) for n in range(len(ids) + 1)]
     return list(pairwise(ends))
 
 
 def _steps(traced: Trace, compact: bool) -> list[dict[str, Any]]:
-    """Tell each step's choice and the likeliest tokens; the vocabulary may be large, so it is gone through once."""
+    """Describe each step: the chosen token and the likeliest tokens. All steps share one pass over the vocabulary."""
 
-    def told(x: float) -> float:
+    def rounded(x: float) -> float:
         return float(f"{x:.6g}") if compact else x
 
     logits, shares = traced["logits"].float(), traced.probabilities  # (T, V)
@@ -173,10 +137,10 @@ def _steps(traced: Trace, compact: bool) -> list[dict[str, Any]]:
         {
             "id": number,
             "token": token,
-            "log_probability": told(log_probability),
-            "entropy": told(entropy),
+            "log_probability": rounded(log_probability),
+            "entropy": rounded(entropy),
             "top": [
-                {"id": one, "token": name, "probability": told(share), "logit": told(logit)}
+                {"id": one, "token": name, "probability": rounded(share), "logit": rounded(logit)}
                 for one, name, share, logit in zip(ids, target.tokens(ids), likely, values, strict=True)
             ],
         }
@@ -188,7 +152,7 @@ def _steps(traced: Trace, compact: bool) -> list[dict[str, Any]]:
 
 
 def _lens(traced: Trace) -> list[dict[str, Any]]:
-    """Tell what each layer would say at each step."""
+    """Describe the token that each layer would choose at each step."""
     return [
         {
             "after": layer.after,
@@ -204,12 +168,3 @@ def _saliency(traced: Trace, step: int | None) -> dict[str, Any]:
     shares = saliency(traced, step)
     first = 0 if step is None else step
     return {"first": first, "source": shares.source.tolist(), "target": shares.target.tolist()}
-
-
-def known(models: Mapping[str, Seq2Seq], name: str | None) -> str:
-    """Return the name of the model that is meant; without one, the first."""
-    if name is None:
-        return next(iter(models))
-    if name not in models:
-        raise UserError(f"There is no model {name!r} here. Known are: {', '.join(models)}.")
-    return name

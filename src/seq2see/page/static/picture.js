@@ -1,11 +1,11 @@
-/** A panel as a picture to keep: PNG as it looks here, SVG where it is a drawing. */
+/** Saves a panel as a picture: as PNG, and as SVG if it is a drawing. */
 
 import { announce, byId, h } from "./dom.js";
 
-const SCALE = 2; // pixels of the picture to one of the page
+const SCALE = 2; // pixels of the picture for each pixel of the page
 const COLOURS = ["--paper", "--raised", "--ink", "--soft", "--line", "--accent", "--tint", "--hatch", "--other", "--sans", "--serif", "--mono",
   "--box-attention", "--box-norm", "--box-feed", "--box-embedding", "--box-linear", "--box-softmax", "--frame"];
-/** A picture does not scroll, and has no buttons to save itself. */
+/** A picture does not scroll and has no buttons. */
 const ADDED = ".panel { margin: 0 !important; padding: 24px !important; border: 0 !important; } .scroll, .numbers { overflow: visible !important; max-width: none !important; } .save { display: none !important; }";
 
 function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
@@ -15,7 +15,7 @@ function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
   announce(`saved ${name}`);
 }
 
-/** What a file is called: the text and the panel. */
+/** The name of a file: the text and the panel. */
 function named(/** @type {HTMLElement} */ panel, /** @type {string} */ ending) {
   const text = byId("text").value.replaceAll(/[^\p{L}\p{N}]+/gu, "-").slice(0, 40);
   return `${text}-${panel.id}.${ending}`;
@@ -23,7 +23,7 @@ function named(/** @type {HTMLElement} */ panel, /** @type {string} */ ending) {
 
 const escaped = (/** @type {string} */ text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
 
-/** Write a panel as an SVG that holds the HTML itself, in the colours of now. */
+/** Write a panel as an SVG that contains the HTML, in the current colours. */
 function framed(/** @type {HTMLElement} */ panel, /** @type {number} */ width, /** @type {number} */ height) {
   const copy = /** @type {HTMLElement} */ (panel.cloneNode(true));
   const painted = panel.querySelectorAll("canvas");
@@ -56,7 +56,7 @@ async function savePng(/** @type {HTMLElement} */ panel) {
 
 const KEPT = ["fill", "stroke", "stroke-width", "stroke-linecap", "stroke-linejoin", "stroke-dasharray", "opacity", "fill-opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "text-decoration-line"];
 
-/** A colour as every program reads it: mixtures are worked out. */
+/** A colour in a form that every program reads: mixtures are computed. */
 function plain(/** @type {string} */ colour) {
   if (colour === "none" || colour.startsWith("url")) return colour;
   const context = h("canvas", { width: 1, height: 1 }).getContext("2d");

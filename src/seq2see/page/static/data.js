@@ -100,22 +100,22 @@ export class Trace {
     if (json.saliency) this.keepSaliency(json.saliency);
   }
 
-  /** Rows may come one by one. */
+  /** The server may send rows one by one. */
   keepSaliency(/** @type {{first: number, source: number[][], target: number[][]}} */ { first, source, target }) {
     source.forEach((row, index) => this.saliency.set(first + index, { source: row, target: target[index] }));
   }
 
-  /** Whether a tensor is here: all of it, or the part of a head. */
+  /** Whether a tensor has been received: the whole tensor, or the part of a head. */
   has(/** @type {string} */ name, head = -1) {
     return this.tensors.has(name) || this.tensors.has(`${name}#${head}`);
   }
 
-  /** Whether a head’s part came by itself. */
+  /** Whether the part of a head was received separately. */
   owns(/** @type {string} */ name, /** @type {number} */ head) {
     return this.tensors.has(`${name}#${head}`);
   }
 
-  /** Whether it is here as the model has it, not as shades. */
+  /** Whether a tensor has been received with exact numbers, not as shades. */
   exact(/** @type {string} */ name, head = -1, column = -1) {
     const found = this.tensors.get(`${name}#${head}`) ?? this.tensors.get(name) ?? this.tensors.get(`${name}@${column}`);
     return found !== undefined && found.exact;
@@ -127,7 +127,7 @@ export class Trace {
     const [one, its] = [this.tensors.get(`${weight}@${column}`), this.tensors.get(`${bias}@${column}`)];
     if (one && its) return { weights: [...one.data], bias: its.data[0] };
     if (!this.has(weight) || !this.has(bias)) return null;
-    const { rows, cols, at } = this.matrix(weight); // PyTorch keeps it transposed
+    const { rows, cols, at } = this.matrix(weight); // PyTorch stores it transposed
     return column < rows ? { weights: Array.from({ length: cols }, (_, index) => at(column, index)), bias: this.tensor(bias).data[column] } : null;
   }
 

@@ -1,4 +1,4 @@
-"""Where each box of the paper's Figure 1 is computed: file, line and text, read from the code itself."""
+"""Says which code computes each box of the paper's Figure 1: file, line and text, read from the code itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
 
-#: The functions that compute a box, and a piece of the line that does it.
+#: For each box, the functions that compute it, each with a piece of the line that does the work.
 CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "tokens": [(Tokenizer.encode, "return")],
     "embedding": [(Embedding.forward, "embedded * self.scale")],
@@ -33,12 +33,12 @@ CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "linear": [(Transformer.decode, "self.output(x)")],
     "softmax": [(trace_text, "softmax(-1)")],
 }
-LINES = 26  # of code shown at most
+LINES = 26  # the most lines of code shown
 
 
 @cache
 def code() -> dict[str, list[dict[str, Any]]]:
-    """Return the places of every box: ``src/seq2see/model/attention.py:82``, and the text around that line."""
+    """Return the places that compute each box (``src/seq2see/model/attention.py:82``) and the text around each line."""
     return {box: [_place(function, piece) for function, piece in places] for box, places in CODE.items()}
 
 
@@ -53,5 +53,5 @@ def _place(function: Callable[..., Any], piece: str) -> dict[str, Any]:
         "name": function.__qualname__,
         "place": f"src/{path}.py:{first + mark}",
         "text": dedent("".join(lines[top : top + LINES])).rstrip(),
-        "line": mark - top,  # which line of the text, from 0
+        "line": mark - top,  # the index of the marked line in the text
     }

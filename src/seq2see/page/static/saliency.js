@@ -1,4 +1,4 @@
-/** Where a token came from, asked in two ways: by gradients, and by where attention looks. */
+/** Which tokens read matter to a token written: by gradients, and by attention. */
 
 import { attention } from "./data.js";
 import { h, percent, svg, visible } from "./dom.js";
@@ -8,7 +8,7 @@ import { view } from "./state.js";
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {{token: string, saliency: number, attention: number}} Bar */
 
-const HIGH = 84; // of the largest bar
+const HIGH = 84; // height of the largest bar
 
 /** A row of the last layer’s attention, the mean of its heads. @returns {number[]} */
 function looked(/** @type {Trace} */ trace, /** @type {"decoder"|"cross"} */ kind, /** @type {number} */ step) {
@@ -27,7 +27,7 @@ function bars(/** @type {Trace} */ trace, /** @type {{source: number[], target: 
   ];
 }
 
-/** Two rows of bars: saliency up, attention down, the tokens between. */
+/** Two rows of bars: saliency upwards, attention downwards, the tokens between them. */
 function drawing(/** @type {Bar[][]} */ groups) {
   const wide = (/** @type {string} */ token) => Math.max(30, 9 * visible(token).length + 10);
   const middle = HIGH + 48;

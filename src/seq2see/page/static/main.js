@@ -1,4 +1,4 @@
-/** The page: asks the server (or reads the trace that a saved file holds), builds the panels, listens to keys. */
+/** The page: asks the server (or reads the trace in a saved file), builds the panels, handles keys. */
 
 import { lacking } from "./arithmetic.js";
 import { beamPanel } from "./beams.js";
@@ -17,7 +17,7 @@ import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./
 
 const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
 const live = saved === null;
-const AT_ONCE = ["*.weights"]; // of a large model; the rest when it is looked at
+const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
 /** @type {Model[]} */ let models = [];
 /** @type {Trace|null} */ let trace = null;
@@ -26,7 +26,7 @@ const AT_ONCE = ["*.weights"]; // of a large model; the rest when it is looked a
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
 /** @type {number|undefined} */ let playing;
 let asked = 0;
-let typed = false; // whether somebody has asked for a text
+let typed = false; // whether the reader has entered a text
 
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
@@ -56,7 +56,7 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
-/** What was asked when a trace was answered; the view may be ahead of what is shown. */
+/** The request that the shown trace answers; the view may already ask for another. */
 const questionOf = (/** @type {Trace} */ { json }) => ({
   model: json.model, input: json.text, muted: json.muted.map((/** @type {[string, number, number]} */ [attention, layer, head]) => ({ attention, layer, head })),
 });
@@ -64,8 +64,8 @@ const questionOf = (/** @type {Trace} */ { json }) => ({
 /** @type {Map<string, Promise<void>>} */ const coming = new Map(); // two may ask for the same
 
 /**
- * Fetch what was left out of a trace at first, as exact as it is, so that what is written out adds up; in vain if another
- * trace has taken its place.
+ * Fetch values that were left out of a trace at first, with exact numbers, so that written-out sums are right. The result is
+ * dropped if another trace has replaced this one.
  * @returns {panels.FetchMore}
  */
 const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
@@ -104,7 +104,7 @@ async function load() {
   const mine = (asked += 1);
   stop();
   byId("text").value = view.text;
-  if (!view.text && !typed) return; // there is no example, and nobody has asked yet
+  if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
     const found = saved ? (trace ?? (await fromFile())) : await getTrace(view.text, view.prefix, view.muted);
     if (mine !== asked) return;
@@ -125,7 +125,7 @@ async function load() {
 
 const isCount = (/** @type {number} */ x) => Number.isInteger(x) && x >= 0;
 
-/** Whether a trace may have such a cell: what has not been fetched yet is found out later. */
+/** Whether a trace may have such a cell. Values that have not been fetched yet are checked later. */
 function mayHave(/** @type {Trace} */ found, /** @type {import("./data.js").Cell} */ { name, head, row, col }) {
   const at = place(name);
   const byHead = at !== null && at.role !== "out";
@@ -135,7 +135,7 @@ function mayHave(/** @type {Trace} */ found, /** @type {import("./data.js").Cell
   return row < rows && col < cols;
 }
 
-/** Fetch what the arithmetic of the pinned cell is made of; a pin that no cell has is let go. */
+/** Fetch the values for the calculation of the pinned cell. A pin without a cell is removed. */
 async function explain() {
   const [found, cell] = [trace, view.pin];
   if (!found || !cell) return;
@@ -146,7 +146,7 @@ async function explain() {
   if (found === trace && cell === view.pin && !has()) pin(null);
 }
 
-/** Keep the selection within the trace, which may be of another length. */
+/** Keep the selection within the trace, which may have another length. */
 function clamp(/** @type {Trace} */ found) {
   const within = (/** @type {number} */ x, /** @type {number} */ n) => Math.min(x, n - 1);
   fit({
@@ -155,7 +155,7 @@ function clamp(/** @type {Trace} */ found) {
   });
 }
 
-/** Who works by keyboard keeps the place: focus what takes the place of what had the focus. */
+/** Keep the place of a keyboard user: move the focus to the element that replaces the focused one. */
 function refocus(/** @type {Element|null} */ held) {
   const label = held?.getAttribute("aria-label");
   const bars = held?.closest("#probabilities");
@@ -179,7 +179,7 @@ function build(/** @type {Trace} */ found) {
     beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
     ...(live ? [comparePanel()] : []),
   ];
-  // who has scrolled down stays there, though what stands above is filled later
+  // a reader who has scrolled down stays there, although panels above are filled later
   for (const { element, filled } of shown) if (!filled && tall.has(element.id)) element.style.minHeight = `${tall.get(element.id)}px`;
   const flow = byId("flow");
   if (flow.firstChild !== drawing.panel.element) flow.replaceChildren(drawing.panel.element);
@@ -197,7 +197,7 @@ function build(/** @type {Trace} */ found) {
 
 const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
 
-/** Where <eos> would be cut, a sign stands for it: it must not make all other tokens wider. */
+/** Show a sign in place of <eos> where it would be cut, because it must not make all other tokens wider. */
 function shorten(/** @type {HTMLElement} */ wide) {
   wide.classList.remove("brief");
   wide.classList.toggle("brief", [...wide.querySelectorAll(".chip.special")].some((chip) => chip.scrollWidth > chip.clientWidth));
@@ -205,12 +205,12 @@ function shorten(/** @type {HTMLElement} */ wide) {
 
 function buildScrubber(/** @type {Trace} */ found) {
   const slider = h("input", { type: "range", id: "step", min: "0", max: String(found.steps.length - 1), "aria-label": "Step of the answer", oninput: () => change({ step: Number(slider.value) }) });
-  const part = 100 / found.steps.length; // the thumb stands under its token
+  const part = 100 / found.steps.length; // so that the thumb is under its token
   slider.style.width = `calc(${100 - part}% + 16px)`;
   slider.style.marginLeft = `calc(${part / 2}% - 8px)`;
   const longest = Math.max(...found.steps.map(({ token }) => (special(token) ? 1 : token.trim().length)));
   const wide = h("div");
-  wide.style.minWidth = `calc(${found.steps.length} * (${longest}ch + 6px))`; // what has no room can be scrolled to
+  wide.style.minWidth = `calc(${found.steps.length} * (${longest}ch + 6px))`; // a long answer scrolls
   byId("scrub").replaceChildren(
     h("button", { type: "button", id: "play", className: "play", "aria-label": "Play", onclick: toggle }, "▶"),
     h("div", { className: "track" }, wide));
@@ -239,7 +239,7 @@ function showStep() {
   }
 }
 
-/** Say what was changed by hand, and offer to undo it. */
+/** List the manual changes and offer to undo them. */
 function buildRemark() {
   const remarks = [];
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
@@ -256,11 +256,11 @@ function comparePanel() {
   };
   const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
     () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
-  panel.fill(); // the comparison is written into it
+  panel.fill(); // the comparison is written into this panel
   return panel;
 }
 
-/** Fill the comparison: with another text if there is one, else with the untouched answer. */
+/** Fill the comparison: with another text if there is one, otherwise with the unchanged answer. */
 async function compare(mine = asked) {
   const place = byId("difference");
   if (!place || !trace || !live) return;
@@ -282,7 +282,7 @@ async function compare(mine = asked) {
   }
 }
 
-// --- moving about ---
+// --- navigation ---
 
 function stop() {
   clearInterval(playing);
@@ -357,12 +357,12 @@ onChange((changed) => {
   if (changed.has("pin")) explain();
 });
 
-/** A new text starts afresh: what was forced belonged to the old one. Heads that are off stay off, to be tried on many texts. */
+/** Start with a new text. The forced tokens belonged to the old text. Muted heads stay muted, to be tried on many texts. */
 function ask(/** @type {string} */ text) {
   const before = asked;
   typed = true;
   change({ text, prefix: [], pin: null, step: 0 });
-  if (!text && asked === before) load(); // refused again
+  if (!text && asked === before) load(); // the text was refused before: ask again
 }
 
 async function start() {
@@ -374,7 +374,7 @@ async function start() {
   window.addEventListener("hashchange", () => {
     const wanted = fromAddress();
     const model = models.find(({ name }) => name === wanted.model) ?? chosenModel();
-    const text = (model.name !== view.model && model.examples[0]) || view.text; // where the address has none
+    const text = (model.name !== view.model && model.examples[0]) || view.text; // if the address names no text
     change({ ...wanted, model: model.name, text: (live && wanted.text) || text });
   });
   models = saved ? [saved.model] : (await fetchJson("api/models", null)).models;
@@ -382,7 +382,7 @@ async function start() {
     event.preventDefault();
     ask(byId("text").value);
   });
-  // the address holds the view, so the link that skips to the numbers is no link
+  // the address holds the view, so the link that skips to the numbers must not change it
   document.querySelector(".skip")?.addEventListener("click", (event) => {
     event.preventDefault();
     byId("flow").focus();

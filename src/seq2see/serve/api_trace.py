@@ -1,0 +1,190 @@
+"""``/api/trace``: answers a text and keeps every number. A fast engine answers first, then one run is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from seq2see.decoding.cpu import threads_of, without_onednn
+from seq2see.decoding.engines import SMALL, Engine
+from seq2see.decoding.search import CachedReader, Special, continued, limits_of
+from seq2see.errors import InputError, UserError
+from seq2see.inspection.tables import Head, muting
+from seq2see.inspection.trace import Edit, Recording, Trace, attached
+from seq2see.masks import EVERYTHING
+from seq2see.model.transformer import Transformer
+from seq2see.page.describe import describe
+from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.api_predict import Request_, Text
+
+KEPT = 2**26  # a trace of up to so many numbers is remembered
+
+
+class HeadName(BaseModel):
+    """One head of one attention."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    attention: Literal["encoder", "decoder", "cross"]
+    layer: int = Field(ge=0)
+    head: int = Field(ge=0)
+
+
+class TraceRequest(Request_):
+    """A text to answer, with every number on the way."""
+
+    input: Text = Field(description="The text.")
+    prefix: list[Annotated[int, Field(ge=0)]] = Field([], description="Ids that the answer must begin with.")
+    muted: list[HeadName] = Field([], description="Heads to switch off.")
+    names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
+    beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
+    compact: bool = Field(
+        False, description="Send attention as uint8 (255 is 1), everything else as float16, compressed."
+    )
+    head: int | None = Field(None, ge=0, description="Of values that have heads, send this head only.")
+    column: int | None = Field(
+        None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias."
+    )
+    also: list[Literal["lens", "saliency"]] = Field(
+        [],
+        description="lens: the token that each layer would choose. saliency: how much each token read matters.",
+        max_length=2,
+    )
+    step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
+
+
+class Tracer:
+    """Traces texts and remembers the last trace, because the page asks for more of it when the reader opens a part.
+
+    What is traced is a view of the model's network, so that nobody else's answers are touched.
+    """
+
+    def __init__(self, model: Seq2Seq) -> None:
+        self.model = model
+        self.last: tuple[tuple[int, ...], tuple[Head, ...], Trace] | None = None
+
+    @cached_property
+    def network(self) -> Transformer:
+        """The network that is watched; it is read when the first trace is asked for."""
+        return self.model.view()
+
+    def trace(self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = ()) -> Trace:
+        """Answer a text greedily, after a beginning that is forced, with some heads switched off."""
+        self.model.check(text)
+        text = self.model.folded(text)
+        self._check_prefix(prefix)
+        if self.last is not None:
+            forced, off, last = self.last
+            # A request for more of an answer forces the whole answer.
+            same = tuple(prefix) in (forced, tuple(last.output_ids))
+            if same and last.text == text and off == tuple(muted):
+                return last
+        self.last = None  # frees its memory before the new trace needs memory
+        with threads_of(1) if self.model.config.model.d_model < SMALL else without_onednn():
+            found = self._new(text, prefix, muting(self.network, muted))
+        if sum(value.numel() for value in found.values.values()) <= KEPT:
+            self.last = tuple(prefix), tuple(muted), found
+        return found
+
+    @torch.inference_mode()
+    def _new(self, text: str, prefix: Sequence[int], edit: Mapping[str, Edit]) -> Trace:
+        transformer, tokenizers = self.network, self.model.tokenizers
+        source_ids = tokenizers.source.encode(text)
+        engine = None if prefix or edit else self._faster()
+        recording = Recording(edit)
+        with attached(transformer, recording):
+            memory = transformer.encode(torch.tensor(source_ids))  # (S, D)
+        ids = (
+            self._continued(source_ids, memory, prefix, edit)
+            if engine is None
+            else engine.ids([source_ids])[0]
+        )
+        logits = self._read(ids, memory, recording)
+        if engine is not None:
+            # Another engine rounds differently and may choose the other of two equally likely tokens. The page must show
+            # the token that the recorded numbers choose.
+            said: list[int] = logits.argmax(-1).tolist()
+            right = next(
+                (t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids)
+            )
+            again = self._continued(source_ids, memory, [*ids[:right], *said[right : right + 1]], edit)
+            if again != ids:
+                ids = again
+                logits = self._read(ids, memory, recording)
+        traced = Trace(transformer, tokenizers, text, source_ids, [tokenizers.target.start, *ids], edit)
+        traced.values = {**recording.values, "probabilities": logits.float().softmax(-1)}
+        return traced
+
+    def _faster(self) -> Engine | None:
+        """Return the engine that answers, or None if it is the network itself."""
+        engine = self.model.engine_for(1)
+        return None if engine.name == "torch, float32" else engine
+
+    def _read(self, ids: list[int], memory: Tensor, recording: Recording) -> Tensor:
+        """Run the decoder on an answer, all positions at once, record every value and return the logits, (T, V)."""
+        with attached(self.network, recording):
+            read = torch.tensor([self.model.tokenizers.target.start, *ids[:-1]])
+            return self.network.decode(read, memory)
+
+    def _continued(
+        self, source_ids: list[int], memory: Tensor, prefix: Sequence[int], edit: Mapping[str, Edit]
+    ) -> list[int]:
+        """Answer greedily after a beginning. A recorder is attached only if there is an edit."""
+        tokenizers, rules = self.model.tokenizers, self.model.config.decoding
+        special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+        reader = CachedReader(self.network, memory[None], EVERYTHING)
+        # One row is too little work to share between threads, above all on a busy machine.
+        with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():
+            return continued(reader, special, limits_of(self.network, [source_ids], rules=rules), prefix)
+
+    def _check_prefix(self, prefix: Sequence[int]) -> None:
+        target, longest = self.model.tokenizers.target, self.model.config.model.max_length
+        if any(not 0 <= number < target.size for number in prefix):
+            raise InputError(
+                f"The forced beginning has ids outside the vocabulary: ids are 0 to {target.size - 1}."
+            )
+        if target.end in prefix[:-1]:
+            raise InputError("The forced beginning continues after its <eos>: end it there.")
+        if len(prefix) > longest:
+            raise InputError(
+                f"The forced beginning has {len(prefix):,} tokens, but this model takes at most {longest:,}."
+            )
+
+
+def describe_trace(
+    tracer: Tracer,
+    text: str,
+    prefix: Sequence[int] = (),
+    muted: Sequence[Head] = (),
+    names: Sequence[str] = ("*",),
+    beam: int = 1,
+    compact: bool = False,
+    head: int | None = None,
+    also: Collection[str] = (),
+    step: int | None = None,
+    column: int | None = None,
+) -> dict[str, Any]:
+    """Answer a text and describe the trace.
+
+    ``prefix`` holds ids that the answer must begin with. ``muted`` names heads as (attention, layer, head). The other
+    arguments are those of ``describe``.
+    """
+    _check_head(tracer.network, head)
+    traced = tracer.trace(text, prefix, muted)
+    return {
+        **describe(traced, names, beam, compact, head, also, step, column),
+        "forced": len(prefix),
+        "muted": [list(key) for key in muted],
+    }
+
+
+def _check_head(transformer: Transformer, head: int | None) -> None:
+    heads = transformer.config.heads
+    if head is not None and head >= heads:
+        raise UserError(f"There is no head {head}: heads are 0 to {heads - 1}.")
