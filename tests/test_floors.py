@@ -20,7 +20,6 @@ FLOORS = [
     ["decoding"],
     ["evaluate", "inspection", "export"],
     ["training"],
-    ["workshop"],
     ["seq2seq"],
     ["serve", "benchmarks"],
     ["cli"],

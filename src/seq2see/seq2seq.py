@@ -1,23 +1,26 @@
 """The one object that people hold: a trained model that answers, scores, traces, and saves itself.
 
-Answering through CTranslate2 needs no torch, and importing torch takes longer than answering: so all that needs it is
-in ``workshop``, which is imported when it is first used.
+Answering through CTranslate2 needs no torch, and importing torch takes longer than answering. So everything that needs
+torch is imported when it is first used, through ``workshop``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from seq2see import folder
 from seq2see.config import Config
-from seq2see.data import calendar
+from seq2see.data import dates
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Special
@@ -26,20 +29,51 @@ from seq2see.folder import Tokenizers
 from seq2see.text.tokenizer import fold
 
 if TYPE_CHECKING:
-    from seq2see import workshop
+    from seq2see.config import ModelConfig, TrainingConfig
     from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
     from seq2see.training.loop import Step
-else:
 
-    class _Workshop:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(import_module("seq2see.workshop"), name)
 
-    workshop = _Workshop()
+class _Workshop:
+    """Everything that needs torch, by the module that it is in; a module is imported when it is first used."""
+
+    HOMES: ClassVar = {
+        "TorchEngine": "decoding.torch_engine",
+        "align": "inspection.alignment",
+        "check_pair": "evaluate",
+        "evaluate": "evaluate",
+        "read_model": "model.weights",
+        "run": "training.run",
+        "score": "evaluate",
+        "tidied": "data.pairs",
+        "trace_text": "inspection.trace",
+        "weights_bytes": "model.weights",
+        "weights_of": "model.weights",
+    }
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.HOMES:
+            raise AttributeError(name)
+        home = import_module(f"seq2see.{self.HOMES[name]}")
+        return home if self.HOMES[name].endswith(f".{name}") else getattr(home, name)
+
+    def read(self, path: Path, config: ModelConfig, device: str) -> Transformer:
+        """Read the network of a model folder onto a device."""
+        network: Transformer = self.read_model(config, folder.weights_path(path), device)
+        return network
+
+    def write(
+        self, path: Path, config: Config, tokenizers: Tokenizers, transformer: Transformer, card: str
+    ) -> None:
+        """Write a model folder."""
+        folder.write(path, config, tokenizers, self.weights_bytes(self.weights_of(transformer)), card)
+
+
+workshop = _Workshop()
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: small models need many rows to be worth a step
 LARGEST_BATCH = 16384
@@ -48,7 +82,7 @@ WORTH_TORCH = 256  # inputs from which it is worth importing torch for them
 THOUSANDS = 2048  # inputs from which torch answers faster with a tiny model, once it is imported
 
 #: What a task asks of its inputs beyond their characters.
-CHECKS: dict[str, Callable[[str], None]] = {"dates": calendar.check}
+CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check}
 
 
 @dataclass(frozen=True)
@@ -329,16 +363,19 @@ class Seq2Seq:
 
     def raw(self, answer: Answer) -> str:
         """Write an answer as the documents do: ``<sos>January 5, 1845<eos><pad><pad>``."""
-        length = calendar.RAW_LENGTH if self.config.task == "dates" else 0
+        length = dates.RAW_LENGTH if self.config.task == "dates" else 0
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
     def evaluate(
         self, pairs: Iterable[Pair], progress: Callable[[int], None] = lambda done: None
     ) -> Evaluation:
         """Score the model on pairs: exact match, character error rate, loss, every miss."""
-        pairs = workshop.tidied(pairs, self.folded)
+        pairs = list(workshop.tidied(pairs, self.folded))
         engine = self.engine_for(len(pairs))
-        return workshop.evaluate(self._network(), self.tokenizers, pairs, progress=progress, engine=engine)
+        found: Evaluation = workshop.evaluate(
+            self._network(), self.tokenizers, pairs, progress=progress, engine=engine
+        )
+        return found
 
     def _network(self) -> Transformer:
         """Return the network to read with; unlike ``transformer`` it does not become what answers."""
@@ -351,7 +388,10 @@ class Seq2Seq:
 
     def score(self, pairs: Iterable[Pair]) -> list[list[float]]:
         """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
-        return workshop.score(self._network(), self.tokenizers, workshop.tidied(pairs, self.folded))
+        found: list[list[float]] = workshop.score(
+            self._network(), self.tokenizers, workshop.tidied(pairs, self.folded)
+        )
+        return found
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
         """Say which word of its source each word of a target comes from, by cross-attention, with places in both.
@@ -375,13 +415,15 @@ class Seq2Seq:
                 workshop.check_pair(self.config.model, self.tokenizers, (source, target), number)
                 sources.append(source)
                 targets.append(self.tokenizers.target.encode(target))
-        return workshop.align(self._network(), self.tokenizers, sources, targets)
+        found: list[Alignment] = workshop.align(self._network(), self.tokenizers, sources, targets)
+        return found
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name."""
         self.check(text)
         target = None if target is None else self.folded(target)
-        return workshop.trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit)
+        found: Trace = workshop.trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit)
+        return found
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
@@ -402,42 +444,113 @@ def load(
 
 
 def fit(
-    pairs: Iterable[Pair],
-    validation: Iterable[Pair] | None = None,
+    data: Any,
+    validation: Any = None,
+    test: Any = None,
+    *,
+    columns: tuple[str, str] | None = None,
     tokenizer: str | None = None,
     vocabulary: int | None = None,
     preset: str | None = None,
-    model: dict[str, Any] | None = None,
-    training: dict[str, Any] | None = None,
+    model: ModelConfig | dict[str, Any] | None = None,
+    training: TrainingConfig | dict[str, Any] | None = None,
     device: str = "cpu",
-    progress: Callable[[Step], None] = lambda step: None,
     start: Seq2Seq | str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    on_step: Callable[[Step], None] | None = None,
 ) -> Seq2Seq:
-    """Train a model on pairs of texts; from ``start`` on, if another model or its folder is given.
-
-    Some pairs are held out for the scores in the card unless ``validation`` is given. ``tokenizer`` (characters,
-    words, bpe or unigram), ``vocabulary`` and ``preset`` are chosen by the data if they are not given; ``model`` and
-    ``training`` override settings of the preset.
+    """Train a model on pairs of texts, and test it on pairs that it has not seen.
 
     >>> import seq2see
     >>> pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
     >>> reverse = seq2see.fit(pairs, training={"steps": 2})
     >>> len(reverse.predict(["123", "456"]))
     2
+
+    A table needs two columns, or ``columns`` says which two are meant:
+
+    >>> table = {"id": range(9), "en": [f"day {n}" for n in range(9)], "fr": [f"jour {n}" for n in range(9)]}
+    >>> seen = []
+    >>> model = seq2see.fit(table, columns=("en", "fr"), training={"steps": 2}, on_step=seen.append)
+    >>> [step.step for step in seen]
+    [1, 2]
+
+    Args:
+        data: pairs (source, target) in a list, a tuple or a generator; a dict of columns, a list of dicts, a frame of
+            pandas or polars, a ``datasets.Dataset``; a path to a file that ``seq2see train`` reads, or a pair of paths
+            to parallel files.
+        validation: pairs that are watched while training, in any of these forms; 5 % of the sources if not given.
+        test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
+        columns: the columns of the source and of the target, for data with more than two.
+        tokenizer: characters, words, bpe or unigram. The data decide if it is not given, as they do for the following.
+        vocabulary: the largest number of tokens.
+        preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
+        model: settings that override the preset's; or a ``ModelConfig``, which is taken whole except that the
+            vocabularies are those of the tokenizers.
+        training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
+            ``TrainingConfig``, which is taken whole.
+        device: cpu or cuda.
+        start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
+        out: a folder for checkpoints and for the finished model.
+        resume: go on with the unfinished training in ``out``, to the same weights as without the interruption; a
+            finished one is loaded.
+        progress: show a bar on a terminal.
+        on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
+
+    Ctrl-C ends the training early: the model is returned as it is then, with a warning, and its card says after how many
+    steps. An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a
+    checkpoint in ``out``.
     """
+    runs = workshop.run
     if isinstance(start, str | os.PathLike):
-        start = load(start, device)
-    further = None if start is None else (start.config, start.tokenizers, start.transformer)
-    config, tokenizers, transformer, card = workshop.train(
-        pairs,
-        validation,
-        tokenizer,
-        vocabulary,
-        preset,
-        model or {},
-        training or {},
-        device,
-        progress,
-        further,
+        start = runs.Start.read(Path(start))
+    elif start is not None:
+        start = runs.Start(start.config, start.tokenizers, workshop.weights_of(start.transformer))
+    folder_of_run = None if out is None else Path(out)
+    request = runs.Request(
+        folder_of_run, resume, tokenizer, vocabulary, preset, model or {}, training or {}, None, device, start
     )
-    return Seq2Seq(config, tokenizers, transformer, card, device=device)
+    if request.finished("pairs"):
+        return load(Path(out or ""), device)
+    said = logging.getLogger("seq2see").warning
+    ready = runs.prepare(runs.Data.read(data, validation, test, request.seed, columns), request)
+    for remark in ready.remarks:
+        said(remark)
+    run = runs.Run(ready, request, said)
+
+    def so_far(scores: Evaluation | None = None) -> Seq2Seq:
+        network = run.trainer.finish() if scores is None else run.trainer.model
+        card = run.card(scores, "seq2see.fit")
+        return Seq2Seq(run.trainer.config, run.trainer.tokenizers, network, card, device=device)
+
+    failed = False
+    with runs.progress_bar(run, progress) as show:
+
+        def after(step: Step) -> None:
+            nonlocal failed
+            show(step)
+            failed = True
+            if on_step is not None:
+                on_step(step)
+            failed = False
+
+        try:
+            ended = run.train(after, signal.SIGINT)
+        except Exception as error:
+            if failed:
+                error.model = so_far()  # type: ignore[attr-defined]
+                error.add_note("The model as trained so far is the attribute `model` of this exception.")
+            raise
+    try:
+        scores = run.test() if ended else None
+    except KeyboardInterrupt:
+        scores = None
+    if scores is None:
+        message = f"fit was interrupted after step {run.trainer.step:,}: the model is not tested."
+        warnings.warn(message, stacklevel=2)
+    fitted = so_far(scores)
+    if scores is not None:
+        run.write(fitted.card)
+    return fitted

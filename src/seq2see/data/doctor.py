@@ -17,12 +17,12 @@ from seq2see.config import Config
 from seq2see.data import hub, language
 from seq2see.data.pairs import Corpus, Pair, split
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
-from seq2see.errors import shown
+from seq2see.errors import counted, shown
 from seq2see.text.tokenizer import Tokenizer
 
-FEW = 500  # pairs below which nothing useful can be learned
-FEW_SENTENCES = 10_000
-SHOWN = 5  # lines named with a finding
+ENOUGH = 500  # pairs; nothing useful can be learned from fewer
+ENOUGH_SENTENCES = 10_000
+NAMED_LINES = 5  # with a finding
 EFFICIENCY = 0.3  # of a matrix product's speed that training reaches on a CPU: a guess
 
 
@@ -88,14 +88,10 @@ def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
     return report
 
 
-def _some(lines: Sequence[int]) -> str:
-    """Name the first of some lines."""
-    named = ", ".join(f"{line:,}" for line in lines[:SHOWN])
-    return f"line{'s' if len(lines) > 1 else ''} {named}{' …' if len(lines) > SHOWN else ''}"
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
+def lines_named(lines: Sequence[int]) -> str:
+    """Name the first of some lines: ``lines 3, 7, 9``."""
+    named = ", ".join(f"{line:,}" for line in lines[:NAMED_LINES])
+    return f"line{'s' if len(lines) > 1 else ''} {named}{' …' if len(lines) > NAMED_LINES else ''}"
 
 
 def _counts(report: Report, corpus: Corpus) -> None:
@@ -108,16 +104,16 @@ def _counts(report: Report, corpus: Corpus) -> None:
         )
     if corpus.columns > 2:
         report.facts.append(("columns", f"{corpus.columns}: the first two are used"))
-    if len(pairs) < FEW:
+    if len(pairs) < ENOUGH:
         report.fault(
-            f"{len(pairs):,} pairs are too few to learn from",
-            f"gather at least {FEW:,}; some 2,000 do for a simple rule",
+            f"{counted(len(pairs), 'pair')} {'is' if len(pairs) == 1 else 'are'} too few to learn from",
+            f"gather at least {ENOUGH:,}; some 2,000 do for a simple rule",
         )
-    elif are_sentences(pairs) and len(pairs) < FEW_SENTENCES:  # not digits spelled out, which 2,000 do for
+    elif are_sentences(pairs) and len(pairs) < ENOUGH_SENTENCES:  # not digits spelled out, which 2,000 do for
         report.remark(
             f"{len(pairs):,} pairs are few for sentences",
             f"a fixed pattern can be learned from them; of free text expect phrases learned by heart, and translation "
-            f"from some {FEW_SENTENCES:,} pairs on",
+            f"from some {ENOUGH_SENTENCES:,} pairs on",
         )
 
 
@@ -135,7 +131,7 @@ def _bad_rows(report: Report, corpus: Corpus) -> None:
     }
     for reason, lines in kinds.items():
         what = next((text for start, text in advice.items() if reason.startswith(start)), "mend or delete it")
-        report.fault(f"{_rows(len(lines))} cannot be used ({_some(lines)}): {reason}", what)
+        report.fault(f"{counted(len(lines), 'row')} cannot be used ({lines_named(lines)}): {reason}", what)
 
 
 def _duplicates(report: Report, corpus: Corpus) -> None:
@@ -149,7 +145,9 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
         targets[pair[0]].add(pair[1])
     if repeated:
         share = len(repeated) / len(corpus.pairs)
-        text = f"{_rows(len(repeated))} ({share:.1%}) equal to an earlier one ({_some(repeated)})"
+        text = (
+            f"{counted(len(repeated), 'row')} ({share:.1%}) equal to an earlier one ({lines_named(repeated)})"
+        )
         (report.fault if share > 0.001 else report.remark)(
             text, "delete them: they weigh double and add nothing"
         )
@@ -166,7 +164,7 @@ def _sides(report: Report, corpus: Corpus) -> None:
     if same and len(same) < 0.5 * len(corpus.pairs):
         # Names and numbers are rightly the same; more than a few are not.
         few = len(same) < 0.005 * len(corpus.pairs)
-        text = f"{_rows(len(same))} with two identical sides ({_some(same)})"
+        text = f"{counted(len(same), 'row')} with two identical sides ({lines_named(same)})"
         (report.remark if few else report.fault)(
             text, "delete them if they should differ: untranslated rows teach copying"
         )
@@ -179,7 +177,7 @@ def _sides(report: Report, corpus: Corpus) -> None:
     ]
     if odd:
         report.remark(
-            f"{_rows(len(odd))} with sides of very different length ({_some(odd)})",
+            f"{counted(len(odd), 'row')} with sides of very different length ({lines_named(odd)})",
             "look at them: the sides may not belong together",
         )
 
@@ -196,7 +194,8 @@ def _languages(report: Report, corpus: Corpus, test: Corpus | None) -> None:
     ]
     if rows:
         report.fault(
-            f"{_rows(len(rows))} with swapped sides: {_named(both[1])} → {_named(both[0])} ({_some(rows)}; a guess)",
+            f"{counted(len(rows), 'row')} with swapped sides: {_named(both[1])} → {_named(both[0])} "
+            f"({lines_named(rows)}; a guess)",
             "swap their sides, or delete them",
         )
     if test is not None and both[0] != both[1] and languages_of(test.pairs[:2000]) == (both[1], both[0]):
@@ -239,12 +238,12 @@ def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
     report.facts.append(("test", f"{len(test.pairs):,} pairs in {test.name}"))
     if both:
         report.fault(
-            f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({_some(both)} of {test.name})",
+            f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({lines_named(both)} of {test.name})",
             f"delete them from {corpus.name}, or the score is flattered (`train --test` leaves them out)",
         )
     if test.faults:
         report.fault(
-            f"{_rows(len(test.faults))} of {test.name} cannot be used: {test.faults[0]}",
+            f"{counted(len(test.faults), 'row')} of {test.name} cannot be used: {test.faults[0]}",
             "mend or delete them",
         )
 
@@ -264,7 +263,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
         long = [line for length, line in zip(lengths.tolist(), corpus.lines, strict=True) if length > LONGEST]
         if long:
             report.fault(
-                f"{_rows(len(long))} with a {name} of more than {LONGEST} tokens ({_some(long)})",
+                f"{counted(len(long), 'row')} with a {name} of more than {LONGEST} tokens ({lines_named(long)})",
                 "cut them up: `train` leaves them out",
             )
 
@@ -286,8 +285,10 @@ def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
             seen, what = sum(c in letters for c in characters) / max(1, len(characters)), "characters"
         report.facts.append((f"{name} coverage", f"{seen:.1%} of held-out {what} occur in training"))
         if new:
+            examples = " ".join(map(repr, new[:NAMED_LINES]))
             report.remark(
-                f"{len(new)} characters of held-out {name}s do not occur in training: {' '.join(map(repr, new[:SHOWN]))}",
+                f"{counted(len(new), 'character')} of held-out {name}s {'does' if len(new) == 1 else 'do'} not occur in "
+                f"training: {examples}",
                 "a characters model cannot have learned them",
             )
 
