@@ -133,7 +133,7 @@ def test_what_is_no_pair_is_named(model: seq2see.Seq2Seq, pairs: Any, message: s
 
 def test_a_text_is_no_list_of_pairs(model: seq2see.Seq2Seq) -> None:
     for use in (model.score, model.evaluate):
-        with pytest.raises(UserError, match="Pairs of texts were expected, but 'ab' was given"):
+        with pytest.raises(UserError, match=r"Pairs of texts were expected, but .*ab"):
             use("ab")
     with pytest.raises(
         UserError, match="There is no file 'ab': pairs of texts were expected, or a file of pairs"
@@ -143,7 +143,7 @@ def test_a_text_is_no_list_of_pairs(model: seq2see.Seq2Seq) -> None:
 
 def test_fit_says_what_is_wrong(model: seq2see.Seq2Seq) -> None:
     pairs = [("a", "b")] * 9
-    with pytest.raises(UserError, match="of 9 pairs .* at least 3 different sources"):
+    with pytest.raises(UserError, match=r"of 9 pairs .* at least 3 different sources"):
         seq2see.fit(pairs)
     with pytest.raises(UserError, match="'cpu' or 'cuda' was expected"):
         seq2see.fit(pairs, device="gpu")
@@ -246,7 +246,7 @@ def test_fit_learns_something_new() -> None:
 
 
 def test_fit_refuses_what_cannot_be_learned_from() -> None:
-    with pytest.raises(UserError, match="of 1 pair some are set aside .* at least 3 different sources"):
+    with pytest.raises(UserError, match=r"of 1 pair some are set aside .* at least 3 different sources"):
         seq2see.fit([("a", "b")])
     with pytest.raises(UserError, match="Did you mean 'steps'"):
         seq2see.fit([("a", "b"), ("c", "d"), ("e", "f")], training={"stesp": 3})
@@ -326,7 +326,7 @@ def test_validation_and_test_are_kept_apart() -> None:
     assert "| trained on | 35 pairs, 6 steps" in fitted.card
     assert [step.step for step in seen] == [1, 2, 3, 4, 5, 6]
     assert [step.line is not None for step in seen] == [False, False, True] * 2
-    given = little(PAIRS, PAIRS[:3], {"a": ["01", "77"], "b": ["10", "77"]})
+    given = little(validation=PAIRS[:3], test={"a": ["01", "77"], "b": ["10", "77"]})
     assert "37 to learn from, 3 to watch, 2 to test" in given.card
 
 

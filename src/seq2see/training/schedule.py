@@ -71,19 +71,20 @@ class Timekeeper:
         return self._planned(step, self.seconds - now, self.each, plan)
 
     def _planned(self, step: int, left: float, each: float, plan: TrainingConfig) -> dict[str, int]:
-        lines = TABLE_LINES
-        if self.line is None:
-            aside = EXPECTED_ASIDE * left
-        else:
-            lines = max(1, min(lines, int(LARGEST_ASIDE * self.seconds / max(self.line, 1e-9))))
-            aside = self.line * (-(-plan.steps // plan.evaluate_every) - step // plan.evaluate_every)
-        if abs(left - aside - (plan.steps - step) * each) <= TOLERATED * self.seconds:
+        """Return the settings with which the run ends after the seconds that are left."""
+        planned = -(-plan.steps // plan.evaluate_every)  # lines of the whole run
+        lines, most, aside = planned - step // plan.evaluate_every, TABLE_LINES, EXPECTED_ASIDE * left
+        if self.line is not None:
+            most = max(1, min(most, int(LARGEST_ASIDE * left / max(self.line, 1e-9))))
+        # Moving the lines may bring two of them close together, so a few more than the most are left where they are.
+        moves = lines > most + most // 2 or 2 * planned < most
+        if self.line is not None:
+            aside = self.line * (most if moves else lines)
+        if not moves and abs(left - aside - (plan.steps - step) * each) <= TOLERATED * self.seconds:
             return {}
         steps = max(step, step + int((left - aside) / each))
         changes = {"steps": steps}
-        # Moving the lines may bring two of them close together, so it is done only where there would be far too many
-        # or too few.
-        if not 0.5 < steps / plan.evaluate_every / lines < 1.5:
-            changes["evaluate_every"] = -(-steps // lines)
-            changes["checkpoint_every"] = max(1, steps // (4 * lines))
+        if moves:
+            changes["evaluate_every"] = -(-steps // most)
+            changes["checkpoint_every"] = max(1, steps // (4 * most))
         return changes
