@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with some pairs before anything is trained on them, in plain words, with what to do."""
+"""The doctor: what is wrong with some pairs, before a model is trained on them, and what to do about it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from seq2see.text.tokenizer import Tokenizer
 ENOUGH = 500  # pairs; nothing useful can be learned from fewer
 ENOUGH_SENTENCES = 10_000
 NAMED_LINES = 5  # with a finding
-EFFICIENCY = 0.3  # of a matrix product's speed that training reaches on a CPU: a guess
+EFFICIENCY = 0.3  # share of a matrix product's speed that training reaches on a CPU; a guess
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something noticed: a fault is to be mended, a remark is to be known."""
+    """Something that the doctor found: a fault should be mended; a remark is good to know."""
 
     fault: bool
     text: str
@@ -37,14 +37,14 @@ class Finding:
 
 @dataclass
 class Report:
-    """All that the doctor has to say."""
+    """All facts and findings."""
 
     facts: list[tuple[str, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that are to be mended."""
+        """The findings that should be mended."""
         return [finding for finding in self.findings if finding.fault]
 
     def fault(self, text: str, advice: str) -> None:
@@ -57,9 +57,9 @@ class Report:
 
 
 def examine(corpus: Corpus, test: Corpus | None = None, count: int | None = None) -> Report:
-    """Look at pairs from all sides; ``test`` are those that a model will be scored on.
+    """Examine pairs thoroughly; ``test`` holds those that a model will be scored on.
 
-    Of a corpus larger than memory, ``corpus`` is a sample of ``count`` pairs.
+    If the corpus is larger than memory, ``corpus`` is a sample of its ``count`` pairs.
     """
     report = inspect(corpus, test)
     if count is not None:
@@ -76,7 +76,7 @@ def examine(corpus: Corpus, test: Corpus | None = None, count: int | None = None
 
 
 def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
-    """Look at the pairs alone, without training a tokenizer: what `train` does at each start."""
+    """Examine the pairs without training a tokenizer, as `train` does at each start."""
     report = Report()
     _counts(report, corpus)
     _bad_rows(report, corpus)
@@ -154,7 +154,7 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
     several = [source for source, known in targets.items() if len(known) > 1]
     if several:
         report.remark(
-            f"{len(several):,} sources have more than one target, such as {shown(several[0])}",
+            f"{counted(len(several), 'source')} with more than one target, such as {shown(several[0])}",
             "fine for translation, where it lowers the exact match; for a fixed rule, find out which is right",
         )
 
@@ -162,7 +162,7 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
 def _sides(report: Report, corpus: Corpus) -> None:
     same = [line for (s, t), line in zip(corpus.pairs, corpus.lines, strict=True) if s == t]
     if same and len(same) < 0.5 * len(corpus.pairs):
-        # Names and numbers are rightly the same; more than a few are not.
+        # A few names and numbers are rightly the same on both sides.
         few = len(same) < 0.005 * len(corpus.pairs)
         text = f"{counted(len(same), 'row')} with two identical sides ({lines_named(same)})"
         (report.remark if few else report.fault)(
@@ -208,7 +208,7 @@ def languages_of(pairs: Sequence[Pair]) -> tuple[str, str]:
 
 
 def misnamed(corpus: Corpus, both: tuple[str, str]) -> str:
-    """Say that header or file names promise the languages the other way round, if they do."""
+    """Say so if the header or the file names promise the two languages in the other order."""
     names = corpus.header[:2]
     if not names and ", " in corpus.name:
         names = [next((part for part in reversed(name.split(".")) if part in language.NAMED), "")
@@ -324,7 +324,7 @@ def memory_of(config: Config, longest: int) -> float:
 def seconds_of(config: Config) -> float:
     """Estimate the time of a training on this CPU from the speed of a matrix product, tried for a moment."""
     shape, width = config.model, max(128, config.model.d_model)
-    # Not random numbers: a training that is resumed has just taken back its random state.
+    # Random numbers would change the random state, which a resumed training has just restored.
     a, b = torch.ones(2048, width), torch.ones(width, 4 * width)
     runs, started = 0, time.perf_counter()
     while (spent := time.perf_counter() - started) < 0.1:
@@ -339,7 +339,7 @@ def seconds_of(config: Config) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """Say a length of time roughly."""
+    """Write a length of time roughly."""
     if seconds < 90:
         return f"{max(10, round(seconds, -1)):.0f} seconds"
     if seconds < 5400:
