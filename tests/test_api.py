@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -117,7 +119,7 @@ def test_generators_and_iterators_do(model: seq2see.Seq2Seq) -> None:
 
 
 @pytest.mark.parametrize(("pairs", "message"), [
-    ("ab", "Pairs of texts were expected, but"), (["ab", "cd"], "Pair 1 is 'ab': two texts were expected"),
+    ({"a", "b"}, "Pair 1 is '[ab]': two texts were expected"), (["ab", "cd"], "Pair 1 is 'ab': two texts were expected"),
     ([("a", "b"), ("a", "b", "c")], "Pair 2 is"), ([("a", None)], "Pair 1 holds None of"),
     ([(1, 2)], "Pair 1 holds 1 of type int"),
     ([("a", "\ud800")], "half a character"),
@@ -129,9 +131,19 @@ def test_what_is_no_pair_is_named(model: seq2see.Seq2Seq, pairs: Any, message: s
             use(pairs)
 
 
+def test_a_text_is_no_list_of_pairs(model: seq2see.Seq2Seq) -> None:
+    for use in (model.score, model.evaluate):
+        with pytest.raises(UserError, match=r"Pairs of texts were expected, but .*ab"):
+            use("ab")
+    with pytest.raises(
+        UserError, match="There is no file 'ab': pairs of texts were expected, or a file of pairs"
+    ):
+        seq2see.fit("ab")
+
+
 def test_fit_says_what_is_wrong(model: seq2see.Seq2Seq) -> None:
     pairs = [("a", "b")] * 9
-    with pytest.raises(UserError, match="of different sources"):
+    with pytest.raises(UserError, match=r"of 9 pairs .* at least 3 different sources"):
         seq2see.fit(pairs)
     with pytest.raises(UserError, match="'cpu' or 'cuda' was expected"):
         seq2see.fit(pairs, device="gpu")
@@ -187,9 +199,9 @@ def test_a_pair_that_cannot_be_scored_is_named(model: seq2see.Seq2Seq) -> None:
 
 def test_a_device_that_is_not_there_is_said() -> None:
     if not torch.cuda.is_available():
-        with pytest.raises(UserError, match="device is 'cuda', but PyTorch sees no GPU"):
+        with pytest.raises(UserError, match="`device` is 'cuda', but PyTorch sees no GPU"):
             seq2see.load("dates", device="cuda")
-    with pytest.raises(UserError, match="device is 'gpu'"):
+    with pytest.raises(UserError, match="`device` is 'gpu'"):
         seq2see.load("dates", device="gpu")
 
 
@@ -251,10 +263,174 @@ def test_fit_learns_something_new() -> None:
 
 
 def test_fit_refuses_what_cannot_be_learned_from() -> None:
-    with pytest.raises(UserError, match="too few"):
+    with pytest.raises(UserError, match=r"of 1 pair some are set aside .* at least 3 different sources"):
         seq2see.fit([("a", "b")])
     with pytest.raises(UserError, match="Did you mean 'steps'"):
-        seq2see.fit([("a", "b"), ("c", "d")], training={"stesp": 3})
+        seq2see.fit([("a", "b"), ("c", "d"), ("e", "f")], training={"stesp": 3})
+
+
+LITTLE = {"steps": 6, "batch_tokens": 200, "checkpoint_every": 2, "evaluate_every": 3, "evaluate_on": 3}
+SMALL = {"d_model": 8, "heads": 2, "d_ff": 8, "encoder_layers": 1, "decoder_layers": 1}
+PAIRS = [(f"{n:02}", f"{n:02}"[::-1]) for n in range(40)]
+
+
+def little(data: Any = PAIRS, **arguments: Any) -> seq2see.Seq2Seq:
+    return seq2see.fit(data, **{"model": SMALL, "training": LITTLE, **arguments})
+
+
+def same(a: seq2see.Seq2Seq, b: seq2see.Seq2Seq) -> bool:
+    ours, theirs = dict(a.transformer.named_parameters()), dict(b.transformer.named_parameters())
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+class Columns:
+    """A stand-in for a table: ``columns`` as frames have it, or ``column_names`` as a dataset."""
+
+    def __init__(self, name: str, **columns: list[Any]) -> None:
+        setattr(self, name, list(columns))
+        self.held = columns
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return self.held[name]
+
+
+def test_fit_takes_pairs_in_every_form(tmp_path: Path) -> None:
+    import pandas
+    import polars
+
+    sources, targets = ([pair[side] for pair in PAIRS] for side in (0, 1))
+    table = {"en": sources, "fr": targets}
+    for name, side in table.items():
+        (tmp_path / f"x.{name}").write_text("\n".join(side) + "\n")
+    tsv = tmp_path / "x.tsv"
+    tsv.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
+    expected = little()
+    with_id = {"id": list(range(40)), **table}
+    for data, columns in (
+        (tuple(PAIRS), None), ((pair for pair in PAIRS), None), (table, None), (with_id, ("en", "fr")),
+        ([{"en": a, "fr": b} for a, b in PAIRS], None), ([{"x": 1, "source": a, "target": b} for a, b in PAIRS], None),
+        (str(tsv), None), (tsv, None), ((tmp_path / "x.en", tmp_path / "x.fr"), None),
+        (pandas.DataFrame(table), None), (pandas.DataFrame(with_id), ("en", "fr")),
+        (polars.DataFrame(table), None), (polars.DataFrame(with_id), ("en", "fr")),
+        (Columns("column_names", **table), None), (Columns("columns", **with_id), ("en", "fr")),
+        (Columns("column_names", translation=[{"en": a, "fr": b} for a, b in PAIRS]), None),
+    ):  # fmt: skip
+        assert same(little(data, columns=columns), expected), type(data)
+
+
+@pytest.mark.parametrize(("data", "columns", "message"), [
+    ({"id": ["1"], "en": ["a"], "fr": ["b"]}, None, r"3 columns \(id, en, fr\), and two .* columns=\('id', 'en'\)"),
+    ({"en": ["a"]}, None, r"1 column \(en\), and two"),
+    ({"en": ["a"], "fr": ["b"]}, ("en", "de"), "`columns` names 'de', which is not there. Known are: en, fr"),
+    ({"en": ["a"], "fr": ["b"]}, ("en",), "two names were expected"),
+    ({"en": ["a", "b"], "fr": ["b"]}, None, "2 and 1 rows"),
+    ([{"en": "a", "fr": "b"}, {"en": "a"}], None, "Pair 2 holds None"),
+    ([("a", "b")], ("en", "fr"), "no named columns"),
+    (Path("no-such-file.tsv"), None, "no file"),
+    ({"train": Columns("column_names"), "test": Columns("column_names")}, None, "the splits train, test: give one"),
+])  # fmt: skip
+def test_fit_says_what_is_wrong_with_a_table(data: Any, columns: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        little(data, columns=columns)
+
+
+def test_validation_and_test_are_kept_apart() -> None:
+    seen: list[Any] = []
+    fitted = little(on_step=seen.append)
+    assert "| measured on test pairs, which were not trained on | |\n|---|---|\n| pairs | 4 |" in fitted.card
+    assert "| watched while training | 1 validation pair, none of them in the test |" in fitted.card
+    assert "35 to learn from, 1 to watch, 4 to test" in fitted.card
+    assert "| trained on | 35 pairs, 6 steps" in fitted.card
+    assert [step.step for step in seen] == [1, 2, 3, 4, 5, 6]
+    assert [step.line is not None for step in seen] == [False, False, True] * 2
+    given = little(validation=PAIRS[:3], test={"a": ["01", "77"], "b": ["10", "77"]})
+    assert "37 to learn from, 3 to watch, 2 to test" in given.card
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"vocabulary": 5}, "^`vocabulary` is 5: at least 8"),
+    ({"vocabulary": 50}, "^`vocabulary` is 50, but .* set `tokenizer` to"),
+    ({"tokenizer": "words", "vocabulary": 500}, "^`vocabulary` is 500, but 35 pairs hold"),
+    ({"training": {"steps": 5, "seconds": 3}}, r"^steps \(5\) and seconds \(3\) both say how long"),
+    ({"resume": True}, "^`resume` .* with `out`"), ({"device": "gpu"}, "^`device` is 'gpu'"),
+    ({"preset": "tny"}, "Did you mean 'tiny'"), ({"start": "dates", "tokenizer": "bpe"}, "but `start` has a tokenizer"),
+])  # fmt: skip
+def test_fit_names_the_argument(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        little(**arguments)
+
+
+def test_fit_takes_typed_configs() -> None:
+    shape = seq2see.ModelConfig.of(**SMALL, share_embeddings=False, share_output=False)
+    fitted = little(model=shape, training=seq2see.TrainingConfig.of(**LITTLE, warmup=2))
+    assert fitted.config.training.warmup == 2
+    assert fitted.config.model.max_length == 1024
+    assert fitted.config.model.source_vocabulary == fitted.tokenizers.source.size == 13
+    short = seq2see.TrainingConfig.of(seconds=1.0, batch_tokens=200)
+    assert little(model=shape, training=short).config.training.steps > 1
+
+
+def test_fit_writes_and_resumes_a_folder(tmp_path: Path) -> None:
+    whole = little(out=tmp_path / "whole")
+    assert same(seq2see.load(tmp_path / "whole"), whole)
+    assert seq2see.load(tmp_path / "whole").card == whole.card
+    assert same(little(out=tmp_path / "whole", resume=True), whole)  # nothing is left to do
+    with pytest.raises(UserError, match="name another folder with `out`"):
+        little(out=tmp_path / "whole")
+
+    def fail(step: Any) -> None:
+        if step.step == 3:
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        little(out=str(tmp_path / "half"), on_step=fail)
+    broken = caught.value.model  # type: ignore[attr-defined]
+    assert "3 of 6 steps, then it was stopped" in broken.card
+    assert "not tested" in broken.card
+    assert isinstance(broken("12"), str)
+    assert not same(broken, whole)
+    resumed = little(out=tmp_path / "half", resume=True)
+    assert same(resumed, whole)
+
+
+@pytest.mark.parametrize("how", ["signal", "exception"])
+def test_an_interrupted_fit_returns_the_model_so_far(how: str, tmp_path: Path) -> None:
+    def interrupt(step: Any) -> None:
+        if step.step == 3:
+            if how == "exception":
+                raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.warns(UserWarning, match="interrupted after step 3: the model is not tested"):
+        stopped = little(out=tmp_path / "run", on_step=interrupt)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "3 of 6 steps, then it was stopped" in stopped.card
+    assert isinstance(stopped("12"), str)
+    assert same(little(out=tmp_path / "run", resume=True), little())
+
+
+def test_fit_shows_a_bar_on_a_terminal_only(capfd: pytest.CaptureFixture[str]) -> None:
+    import pty
+
+    little()
+    assert tuple(capfd.readouterr()) == ("", "")
+    code = "import sys; sys.path.insert(0, 'tests'); from test_api import little; little(progress={})"
+    for progress in (True, False):
+        parent, child = pty.openpty()
+        command = [sys.executable, "-c", code.format(progress)]
+        process = subprocess.Popen(command, stderr=child, cwd=Path(__file__).parent.parent)
+        os.close(child)
+        shown = b""
+        while True:
+            try:
+                part = os.read(parent, 4096)
+            except OSError:
+                break
+            shown += part
+        os.close(parent)
+        assert process.wait() == 0
+        assert (b"6/6" in shown and b"steps" in shown) == progress, shown
 
 
 def test_the_shipped_model_is_right_far_beyond_the_documents_years(model: seq2see.Seq2Seq) -> None:

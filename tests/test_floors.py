@@ -31,7 +31,6 @@ FLOORS = [
     ["decoding"],
     ["evaluate", "inspection", "export"],
     ["page", "training"],
-    ["workshop"],
     ["seq2seq"],
     ["seq2see"],
     ["serve", "benchmarks"],

@@ -177,7 +177,7 @@ def test_given_parts_are_kept_and_not_trained_on() -> None:
     assert parts.validation == pairs[:7]
     assert parts.test == [("s7", "another"), ("new", "x")]
     assert parts.train == pairs[8:]
-    with pytest.raises(UserError, match="leave nothing to learn from"):
+    with pytest.raises(UserError, match="Nothing is left to learn from: of 2 pairs"):
         split(pairs[:2])
 
 

@@ -16,7 +16,8 @@ from seq2see.data.plan import choose
 from seq2see.data.shards import Shards, Survey, is_large, survey, write
 from seq2see.errors import FolderError, UserError
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.workshop import prepare_large
+from seq2see.training.loop import SHARDS
+from seq2see.training.run import Data, Request, prepare
 
 ALL = [(f"number {n % 700} is here", f"la {n} est là") for n in range(900)]  # 200 sources twice
 
@@ -161,17 +162,21 @@ def test_ids_that_need_more_than_16_bits(large: Path, tokenizer: Tokenizer, tmp_
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
 def test_all_is_made_ready_from_a_survey(kind: str, large: Path, tmp_path: Path) -> None:
-    ready = prepare_large(survey([large]), tmp_path / "shards", kind, training={"steps": 7})
+    found = survey([large])
+    data = Data(found.corpus, survey=found)
+    ready = prepare(data, Request(tmp_path, tokenizer=kind, training={"steps": 7}))
     assert isinstance(ready.train, Shards)
     assert ready.config.training.steps == 7
     assert ready.plan.tokenizer == kind
     assert ready.config.model.source_vocabulary == ready.tokenizers.source.size
-    assert (
-        len(ready.train) + len(ready.splits.validation) + len(ready.splits.test) + ready.train.dropped == 901
-    )
-    again = prepare_large(survey([large]), tmp_path / "shards", kind, tokenizers=ready.tokenizers)
+    assert len(ready.train) + len(ready.validation) + len(ready.test) + ready.train.dropped == 901
+    before = written_files(tmp_path / SHARDS)
+    again = prepare(data, Request(tmp_path, tokenizer=kind, training={"steps": 7}))
     assert isinstance(again.train, Shards)
     assert again.train.digest == ready.train.digest
+    assert written_files(tmp_path / SHARDS) == before
+    with pytest.raises(UserError, match="name a folder for its ids with `out`"):
+        prepare(data, Request(tokenizer=kind))
 
 
 def test_a_plan_by_a_sample_is_that_of_the_whole() -> None:

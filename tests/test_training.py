@@ -15,12 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from seq2see import folder
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig
 from seq2see.data import dates
 from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.text.tokenizer import Tokenizer
-from seq2see.training import checkpoint
+from seq2see.training import checkpoint, loop
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
 from seq2see.training.schedule import learning_rate
 
@@ -42,12 +43,16 @@ def small_config(**training: object) -> Config:
 
 
 def small_trainer(
-    out: Path | None = None, resume: bool = False, said: list[str] | None = None, **training: object
+    out: Path | None = None,
+    resume: bool = False,
+    said: list[str] | None = None,
+    tokenizers: Tokenizers | None = None,
+    **training: object,
 ) -> Trainer:
     train, validation, _ = dates.splits(200, 20, 20, seed=1)
     return Trainer(
         small_config(**training),
-        Tokenizers.one(Tokenizer.characters()),
+        tokenizers or Tokenizers.one(Tokenizer.characters()),
         train,
         validation,
         out,
@@ -163,8 +168,6 @@ def test_batches_added_up_equal_one_large_batch(layout: str) -> None:
 
 def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores rise to step 8 and then fall: the run stops three lines later with the weights of step 8, resumed or not."""
-    from seq2see.training import loop
-
     scores = {4: 0.1, 8: 0.6, 12: 0.5, 16: 0.55, 20: 0.4, 24: 0.9}
 
     def run(
@@ -198,63 +201,120 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.M
     assert_identical({n: p.detach() for n, p in resumed.finish().named_parameters()}, seen[8])
 
 
-def test_a_run_can_be_given_seconds_instead_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that ticks 0.1 s a look: the number of steps is set once, written down, and kept by a resumed run."""
-    from seq2see.training import loop
+class Clock:
+    """A clock that only the test moves, and a run of some seconds by it."""
 
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(ticks) / 10)
-    monkeypatch.setattr(loop, "TIMED", (2, 6))
-    trainer = small_trainer(tmp_path / "run", steps=10**6, seconds=10.0)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, a_line: float = 0.0) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.now)
+        learn, line = Trainer._learn, Trainer._line
+
+        def slow_learn(trainer: Trainer) -> torch.Tensor:
+            self.now += self.a_step(trainer.step)
+            return learn(trainer)
+
+        def slow_line(trainer: Trainer, loss: float) -> loop.Line | None:
+            self.now += a_line
+            return line(trainer, loss)
+
+        monkeypatch.setattr(Trainer, "_learn", slow_learn)
+        monkeypatch.setattr(Trainer, "_line", slow_line)
+
+    def a_step(self, step: int) -> float:
+        return 0.1
+
+
+def test_a_run_of_some_seconds_writes_its_steps_down_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    settings = {"steps": 10**6, "seconds": 10.0, "evaluate_on": 1}
+    trainer = small_trainer(tmp_path / "run", **settings)
     for step in trainer.steps():
         if step.step == 20:
             trainer.save(at_once=True)
             break
-    total = trainer.config.training.steps
-    assert 40 < total < 120
-    monkeypatch.undo()
-    resumed = small_trainer(tmp_path / "run", resume=True, steps=10**6, seconds=10.0)
+    assert 90 <= trainer.config.training.steps <= 100
+    assert f"steps = {trainer.config.training.steps} " in (tmp_path / "run" / "config.toml").read_text()
+    resumed = small_trainer(tmp_path / "run", resume=True, **settings)
     assert (resumed.step, resumed.config.training) == (20, trainer.config.training)
-    assert max(step.step for step in resumed.steps()) == total
+    clock.now = 1000.0  # the time of the interruption does not count
+    assert max(step.step for step in resumed.steps()) == resumed.config.training.steps
+    assert 1007.5 < clock.now < 1008.5
 
 
-def test_a_run_of_some_seconds_keeps_to_them_when_the_machine_gets_slower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "after", "change"), [(0.1, 0.3, 10), (0.1, 0.3, 80), (0.1, 0.02, 50), (0.1, 0.3, 40)]
+)
+def test_a_run_of_some_seconds_keeps_to_them_when_the_speed_changes(
+    before: float, after: float, change: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock that ticks three times as fast from the tenth step on."""
-    from seq2see.training import loop
-
-    clock = [0.0, 0.1]
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(loop, "TIMED", (2, 6))
-    trainer = small_trainer(tmp_path / "run", steps=10**6, seconds=10.0)
-    totals = set()
-    for step in trainer.steps():
-        clock[1] = 0.1 if step.step < 10 else 0.3
-        clock[0] += clock[1]
-        totals.add(trainer.config.training.steps)
-    assert len(totals) > 2  # the first, the one by the first speed, and others
-    assert 8.0 < clock[0] < 13.0  # where it would have been about 27
-    assert trainer.step == trainer.config.training.steps
-    assert f"steps = {trainer.step} " in (tmp_path / "run" / "config.toml").read_text()
-
-
-@pytest.mark.parametrize("seconds", [3.0, 3.2, 3.5, 6.0])
-def test_a_run_of_some_seconds_at_a_steady_speed_takes_them(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a clock of 0.1 s a step and 0.2 s a line, some of which come soon after the speed was taken."""
-    from seq2see.training import loop
-
-    clock = [0.0]
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(loop, "TIMED", (2, 10))
-    line = Trainer._line
-    monkeypatch.setattr(Trainer, "_line", lambda *all: (clock.__setitem__(0, clock[0] + 0.2), line(*all))[1])
-    trainer = small_trainer(steps=10**6, seconds=seconds, evaluate_on=1)
+    """The machine becomes slower or faster, early or in the last quarter, whose checkpoints are averaged."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(clock, "a_step", lambda step: before if step < change else after)
+    trainer = small_trainer(tmp_path / "run", steps=10**6, seconds=10.0, evaluate_on=1)
     for _ in trainer.steps():
-        clock[0] += 0.1
-    assert 0.8 * seconds < clock[0] < 1.25 * seconds
+        pass
+    assert 9.0 < clock.now < 11.0
+    assert trainer.step == trainer.config.training.steps
+    assert trainer.step in trainer.snapshots
+    assert f"steps = {trainer.step} " in (tmp_path / "run" / "config.toml").read_text()
+    trainer.finish()
+
+
+@pytest.mark.parametrize("a_line", [0.0, 0.2, 0.5, 1.5])
+@pytest.mark.parametrize("seconds", [3.0, 10.0, 20.0])
+def test_the_lines_of_the_table_count_in_a_run_of_some_seconds(
+    seconds: float, a_line: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, a_line)
+    trainer = small_trainer(steps=10**6, seconds=seconds, evaluate_on=1)
+    lines = [step.line for step in trainer.steps() if step.line is not None]
+    assert 0.9 * seconds < clock.now < max(1.1 * seconds, seconds + a_line + 0.05)
+    assert 1 <= len(lines) <= 7
+
+
+def test_what_happens_first_does_not_count_as_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled in the first step, for as long as a third of the run."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(clock, "a_step", lambda step: 30.0 if step == 0 else 0.5)
+    trainer = small_trainer(steps=10**6, seconds=90.0, evaluate_on=1)
+    for _ in trainer.steps():
+        pass
+    assert 81 < clock.now < 99
+
+
+def test_a_run_of_some_seconds_ends_even_if_a_step_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(clock, "a_step", lambda step: 4.0)
+    trainer = small_trainer(steps=10**6, seconds=3.0, evaluate_on=1)
+    assert [step.step for step in trainer.steps()] == [1]
+
+
+@pytest.mark.parametrize("harm", ["loss", "weights"])
+def test_a_training_that_diverges_says_so_and_keeps_the_last_good_checkpoint(
+    harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = small_trainer(tmp_path)
+    learn = trainer.learner.learn
+
+    def diverging(*arguments: object) -> torch.Tensor:
+        loss = learn(*arguments)  # type: ignore[arg-type]
+        if harm == "weights" and trainer.step == 16:  # the loss of this step is still a number
+            with torch.no_grad():
+                next(trainer.model.parameters()).fill_(float("nan"))
+        return loss * float("nan") if harm == "loss" and trainer.step == 12 else loss
+
+    monkeypatch.setattr(trainer.learner, "learn", diverging)
+    what = "the loss is nan" if harm == "loss" else "some weights are not finite"
+    message = (
+        rf"diverged: at step 16 {what}\. .*lower training\.learning_rate .*keeps the checkpoint of step 8\."
+    )
+    with pytest.raises(UserError, match=message):
+        for _ in trainer.steps():
+            pass
+    assert checkpoint.steps_in(tmp_path / CHECKPOINTS) == [8]
+    assert [json.loads(line)["step"] for line in (tmp_path / LOG).read_text().splitlines()] == [10]
 
 
 def test_a_run_can_start_from_other_weights() -> None:
@@ -421,6 +481,35 @@ def test_killed_at_any_moment_and_resumed_equals_uninterrupted(tmp_path: Path) -
     assert_identical(load_file(out / "model.safetensors"), load_file(whole / "model.safetensors"))
     lines = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
     assert [line["step"] for line in lines] == [10, 20, 30, 40]
+
+
+def test_a_kill_while_the_folder_is_opened_can_be_resumed(
+    tmp_path: Path, uninterrupted: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two files: those of two tokenizers, the config, the log."""
+    two = Tokenizers(Tokenizer.characters(), Tokenizer.characters())
+    real = folder.write_atomically
+    for alive in range(4):
+        out, written = tmp_path / str(alive), []
+
+        def dying(path: Path, data: bytes, alive: int = alive, written: list[Path] = written) -> None:
+            if len(written) == alive:
+                raise KeyboardInterrupt
+            written.append(path)
+            real(path, data)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(folder, "write_atomically", dying)
+            with pytest.raises(KeyboardInterrupt):
+                small_trainer(out, tokenizers=two)
+        assert len(written) == alive
+        if alive:
+            with pytest.raises(FolderError, match="unfinished training: go on with `resume`"):
+                small_trainer(out, tokenizers=two)
+        resumed = small_trainer(out, resume=True, tokenizers=two)
+        assert folder.read_config(out) == resumed.config
+        assert not folder.read_tokenizers(out).shared
+    assert_identical(finished(resumed), uninterrupted)
 
 
 def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 class UserError(Exception):
     """Something given by the user cannot be used: what was given, what was expected, what to do.
 
-    The command line prints the message without a traceback and exits with status 2.
+    The command line prints the message without a traceback and exits with status 2. An argument is named in
+    backquotes, `vocabulary`; the command line shows it as its option, --vocabulary.
     """
 
 
@@ -48,3 +49,8 @@ def shown(text: str, limit: int = 40) -> str:
     if len(text) > limit:
         return f"{text[: limit - 10]!r}… ({len(text):,} characters)"
     return repr(text)
+
+
+def counted(number: int, noun: str) -> str:
+    """Count things in words: 1 pair, 2,000 pairs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -19,6 +19,7 @@ TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
     "source-tokenizer.json",
     "target-tokenizer.json",
 )
+TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
 SHIPPED = Path(__file__).parent / "models"
 
 
@@ -126,20 +127,15 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str) -> None:
-    """Write a whole model folder, the weights last, so that a folder with weights is complete."""
-    write_tokenizers(path, tokenizers)
-    write_atomically(path / CONFIG, config.to_toml().encode())
-    write_atomically(path / CARD, card.encode())
-    write_atomically(path / WEIGHTS, weights)
-
-
-def save(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str) -> None:
-    """Write a model folder where there is none yet, or in the place of another model."""
+    """Write a whole model folder, new or in the place of another model; with weights, written last, it is complete."""
     if path.exists() and not path.is_dir():
         raise FolderError(f"{path} is a file: a folder for the model was expected.")
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
         raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
-    write(path, config, tokenizers, weights, card)
+    write_tokenizers(path, tokenizers)
+    write_atomically(path / CONFIG, config.to_toml().encode())
+    write_atomically(path / CARD, card.encode())
+    write_atomically(path / WEIGHTS, weights)
 
 
 def write_tokenizers(path: Path, tokenizers: Tokenizers) -> None:

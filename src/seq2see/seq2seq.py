@@ -6,8 +6,11 @@ torch import their modules when they are called.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from seq2see import folder
 from seq2see.config import Config, DecodingConfig
-from seq2see.data import calendar
+from seq2see.data import dates
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Special
@@ -27,6 +30,7 @@ from seq2see.text.tokenizer import fold
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from seq2see.config import ModelConfig, TrainingConfig
     from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
@@ -41,7 +45,7 @@ WORTH_TORCH = 256  # from so many inputs on, it is worth importing torch for the
 WORTH_TORCH_TINY = 2048  # from so many inputs on, an imported torch answers faster with a tiny model
 
 #: What a task asks of its inputs beyond their characters.
-CHECKS: dict[str, Callable[[str], None]] = {"dates": calendar.check}
+CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check}
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,6 @@ class Seq2Seq:
             from seq2see.model.weights import read_model
 
             assert self._path is not None
-            _check_device(self.device)
             self._transformer = read_model(self.config.model, folder.weights_path(self._path), self.device)
         return self._transformer
 
@@ -194,7 +197,9 @@ class Seq2Seq:
         >>> seq2see.load("dates").to("cpu")("1845-01-05")
         'January 5, 1845'
         """
-        _check_device(device)
+        from seq2see.model.weights import check_device
+
+        check_device(device)
         edited = self._is_edited()
         self.device = device
         if self._transformer is not None:
@@ -265,7 +270,7 @@ class Seq2Seq:
             self._path / engines.FORMAT if self._exported and self._path and not self._is_edited() else None
         )
         data = weights_bytes(weights_of(self._network()))
-        folder.save(Path(path), self.config, self.tokenizers, data, self.card)
+        folder.write(Path(path), self.config, self.tokenizers, data, self.card)
         if export is not None:
             engines.copy_export(export, Path(path), self.config.model)
 
@@ -446,7 +451,7 @@ class Seq2Seq:
 
     def raw(self, answer: Answer) -> str:
         """Write an answer as the documents do: ``<sos>January 5, 1845<eos><pad><pad>``."""
-        length = calendar.RAW_LENGTH if self.config.task == "dates" else 0
+        length = dates.RAW_LENGTH if self.config.task == "dates" else 0
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
     def evaluate(
@@ -467,7 +472,7 @@ class Seq2Seq:
         from seq2see.data.pairs import tidied
         from seq2see.evaluate import evaluate
 
-        pairs = tidied(pairs, self.folded)
+        pairs = list(tidied(pairs, self.folded))
         rules = self.rules(beam)
         engine = self.engine_for(len(pairs), rules.beam)
         return evaluate(
@@ -533,18 +538,6 @@ class Seq2Seq:
         return trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit, PageTrace)
 
 
-def _check_device(device: str) -> None:
-    """Refuse a device that is not there."""
-    kind = str(device).split(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise UserError(f"device is {device!r}: 'cpu' or 'cuda' was expected.")
-    if kind == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UserError(f"device is {device!r}, but PyTorch sees no GPU here: use 'cpu'.")
-
-
 def _fingerprint(network: Transformer) -> object:
     """Return what changes when a network is edited: its parts, its weights, and whoever watches it.
 
@@ -588,44 +581,116 @@ def load(
 
 
 def fit(
-    pairs: Iterable[Pair],
-    validation: Iterable[Pair] | None = None,
+    data: Any,
+    validation: Any = None,
+    test: Any = None,
+    *,
+    columns: tuple[str, str] | None = None,
     tokenizer: str | None = None,
     vocabulary: int | None = None,
     preset: str | None = None,
-    model: dict[str, Any] | None = None,
-    training: dict[str, Any] | None = None,
+    model: ModelConfig | dict[str, Any] | None = None,
+    training: TrainingConfig | dict[str, Any] | None = None,
     device: str = "cpu",
-    progress: Callable[[Step], None] = lambda step: None,
     start: Seq2Seq | str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    on_step: Callable[[Step], None] | None = None,
 ) -> Seq2Seq:
-    """Train a model on pairs of texts; from ``start`` on, if another model or its folder is given.
-
-    Some pairs are held out for the scores in the card unless ``validation`` is given. ``tokenizer`` (characters,
-    words, bpe or unigram), ``vocabulary`` and ``preset`` are chosen by the data if they are not given; ``model`` and
-    ``training`` override settings of the preset.
+    """Train a model on pairs of texts, and test it on pairs that it has not seen.
 
     >>> import seq2see
     >>> pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
     >>> reverse = seq2see.fit(pairs, training={"steps": 2})
     >>> len(reverse.predict(["123", "456"]))
     2
-    """
-    if isinstance(start, str | os.PathLike):
-        start = load(start, device)
-    further = None if start is None else (start.config, start.tokenizers, start.transformer)
-    from seq2see import workshop
 
-    config, tokenizers, transformer, card = workshop.train(
-        pairs,
-        validation,
-        tokenizer,
-        vocabulary,
-        preset,
-        model or {},
-        training or {},
-        device,
-        progress,
-        further,
+    A table needs two columns, or ``columns`` says which two are meant:
+
+    >>> table = {"id": range(9), "en": [f"day {n}" for n in range(9)], "fr": [f"jour {n}" for n in range(9)]}
+    >>> seen = []
+    >>> model = seq2see.fit(table, columns=("en", "fr"), training={"steps": 2}, on_step=seen.append)
+    >>> [step.step for step in seen]
+    [1, 2]
+
+    Args:
+        data: pairs (source, target) in a list, a tuple or a generator; a dict of columns, a list of dicts, a frame of
+            pandas or polars, a ``datasets.Dataset``; a path to a file that ``seq2see train`` reads, or a pair of paths
+            to parallel files.
+        validation: pairs that are watched while training, in any of these forms; 5 % of the sources if not given.
+        test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
+        columns: the columns of the source and of the target, for data with more than two.
+        tokenizer: characters, words, bpe or unigram. The data decide if it is not given, as they do for the following.
+        vocabulary: the largest number of tokens.
+        preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
+        model: settings that override the preset's; or a ``ModelConfig``, which is taken whole except that the
+            vocabularies are those of the tokenizers.
+        training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
+            ``TrainingConfig``, which is taken whole.
+        device: cpu or cuda.
+        start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
+        out: a folder for checkpoints and for the finished model.
+        resume: go on with the unfinished training in ``out``, to the same weights as without the interruption; a
+            finished one is loaded.
+        progress: show a bar on a terminal.
+        on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
+
+    Ctrl-C ends the training early: the model is returned as it is then, with a warning, and its card says after how many
+    steps. An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a
+    checkpoint in ``out``.
+    """
+    from seq2see.model.weights import weights_of
+    from seq2see.training import run as runs
+
+    before = None
+    if isinstance(start, Seq2Seq):
+        before = runs.Start(start.config, start.tokenizers, weights_of(start.transformer))
+    elif start is not None:
+        before = runs.Start.read(Path(start))
+    folder_of_run = None if out is None else Path(out)
+    request = runs.Request(
+        folder_of_run, resume, tokenizer, vocabulary, preset, model or {}, training or {}, None, device, before
     )
-    return Seq2Seq(config, tokenizers, transformer, card, device=device)
+    if request.finished("pairs"):
+        return load(Path(out or ""), device)
+    said = logging.getLogger("seq2see").warning
+    ready = runs.prepare(runs.Data.read(data, validation, test, request.seed, columns), request)
+    for remark in ready.remarks:
+        said(remark)
+    run = runs.Run(ready, request, said)
+
+    def so_far(scores: Evaluation | None = None) -> Seq2Seq:
+        network = run.trainer.finish() if scores is None else run.trainer.model
+        card = run.card(scores, "seq2see.fit")
+        return Seq2Seq(run.trainer.config, run.trainer.tokenizers, network, card, device=device)
+
+    failed = False
+    with runs.progress_bar(run, progress) as show:
+
+        def after(step: Step) -> None:
+            nonlocal failed
+            show(step)
+            failed = True
+            if on_step is not None:
+                on_step(step)
+            failed = False
+
+        try:
+            ended = run.train(after, signal.SIGINT)
+        except Exception as error:
+            if failed:
+                error.model = so_far()  # type: ignore[attr-defined]
+                error.add_note("The model as trained so far is the attribute `model` of this exception.")
+            raise
+    try:
+        scores = run.test() if ended else None
+    except KeyboardInterrupt:
+        scores = None
+    if scores is None:
+        message = f"fit was interrupted after step {run.trainer.step:,}: the model is not tested."
+        warnings.warn(message, stacklevel=2)
+    fitted = so_far(scores)
+    if scores is not None:
+        run.write(fitted.card)
+    return fitted

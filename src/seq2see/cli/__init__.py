@@ -66,6 +66,9 @@ class _Commands(TyperGroup):
                 sys.stdout.flush()
         except BrokenPipeError:
             hang_up()
+        except UserError as error:
+            error.args = (_with_options(str(error), ctx), *error.args[1:])
+            raise
         except Exception as error:
             option = str(getattr(error, "option_name", ""))
             if re.match(r"-\d", option):
@@ -74,6 +77,15 @@ class _Commands(TyperGroup):
                     f"seq2see {ctx.invoked_subcommand} -- {option} …"
                 ) from None
             raise
+
+
+def _with_options(message: str, ctx: Any) -> str:
+    """Name arguments as the command does: `vocabulary` becomes --vocabulary."""
+    parameters = ctx.command.commands[ctx.invoked_subcommand].params
+    options = {
+        parameter.name: parameter.opts[0] for parameter in parameters if parameter.opts[0].startswith("-")
+    }
+    return re.sub(r"`(\w+)`", lambda found: options.get(found[1], found[0]), message)
 
 
 def _paragraphs(text: str) -> str:

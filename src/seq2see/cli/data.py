@@ -24,19 +24,6 @@ def register(app: typer.Typer) -> None:
     app.command()(tokenize)
 
 
-def paths_of(*texts: str) -> list[Path]:
-    """Turn what was given into one file, or two parallel ones: ``A B``, or ``A,B`` where no file has that name."""
-    paths: list[Path] = []
-    for text in texts:
-        whole = Path(text).exists() or text.startswith(DATASET)
-        paths += [Path(text)] if whole else [Path(part) for part in text.split(",")]
-    if len(paths) > 2:
-        raise UserError(
-            f"{len(paths)} files were given: one of pairs was expected, or two parallel ones (A B, or A,B)."
-        )
-    return paths
-
-
 def run_name(paths: list[Path]) -> str:
     """Name a run after its data: train.en.gz gives train, hf:org/books:en-fr gives books-en-fr."""
     name = paths[0].name
@@ -61,7 +48,7 @@ def are_dates(data: list[str] | None) -> bool:
 
 def read(*texts: str, strict: bool = False) -> Corpus:
     """Read the pairs of files as they are named on the command line."""
-    from seq2see.data.pairs import read_pairs
+    from seq2see.data.pairs import paths_of, read_pairs
 
     return read_pairs(paths_of(*texts), strict)
 
@@ -91,6 +78,7 @@ def doctor(
     [dim]seq2see doctor train.en train.fr --test test.en,test.fr[/dim]
     """
     from seq2see.data.doctor import examine
+    from seq2see.data.pairs import paths_of
     from seq2see.data.shards import is_large, survey
 
     with aside.status("Looking …"):

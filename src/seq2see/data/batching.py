@@ -1,4 +1,4 @@
-"""Pairs of ids to batches by tokens, in an order that depends only on the seed and the step (section 5.1)."""
+"""Batches of about equal numbers of tokens, in an order that depends only on the seed and the step (section 5.1)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Batch:
         return Batches(Ragged.of(sources), Ragged.of(targets), pads, batch_tokens=10**12, seed=0).everything()
 
     def twice(self) -> Batch:
-        """Return the same sentences two times over."""
+        """Return the same sentences twice in one batch."""
         keys = self.source_mask.keys
         mask = self.source_mask if keys is None else Mask(keys=keys.repeat(2, 1))
         source, target_in, target_out = (
@@ -94,7 +94,8 @@ class Batches:
     ) -> None:
         self.source, self.target, self.pads, self.seed = source, target, pads, seed
         self.longest = np.maximum(source.lengths, target.lengths)
-        # Sorting by length saves padding but makes batches of a kind; where little is saved, mixed ones teach better.
+        # Sorting by length saves padding, but it puts similar texts together. Where it saves little, mixed batches teach
+        # better.
         self.sorted = bool(self.longest.mean() < 0.8 * self.longest.max())
         keys = np.sort(self.longest) if self.sorted else np.full(len(self.longest), self.longest.max())
         self.cuts = _cuts(keys, batch_tokens)

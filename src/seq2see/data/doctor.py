@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with some pairs before anything is trained on them, in plain words, with what to do."""
+"""The doctor: what is wrong with some pairs, before a model is trained on them, and what to do about it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from seq2see.config import Config
 from seq2see.data import hub, language
 from seq2see.data.pairs import Corpus, Pair, split
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
-from seq2see.errors import shown
+from seq2see.errors import counted, shown
 from seq2see.text.tokenizer import Tokenizer
 
-FEW = 500  # pairs below which nothing useful can be learned
-FEW_SENTENCES = 10_000
-SHOWN = 5  # lines named with a finding
-EFFICIENCY = 0.3  # of a matrix product's speed that training reaches on a CPU: a guess
+ENOUGH = 500  # pairs; nothing useful can be learned from fewer
+ENOUGH_SENTENCES = 10_000
+NAMED_LINES = 5  # with a finding
+EFFICIENCY = 0.3  # share of a matrix product's speed that training reaches on a CPU; a guess
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something noticed: a fault is to be mended, a remark is to be known."""
+    """Something that the doctor found: a fault should be mended; a remark is good to know."""
 
     fault: bool
     text: str
@@ -37,14 +37,14 @@ class Finding:
 
 @dataclass
 class Report:
-    """All that the doctor has to say."""
+    """All facts and findings."""
 
     facts: list[tuple[str, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that are to be mended."""
+        """The findings that should be mended."""
         return [finding for finding in self.findings if finding.fault]
 
     def fault(self, text: str, advice: str) -> None:
@@ -57,9 +57,9 @@ class Report:
 
 
 def examine(corpus: Corpus, test: Corpus | None = None, count: int | None = None) -> Report:
-    """Look at pairs from all sides; ``test`` are those that a model will be scored on.
+    """Examine pairs thoroughly; ``test`` holds those that a model will be scored on.
 
-    Of a corpus larger than memory, ``corpus`` is a sample of ``count`` pairs.
+    If the corpus is larger than memory, ``corpus`` is a sample of its ``count`` pairs.
     """
     report = inspect(corpus, test)
     if count is not None:
@@ -76,7 +76,7 @@ def examine(corpus: Corpus, test: Corpus | None = None, count: int | None = None
 
 
 def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
-    """Look at the pairs alone, without training a tokenizer: what `train` does at each start."""
+    """Examine the pairs without training a tokenizer, as `train` does at each start."""
     report = Report()
     _counts(report, corpus)
     _bad_rows(report, corpus)
@@ -88,14 +88,10 @@ def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
     return report
 
 
-def _some(lines: Sequence[int]) -> str:
-    """Name the first of some lines."""
-    named = ", ".join(f"{line:,}" for line in lines[:SHOWN])
-    return f"line{'s' if len(lines) > 1 else ''} {named}{' …' if len(lines) > SHOWN else ''}"
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
+def lines_named(lines: Sequence[int]) -> str:
+    """Name the first of some lines: ``lines 3, 7, 9``."""
+    named = ", ".join(f"{line:,}" for line in lines[:NAMED_LINES])
+    return f"line{'s' if len(lines) > 1 else ''} {named}{' …' if len(lines) > NAMED_LINES else ''}"
 
 
 def _counts(report: Report, corpus: Corpus) -> None:
@@ -108,16 +104,16 @@ def _counts(report: Report, corpus: Corpus) -> None:
         )
     if corpus.columns > 2:
         report.facts.append(("columns", f"{corpus.columns}: the first two are used"))
-    if len(pairs) < FEW:
+    if len(pairs) < ENOUGH:
         report.fault(
-            f"{len(pairs):,} pairs are too few to learn from",
-            f"gather at least {FEW:,}; some 2,000 do for a simple rule",
+            f"{counted(len(pairs), 'pair')} {'is' if len(pairs) == 1 else 'are'} too few to learn from",
+            f"gather at least {ENOUGH:,}; some 2,000 do for a simple rule",
         )
-    elif are_sentences(pairs) and len(pairs) < FEW_SENTENCES:  # not digits spelled out, which 2,000 do for
+    elif are_sentences(pairs) and len(pairs) < ENOUGH_SENTENCES:  # not digits spelled out, which 2,000 do for
         report.remark(
             f"{len(pairs):,} pairs are few for sentences",
             f"a fixed pattern can be learned from them; of free text expect phrases learned by heart, and translation "
-            f"from some {FEW_SENTENCES:,} pairs on",
+            f"from some {ENOUGH_SENTENCES:,} pairs on",
         )
 
 
@@ -135,7 +131,7 @@ def _bad_rows(report: Report, corpus: Corpus) -> None:
     }
     for reason, lines in kinds.items():
         what = next((text for start, text in advice.items() if reason.startswith(start)), "mend or delete it")
-        report.fault(f"{_rows(len(lines))} cannot be used ({_some(lines)}): {reason}", what)
+        report.fault(f"{counted(len(lines), 'row')} cannot be used ({lines_named(lines)}): {reason}", what)
 
 
 def _duplicates(report: Report, corpus: Corpus) -> None:
@@ -149,14 +145,16 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
         targets[pair[0]].add(pair[1])
     if repeated:
         share = len(repeated) / len(corpus.pairs)
-        text = f"{_rows(len(repeated))} ({share:.1%}) equal to an earlier one ({_some(repeated)})"
+        text = (
+            f"{counted(len(repeated), 'row')} ({share:.1%}) equal to an earlier one ({lines_named(repeated)})"
+        )
         (report.fault if share > 0.001 else report.remark)(
             text, "delete them: they weigh double and add nothing"
         )
     several = [source for source, known in targets.items() if len(known) > 1]
     if several:
         report.remark(
-            f"{len(several):,} sources have more than one target, such as {shown(several[0])}",
+            f"{counted(len(several), 'source')} with more than one target, such as {shown(several[0])}",
             "fine for translation, where it lowers the exact match; for a fixed rule, find out which is right",
         )
 
@@ -164,9 +162,9 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
 def _sides(report: Report, corpus: Corpus) -> None:
     same = [line for (s, t), line in zip(corpus.pairs, corpus.lines, strict=True) if s == t]
     if same and len(same) < 0.5 * len(corpus.pairs):
-        # Names and numbers are rightly the same; more than a few are not.
+        # A few names and numbers are rightly the same on both sides.
         few = len(same) < 0.005 * len(corpus.pairs)
-        text = f"{_rows(len(same))} with two identical sides ({_some(same)})"
+        text = f"{counted(len(same), 'row')} with two identical sides ({lines_named(same)})"
         (report.remark if few else report.fault)(
             text, "delete them if they should differ: untranslated rows teach copying"
         )
@@ -179,7 +177,7 @@ def _sides(report: Report, corpus: Corpus) -> None:
     ]
     if odd:
         report.remark(
-            f"{_rows(len(odd))} with sides of very different length ({_some(odd)})",
+            f"{counted(len(odd), 'row')} with sides of very different length ({lines_named(odd)})",
             "look at them: the sides may not belong together",
         )
 
@@ -196,7 +194,8 @@ def _languages(report: Report, corpus: Corpus, test: Corpus | None) -> None:
     ]
     if rows:
         report.fault(
-            f"{_rows(len(rows))} with swapped sides: {_named(both[1])} → {_named(both[0])} ({_some(rows)}; a guess)",
+            f"{counted(len(rows), 'row')} with swapped sides: {_named(both[1])} → {_named(both[0])} "
+            f"({lines_named(rows)}; a guess)",
             "swap their sides, or delete them",
         )
     if test is not None and both[0] != both[1] and languages_of(test.pairs[:2000]) == (both[1], both[0]):
@@ -209,7 +208,7 @@ def languages_of(pairs: Sequence[Pair]) -> tuple[str, str]:
 
 
 def misnamed(corpus: Corpus, both: tuple[str, str]) -> str:
-    """Say that header or file names promise the languages the other way round, if they do."""
+    """Say so if the header or the file names promise the two languages in the other order."""
     names = corpus.header[:2]
     if not names and ", " in corpus.name:
         names = [next((part for part in reversed(name.split(".")) if part in language.NAMED), "")
@@ -239,12 +238,12 @@ def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
     report.facts.append(("test", f"{len(test.pairs):,} pairs in {test.name}"))
     if both:
         report.fault(
-            f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({_some(both)} of {test.name})",
+            f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({lines_named(both)} of {test.name})",
             f"delete them from {corpus.name}, or the score is flattered (`train --test` leaves them out)",
         )
     if test.faults:
         report.fault(
-            f"{_rows(len(test.faults))} of {test.name} cannot be used: {test.faults[0]}",
+            f"{counted(len(test.faults), 'row')} of {test.name} cannot be used: {test.faults[0]}",
             "mend or delete them",
         )
 
@@ -264,7 +263,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
         long = [line for length, line in zip(lengths.tolist(), corpus.lines, strict=True) if length > LONGEST]
         if long:
             report.fault(
-                f"{_rows(len(long))} with a {name} of more than {LONGEST} tokens ({_some(long)})",
+                f"{counted(len(long), 'row')} with a {name} of more than {LONGEST} tokens ({lines_named(long)})",
                 "cut them up: `train` leaves them out",
             )
 
@@ -286,8 +285,10 @@ def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
             seen, what = sum(c in letters for c in characters) / max(1, len(characters)), "characters"
         report.facts.append((f"{name} coverage", f"{seen:.1%} of held-out {what} occur in training"))
         if new:
+            examples = " ".join(map(repr, new[:NAMED_LINES]))
             report.remark(
-                f"{len(new)} characters of held-out {name}s do not occur in training: {' '.join(map(repr, new[:SHOWN]))}",
+                f"{counted(len(new), 'character')} of held-out {name}s {'does' if len(new) == 1 else 'do'} not occur in "
+                f"training: {examples}",
                 "a characters model cannot have learned them",
             )
 
@@ -323,7 +324,7 @@ def memory_of(config: Config, longest: int) -> float:
 def seconds_of(config: Config) -> float:
     """Estimate the time of a training on this CPU from the speed of a matrix product, tried for a moment."""
     shape, width = config.model, max(128, config.model.d_model)
-    # Not random numbers: a training that is resumed has just taken back its random state.
+    # Random numbers would change the random state, which a resumed training has just restored.
     a, b = torch.ones(2048, width), torch.ones(width, 4 * width)
     runs, started = 0, time.perf_counter()
     while (spent := time.perf_counter() - started) < 0.1:
@@ -338,7 +339,7 @@ def seconds_of(config: Config) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """Say a length of time roughly."""
+    """Write a length of time roughly."""
     if seconds < 90:
         return f"{max(10, round(seconds, -1)):.0f} seconds"
     if seconds < 5400:

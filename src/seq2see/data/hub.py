@@ -11,8 +11,8 @@ from typing import Any
 from seq2see.errors import UserError, suggest
 
 PREFIX = "hf:"
-LOOKED_AT = 20  # rows by which the columns are told
-BYTES_A_ROW = 200  # of both texts, about
+HEAD = 20  # rows that tell which columns hold texts
+BYTES_A_ROW = 200  # of both texts together, about
 FORM = f"{PREFIX}NAME:CONFIG:SPLIT:SOURCE:TARGET, all but the name optional, such as hf:opus_books:en-fr"
 
 
@@ -43,7 +43,7 @@ def rows_of(text: str) -> tuple[list[str], Iterator[tuple[int, list[str] | str]]
     """Open a dataset: the names of its two columns, and its rows, counted from 1, or why a row has no texts."""
     named = Named.of(text)
     rows = _opened(text, named)
-    head = list(islice(rows, LOOKED_AT))  # a text may be missing in the first row
+    head = list(islice(rows, HEAD))  # a text may be missing in the first row
     if not head:
         raise UserError(f"{text} has no rows: pairs were expected.")
     # A dataset for translation has one column that holds both texts by language.
@@ -92,7 +92,7 @@ def _columns(text: str, named: Named, known: list[str], by_language: bool) -> li
 
 
 def _opened(text: str, named: Named) -> Any:
-    """Load one split of a dataset; what the library complains of is told in our words and its."""
+    """Load one split of a dataset; an error of the library becomes a UserError that quotes it."""
     try:
         import datasets
     except ImportError:

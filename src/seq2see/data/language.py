@@ -1,4 +1,4 @@
-"""A guess at what a text is written in: its script, and among Latin texts the language of its small words."""
+"""A guess at what a text is written in: its script, and for Latin letters its language, by frequent small words."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def guess(text: str) -> str:
 
 
 def guess_all(texts: Iterable[str]) -> str:
-    """Guess what most of many texts are written in; a language that a few tell apart outvotes the mere script."""
+    """Guess what most texts are written in; a language that a fifth of them show counts more than the script."""
     counts = Counter(guess(text) for text in texts)
     total = counts.total()
     languages = Counter({name: count for name, count in counts.items() if name in SMALL_WORDS})

@@ -17,7 +17,7 @@ from seq2see.errors import UserError
 from seq2see.masks import Mask, PackedMasks
 
 BLOCK = 128  # rows and columns that FlexAttention computes at a time
-SMALL_BLOCK = 64  # wastes less on short sentences, but only a tuned backward kernel can take it
+SMALL_BLOCK = 64  # wastes less on short sentences, but only a tuned backward kernel supports it
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class PackedBatch:
         return self.rows[4]
 
     def twice(self) -> PackedBatch:
-        """Return the same sentences two times over, as sentences of their own."""
+        """Return the same sentences twice in one batch, with sentence numbers of their own."""
         rows = self.rows.repeat(1, 2)  # (7, 2·size)
         size = self.rows.shape[1]
         rows[2, size:] += self.rows[2, -1] + 1
@@ -59,7 +59,7 @@ class PackedBatch:
         return PackedBatch(self.rows.to(device, non_blocking=True), self.tokens)
 
     def masks(self, block: int = BLOCK) -> PackedMasks:
-        """Derive what keeps the sentences apart; on a GPU with the blocks that FlexAttention needs."""
+        """Return the masks that keep the sentences apart; on a GPU with the blocks that FlexAttention needs."""
         source, target = self.rows[2], self.rows[6]
         return PackedMasks(
             source=_mask(source, source, block),
@@ -76,14 +76,16 @@ def _mask(of_query: Tensor, of_key: Tensor, block: int, causal: bool = False) ->
 
 
 def blocks_of(of_query: Tensor, of_key: Tensor, block: int, causal: bool) -> BlockMask:
-    """Say which blocks of keys each block of queries needs: sentences are in order, so they are neighbours."""
+    """Say which blocks of keys each block of queries needs; they are neighbours, because the sentences are in order."""
     count = len(of_query) // block
     numbers = torch.arange(count, device=of_query.device)
     first = torch.searchsorted(of_key, of_query[::block].contiguous()) // block  # (count,)
     last = (torch.searchsorted(of_key, of_query[block - 1 :: block].contiguous(), right=True) - 1) // block
     if causal:
         last = torch.minimum(last, numbers)
-    indices = (first[:, None] + numbers).clamp(max=count - 1)  # (count, count), of which the first few count
+    indices = (first[:, None] + numbers).clamp(
+        max=count - 1
+    )  # (count, count), of which the first few are used
 
     def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         same = of_query[q] == of_key[k]

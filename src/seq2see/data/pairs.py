@@ -1,4 +1,4 @@
-"""Pairs of texts: read from files with every bad row named, and split so that nothing leaks."""
+"""Pairs of texts: taken from tables or read from files, with every bad row named, and split so that nothing leaks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import csv
 import gzip
 import json
 import lzma
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 
 from seq2see.data import hub
-from seq2see.errors import UserError, shown
+from seq2see.errors import UserError, counted, shown, suggest
 from seq2see.text.tokenizer import fold
 
 Pair = tuple[str, str]
 
 LONGEST_LINE = 20_000  # characters; a sentence has some 100, and one such line would fill a whole batch
-LOOKED_AT = 1000  # rows by which the number of columns is told
+HEAD = 1000  # rows that tell how many columns a file has
 
 #: Words that head a column. A first row is a header only if both its cells are such words.
 HEADERS = {
@@ -55,10 +56,118 @@ class Corpus:
     columns: int = 2
 
 
-def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: int = 1) -> list[Pair]:
-    """Prepare pairs that a program gives, (source, target) each; what is no pair of texts is an error.
+def corpus_of(data: Any, columns: tuple[str, str] | None = None, strict: bool = False) -> Corpus:
+    """Gather pairs from whatever a program holds them in: files, tables, or pairs; see ``paths_in`` and ``pairs_in``."""
+    if paths := paths_in(data):
+        if columns is not None:
+            raise UserError(
+                f"`columns` is {columns!r}, but of a file the first two columns are read: leave it out."
+            )
+        return read_pairs(paths, strict)
+    pairs = tidied(pairs_in(data, columns))
+    return Corpus("the given pairs", pairs, list(range(1, len(pairs) + 1)))
 
-    In its message the pairs are counted from ``first`` on.
+
+def paths_in(data: Any) -> list[Path]:
+    """Return the files that are named: one path, or a pair of paths; nothing if ``data`` is something else."""
+    if isinstance(data, str | os.PathLike):
+        if (
+            isinstance(data, str)
+            and not data.startswith(hub.PREFIX)
+            and not Path(data.split(",")[0]).exists()
+        ):
+            raise UserError(
+                f"There is no file {shown(data)}: pairs of texts were expected, or a file of pairs."
+            )
+        return paths_of(str(data))
+    if (
+        isinstance(data, tuple)
+        and len(data) == 2
+        and all(isinstance(part, str | os.PathLike) for part in data)
+    ):
+        return paths_of(*map(str, data))
+    return []
+
+
+def paths_of(*texts: str) -> list[Path]:
+    """Turn what was given into one file, or two parallel ones: ``A B``, or ``A,B`` where no file has that name."""
+    paths: list[Path] = []
+    for text in texts:
+        whole = Path(text).exists() or text.startswith(hub.PREFIX)
+        paths += [Path(text)] if whole else [Path(part) for part in text.split(",")]
+    if len(paths) > 2:
+        raise UserError(
+            f"{len(paths)} files were given: one of pairs was expected, or two parallel ones (A B, or A,B)."
+        )
+    return paths
+
+
+def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair]:
+    """Return the pairs of a table with named columns: a dict, a frame of pandas or polars, a dataset, a list of dicts.
+
+    None of these libraries is imported. Anything else is returned as it is; ``tidied`` says what is wrong with it.
+    """
+    if isinstance(data, Mapping) and any(hasattr(part, "column_names") for part in data.values()):
+        raise UserError(
+            f"The data has the splits {', '.join(map(str, data))}: give one of them, as in data['train']."
+        )
+    names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", None)
+    if names is None and hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        names = list(data.columns)
+    if names is not None:
+        if len(names) == 1 and isinstance(next(iter(data[names[0]]), None), Mapping):
+            return pairs_in(
+                list(data[names[0]]), columns
+            )  # a dataset for translation: both texts in one column
+        source, target = (list(data[name]) for name in _two_of(names, columns))
+        if len(source) != len(target):
+            raise UserError(
+                f"The columns have {len(source):,} and {len(target):,} rows: pairs were expected."
+            )
+        return zip(source, target, strict=True)
+    if isinstance(data, str) or not isinstance(data, Iterable):
+        return cast("Iterable[Pair]", data)
+    rows = iter(data)
+    first = list(islice(rows, 1))
+    if not first or not isinstance(first[0], Mapping):
+        if columns is not None:
+            raise UserError(f"`columns` is {columns!r}, but the data has no named columns: leave it out.")
+        return chain(first, rows)
+    keys = _two_of(list(first[0]), columns)
+    return (
+        tuple(row.get(key) for key in keys) if isinstance(row, Mapping) else row  # type: ignore[misc]
+        for row in chain(first, rows)
+    )
+
+
+def _two_of(names: Sequence[Any], columns: tuple[str, str] | None) -> Sequence[Any]:
+    """Choose two columns: those that are asked for, else source and target, else the only two."""
+    if columns is not None:
+        if isinstance(columns, str) or len(columns) != 2:
+            raise UserError(
+                f"`columns` is {columns!r}: two names were expected, of the source and of the target."
+            )
+        for name in columns:
+            if name not in names:
+                raise UserError(
+                    f"`columns` names {name!r}, which is not there. {suggest(str(name), map(str, names))}"
+                )
+        return columns
+    if "source" in names and "target" in names:
+        return "source", "target"
+    if len(names) != 2:
+        example = tuple(map(str, names[:2])) if len(names) > 2 else ("source", "target")
+        raise UserError(
+            f"The data has {counted(len(names), 'column')} ({', '.join(map(str, names)) or 'none'}), and two were "
+            f"expected: say which they are, as in columns={example!r}."
+        )
+    return names
+
+
+def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: int = 1) -> list[Pair]:
+    """Prepare the pairs (source, target) of a program; anything that is no pair of texts is an error.
+
+    Its message counts the pairs from ``first`` on.
     """
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise UserError(f"Pairs of texts were expected, but {shown(repr(pairs))} was given.")
@@ -87,9 +196,9 @@ def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: i
 def read_pairs(paths: Sequence[Path], strict: bool = False, prepare: Callable[[str], str] = fold) -> Corpus:
     """Read pairs from a TSV, CSV or JSON-lines file, from two parallel files, or from a Hugging Face dataset.
 
-    gzip and xz are unpacked.
-    Columns beyond the second are left alone if all rows have them, as in Tatoeba's exports. A bad row is skipped and
-    listed in ``faults``; with ``strict`` it is an error. Both texts pass through ``prepare``.
+    Files in gzip or xz are unpacked. Columns beyond the second are ignored if all rows have them, as in Tatoeba's
+    exports. A bad row is skipped and listed in ``faults``; with ``strict`` it is an error. Both texts pass through
+    ``prepare``.
     """
     corpus = Corpus(name_of(paths))
     for line, pair in stream(paths, corpus, prepare):
@@ -103,9 +212,9 @@ def read_pairs(paths: Sequence[Path], strict: bool = False, prepare: Callable[[s
     if not corpus.pairs:
         why = f": {corpus.faults[0]}" if corpus.faults else ", only a header" if corpus.header else ""
         raise UserError(
-            f"{corpus.name} has no pair that can be used ({len(corpus.faults):,} bad rows{why}): rows of a source "
-            "and a target were expected, with a tab between (.tsv), a comma (.csv), as JSON lines (.jsonl), or two "
-            "parallel files."
+            f"{corpus.name} has no pair that can be used ({counted(len(corpus.faults), 'bad row')}{why}): rows of a "
+            "source and a target were expected, with a tab between (.tsv), a comma (.csv), as JSON lines (.jsonl), or "
+            "two parallel files."
         )
     return corpus
 
@@ -116,14 +225,14 @@ def name_of(paths: Sequence[Path]) -> str:
 
 
 def is_hub(path: Path) -> bool:
-    """Whether this is no file but a Hugging Face dataset, ``hf:NAME``."""
+    """Whether this names a Hugging Face dataset, ``hf:NAME``, and not a file."""
     return str(path).startswith(hub.PREFIX)
 
 
 def stream(
     paths: Sequence[Path], corpus: Corpus, prepare: Callable[[str], str] = fold
 ) -> Iterator[tuple[int, Pair | str]]:
-    """Read one pair after the other, or why a row is none, with its line; ``corpus`` is told of header and columns."""
+    """Yield each line number with its pair, or with the reason why it has none; note header and columns in ``corpus``."""
     if len(paths) not in (1, 2):
         raise UserError(f"{len(paths)} files were given: one of pairs was expected, or two parallel ones.")
     if any(map(is_hub, paths)):
@@ -172,8 +281,8 @@ def _is_header(row: list[str]) -> bool:
 
 
 def _with_columns(rows: Iterator[Row], corpus: Corpus) -> Iterator[Row]:
-    """Find out how many columns the file has: what most of the first rows have."""
-    head = list(islice(rows, LOOKED_AT))
+    """Find out how many columns the file has: as many as most of its first rows."""
+    head = list(islice(rows, HEAD))
     counts = Counter(len(row) for _, row in head if isinstance(row, list) and len(row) > 1)
     corpus.columns = counts.most_common(1)[0][0] if counts else 2
     return chain(head, rows)
@@ -183,7 +292,7 @@ def _with_columns(rows: Iterator[Row], corpus: Corpus) -> Iterator[Row]:
 
 
 def _of_kind(path: Path) -> Iterator[Row]:
-    """Read the rows of one file by the end of its name; what has no known one is read as tab-separated."""
+    """Read the rows of one file, in the format that its name ends with; any other is read as tab-separated."""
     kind = Path(path.stem).suffix.lower() if path.suffix.lower() in (".gz", ".xz") else path.suffix.lower()
     lines = _lines(path)
     if kind == ".csv":
@@ -194,7 +303,7 @@ def _of_kind(path: Path) -> Iterator[Row]:
 
 
 def _problem(line: str | bytes) -> str:
-    """Say why a line is no text; _lines hands such a line on as bytes."""
+    """Say why a line is no text; ``_lines`` yields such a line as bytes."""
     if isinstance(line, str):
         return ""
     if len(line) > LONGEST_LINE:
@@ -203,7 +312,7 @@ def _problem(line: str | bytes) -> str:
         line.decode("utf-8")
     except UnicodeDecodeError as error:
         return f"is not UTF-8 text (byte {error.start + 1} is 0x{line[error.start]:02X})"
-    raise AssertionError("a good line is handed on as text")
+    raise AssertionError("a good line is yielded as text")
 
 
 def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
@@ -238,7 +347,7 @@ def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
 
 
 def _json(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
-    """Read an object a line, by its keys source and target or else by the first object's first two."""
+    """Read one object a line, by its keys source and target, or else by the first two keys of the first object."""
     keys: list[str] = []
     for number, line in lines:
         if problem := _problem(line) or ("" if str(line).strip() else "is empty"):
@@ -277,7 +386,7 @@ def _parallel(first: Path, second: Path) -> Iterator[Row]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
-    """Number the lines of a file from 1; one that is too long or not UTF-8 comes as (some of) its bytes."""
+    """Number the lines of a file from 1; a line that is too long or not UTF-8 is yielded as bytes, perhaps cut short."""
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no file"
         raise UserError(f"{str(path)!r} is {what}: a file of pairs was expected.")
@@ -312,7 +421,7 @@ def _decoded(data: bytes) -> str | bytes:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """Open a file, unpacked if its first bytes say that it is packed."""
+    """Open a file, and unpack it if its first bytes are those of gzip or xz."""
     with path.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(b"\x1f\x8b"):
@@ -329,7 +438,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class Splits:
-    """What is learned from, what is watched while learning, and what is scored in the end."""
+    """The pairs for training, for validation while training, and for the final test."""
 
     train: list[Pair]
     validation: list[Pair]
@@ -339,7 +448,7 @@ class Splits:
 def hold_out(
     pairs: Sequence[Pair], share: float = 0.1, most: int = 1000, seed: int = 1
 ) -> tuple[list[Pair], list[Pair]]:
-    """Split by source text, so that no held-out source occurs in training: (training, held out)."""
+    """Split pairs into (training, held out) by their source, so that no held-out source occurs in training."""
     sources = list(dict.fromkeys(source for source, _ in pairs))
     count = min(most, max(1, int(len(sources) * share)))
     chosen = np.random.default_rng(seed).permutation(len(sources))[:count]
@@ -355,7 +464,7 @@ def split(
 ) -> Splits:
     """Split by source text into training, validation (5 %, at most 1,000 sources) and test (10 %, at most 1,000).
 
-    A part that is given is taken as it is, and pairs with a source of it are not trained on.
+    A part that is given is taken as it is. Pairs that share a source with it are left out of the training.
     """
     train = without(without(pairs, test or ()), validation or ())
     if test is None:
@@ -364,8 +473,8 @@ def split(
         train, validation = hold_out(train, 0.05, seed=seed)
     if not train:
         raise UserError(
-            f"{len(pairs):,} pairs leave nothing to learn from, after those for validation and test are set aside: "
-            "give pairs with at least 3 different sources."
+            f"Nothing is left to learn from: of {counted(len(pairs), 'pair')} some are set aside for validation and "
+            "test. Give pairs with at least 3 different sources."
         )
     return Splits(train, list(validation), list(test))
 

@@ -1,4 +1,4 @@
-"""What fits some pairs: how to cut them, how large a model, how long to train; every choice can be overruled."""
+"""What suits some pairs: the tokenizer, the size of the model, the length of the training; each can be set instead."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.pairs import Pair
-from seq2see.errors import UserError, suggest
+from seq2see.errors import UserError, counted, suggest
 from seq2see.text.tokenizer import Tokenizer
 
 KINDS = ("characters", "words", "bpe", "unigram")
 SUBWORDS = ("bpe", "unigram")
-SAMPLE = 2000  # pairs by which the kind of text is told
-LONGEST = 512  # tokens of a side; a longer pair is left out, as it alone would fill a batch
-MORE_LENGTH = 2  # inputs may become so many times as long as those of the training
+LOOKED_AT = 2000  # pairs that tell what kind of text it is
+LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone would fill a batch
+ROOM = 2  # an input may be so many times as long as the longest one of the training
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to learn from some pairs, and why so."""
+    """How to learn from some pairs, and why."""
 
     tokenizer: str
-    vocabulary: int | None  # at most so many tokens; None for as many as there are
+    vocabulary: int | None  # tokens at most; None for all that occur
     preset: str
     model: dict[str, Any]
     training: dict[str, Any]
@@ -43,7 +43,7 @@ class Plan:
 
 def are_sentences(pairs: Sequence[Pair]) -> bool:
     """Whether both sides mostly have three words of letters or more."""
-    step = max(1, len(pairs) // SAMPLE)
+    step = max(1, len(pairs) // LOOKED_AT)
     sides = zip(*pairs[::step], strict=True)
     return all(median(_words(text) for text in side) >= 3 for side in sides)
 
@@ -60,15 +60,15 @@ def choose(
     count: int | None = None,
     device: str = "cpu",
 ) -> Plan:
-    """Choose for these pairs whatever is not given; they may be a sample of ``count``."""
+    """Choose whatever is not given by looking at the pairs, which may be a sample of ``count`` pairs."""
     if tokenizer is not None and tokenizer not in KINDS:
         raise UserError(f"There is no tokenizer {tokenizer!r}. {suggest(tokenizer, KINDS)}")
     count, sentences = count or len(pairs), are_sentences(pairs)
     kind = tokenizer or ("bpe" if sentences else "characters")
     if vocabulary is not None and kind == "characters":
         raise UserError(
-            f"--vocabulary is {vocabulary:,}, but one token a character takes as many as there are: "
-            "use --tokenizer words, bpe or unigram."
+            f"`vocabulary` is {vocabulary:,}, but the tokenizer has one token for each character that occurs: leave it "
+            "out, or set `tokenizer` to words, bpe or unigram."
         )
     long = median(max(map(len, pair)) for pair in pairs) > 80
     if count < 10_000 or (kind == "characters" and count < 100_000 and not long):
@@ -79,7 +79,7 @@ def choose(
         fitting, size = "base", 32_000
     what = "sentences" if sentences else "long texts" if long else "short texts"
     given = [name for name, value in (("tokenizer", tokenizer), ("preset", preset)) if value is not None]
-    why = f"{count:,} pairs of {what}" + (f" ({' and '.join(given)} as given)" if given else "")
+    why = f"{counted(count, 'pair')} of {what}" + (f" ({' and '.join(given)} as given)" if given else "")
     name = preset or fitting
     recipe = find_preset(name)
     return Plan(
@@ -93,22 +93,22 @@ def choose(
 
 
 def fast_on(device: str) -> dict[str, Any]:
-    """Return what makes training fast there: on a GPU no padding, and half the bytes."""
+    """Return the settings that make training fast on a device: on a GPU no padding, and numbers of 16 bits."""
     return {} if device == "cpu" else {"layout": "packed", "precision": "bfloat16"}
 
 
 def _model(preset: str, count: int) -> dict[str, Any]:
-    """Little data is soon known by heart: drop more."""
+    """Return more dropout for little data, which a model would soon know by heart."""
     return {"dropout": 0.3} if preset in ("small", "medium") and count < 100_000 else {}
 
 
 def _training(preset: str, pairs: Sequence[Pair], kind: str, count: int) -> dict[str, Any]:
-    """Steps that suit the data: few for little of it, else some 15 passes."""
+    """Return steps that suit the data: few for little of it, else about 15 passes."""
     if preset == "tiny":
         return {"steps": 1200, "checkpoint_every": 100, "evaluate_every": 100} if count < 10_000 else {}
     if preset == "document":
         return {}
-    step = max(1, len(pairs) // SAMPLE)
+    step = max(1, len(pairs) // LOOKED_AT)
     looked_at = pairs[::step]
     characters = sum(max(map(len, pair)) for pair in looked_at) * count // len(looked_at)
     tokens = characters if kind == "characters" else characters // 4
@@ -132,7 +132,7 @@ def _training(preset: str, pairs: Sequence[Pair], kind: str, count: int) -> dict
 
 
 def tokenizers_of(plan: Plan, pairs: Sequence[Pair], asked: bool = False) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of both sides, one and the same for sub-words; ``asked`` if the vocabulary must be met."""
+    """Train the tokenizers of both sides, which are one for sub-words; ``asked`` if the vocabulary was given."""
     sides = [source for source, _ in pairs], [target for _, target in pairs]
     if plan.tokenizer == "characters":
         return Tokenizer.characters_of(sides[0]), Tokenizer.characters_of(sides[1])
@@ -147,8 +147,8 @@ def tokenizers_of(plan: Plan, pairs: Sequence[Pair], asked: bool = False) -> tup
         both, largest = (one, one), one.size
     if asked and plan.vocabulary is not None and largest < 0.9 * plan.vocabulary:
         raise UserError(
-            f"--vocabulary is {plan.vocabulary:,}, but {len(pairs):,} pairs hold {largest:,} different tokens only "
-            f"(tokenizer {plan.tokenizer}): leave it out, or give less."
+            f"`vocabulary` is {plan.vocabulary:,}, but {counted(len(pairs), 'pair')} hold {largest:,} different tokens "
+            f"only (tokenizer {plan.tokenizer}): leave it out, or give less."
         )
     return both[0], both[1]
 
@@ -160,13 +160,13 @@ def config_of(
     model: dict[str, Any],
     training: dict[str, Any],
 ) -> Config:
-    """Make the config of a plan; ``model`` and ``training`` overrule it, ``longest`` is in tokens."""
+    """Make the config of a plan; ``model`` and ``training`` override it, and ``longest`` is counted in tokens."""
     source, target = tokenizers
     return Config(
         task="pairs",
         model=ModelConfig.of(**{
             **plan.model,
-            "max_length": max(64, MORE_LENGTH * longest),
+            "max_length": max(64, ROOM * longest),
             "share_embeddings": plan.shared,
             "source_vocabulary": source.size,
             "target_vocabulary": target.size,
@@ -179,7 +179,7 @@ def config_of(
 def within(
     tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int = LONGEST
 ) -> tuple[list[Pair], list[int], int]:
-    """Leave out pairs with more tokens than the limit: (kept, the places of the others, the longest kept)."""
+    """Leave out pairs with more tokens than the limit; return those kept, the places of the others, the longest kept."""
     sources = tokenizers[0].encode_batch([source for source, _ in pairs])
     targets = tokenizers[1].encode_batch([target for _, target in pairs])
     lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]

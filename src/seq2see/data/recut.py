@@ -12,8 +12,8 @@ from seq2see.data.packing import PackedBatch, PackedBatches
 from seq2see.errors import UserError
 from seq2see.text.tokenizer import Tokenizer
 
-WAYS = 16  # cuts drawn of each distinct word; every occurrence takes one of them at random, each epoch anew
-ROWS = 4000  # words cut together
+WAYS = 16  # ways in which each distinct word is cut; every occurrence takes one at random, anew each epoch
+WORDS_AT_ONCE = 4000  # words that are cut together
 NEVER = np.iinfo(np.int64).max
 
 
@@ -22,11 +22,11 @@ def cut_words(
 ) -> Ragged:
     """Cut words as BPE does, best merge first, but overlook each possible merge with probability ``dropout``.
 
-    All words are cut, then all once more, ``ways`` times. Words in the order of their lengths are cut fastest.
+    All words are cut ``ways`` times, one round after the other. Words that are sorted by length are cut fastest.
     """
     if tokenizer.kind != "bpe":
         raise UserError(
-            f"BPE-dropout is of BPE's merges, but this tokenizer is of the kind {tokenizer.kind!r}."
+            f"training.bpe_dropout leaves out merges of BPE, but the tokenizer is {tokenizer.kind!r}: set it to 0."
         )
     merges = np.array(tokenizer.merges(), dtype=np.int64).reshape(-1, 3)
     pairs = merges[:, 0] * tokenizer.size + merges[:, 1]
@@ -34,9 +34,9 @@ def cut_words(
     table = pairs[ranks], merges[ranks, 2], ranks
     parts = tokenizer.parts_of(words)
     cut = [
-        _cut(_padded(parts[first : first + ROWS]), table, tokenizer.size, dropout, random)
+        _cut(_padded(parts[first : first + WORDS_AT_ONCE]), table, tokenizer.size, dropout, random)
         for _ in range(ways)
-        for first in range(0, len(parts), ROWS)
+        for first in range(0, len(parts), WORDS_AT_ONCE)
     ]
     lengths = np.concatenate([[0], *((ids >= 0).sum(1) for ids in cut)])
     return Ragged(np.concatenate([ids[ids >= 0] for ids in cut]).astype(np.int32), np.cumsum(lengths))

@@ -1,4 +1,4 @@
-"""Corpora larger than memory: looked at in one pass, cut into ids once, and read from disk as they are needed.
+"""Corpora larger than memory: surveyed in one pass, cut into ids in a second one, and read from disk when needed.
 
 ``survey`` reads all pairs and keeps a bounded random sample and the held-out pairs. ``write`` reads them again and
 writes ids end to end into files that are mapped into memory; batches are made from them as from any ``Ragged``.
@@ -23,16 +23,16 @@ import numpy as np
 from seq2see.data import hub
 from seq2see.data.batching import Ragged
 from seq2see.data.pairs import Corpus, Fault, Pair, is_hub, name_of, stream
-from seq2see.errors import FolderError, InputError, UserError
+from seq2see.errors import FolderError, InputError, UserError, counted
 from seq2see.text.tokenizer import Tokenizer
 
-LARGE = 256 * 2**20  # bytes of text from which pairs are not read into memory
-PACKED = 4  # a packed file is about so many times as large unpacked
-SAMPLE = 200_000  # pairs kept to choose and train the tokenizers by
+LARGE = 256 * 2**20  # bytes of text; a corpus of so many or more is not read into memory
+PACKED = 4  # a packed file becomes about so many times as large when it is unpacked
+SAMPLE = 200_000  # pairs that are kept to choose and to train the tokenizers
 HELD_OUT = 1000  # sources for validation, and as many for the final test
-PER_SOURCE = 20  # targets kept of one held-out source
-NAMED = 1000  # bad rows kept with their line numbers
-CHUNK = 10_000  # pairs cut at a time
+PER_SOURCE = 20  # targets that are kept for one held-out source
+NAMED_ROWS = 1000  # bad rows that are kept with their line numbers
+CHUNK = 10_000  # pairs that are cut at a time
 MANIFEST, FORMAT = "manifest.json", 1
 SIDES = ("source", "target")
 
@@ -53,7 +53,7 @@ def is_large(paths: Sequence[Path]) -> bool:
 
 @dataclass
 class Survey:
-    """What one pass over a corpus tells: its size, a random sample, its characters, and the pairs held out."""
+    """What one pass over a corpus finds: its size, a random sample, its characters, and the pairs held out."""
 
     paths: list[Path]
     seed: int
@@ -67,7 +67,7 @@ class Survey:
     given: frozenset[int] = frozenset()  # hashes of sources of parts that were given
 
     def is_held_out(self, source: str) -> bool:
-        """Whether pairs with this source are not to be learned from."""
+        """Whether pairs with this source are kept out of the training."""
         number = hash_of(source, self.seed)
         return number < self.below or number in self.given
 
@@ -92,7 +92,7 @@ def survey(
                     f"{corpus.name}, line {line:,}: {pair}. Mend it, or let such rows be skipped."
                 )
             found.bad += 1
-            if found.bad <= NAMED:
+            if found.bad <= NAMED_ROWS:
                 corpus.faults.append(Fault(line, pair))
             continue
         for letters, text in zip(found.letters, pair, strict=True):
@@ -110,9 +110,9 @@ def survey(
         if found.count % CHUNK == 0:
             progress(found.count)
     if not found.count:
-        raise UserError(f"{corpus.name} has no pair that can be used ({found.bad:,} bad rows).")
+        raise UserError(f"{corpus.name} has no pair that can be used ({counted(found.bad, 'bad row')}).")
     _hold_out(found, held, validation, test)
-    # What tokenizers are trained on and what the doctor looks at is what will be learned from.
+    # Tokenizers and the doctor see only pairs of the training.
     kept = [(p, n) for p, n in zip(corpus.pairs, corpus.lines, strict=True) if not found.is_held_out(p[0])]
     if not kept:
         raise UserError(
@@ -261,7 +261,7 @@ def _written(
             most = np.maximum(*(np.fromiter(map(len, side), np.int64, len(side)) for side in rows))
             kept = np.flatnonzero(most <= limit).tolist()
             dropped += len(chunk) - len(kept)
-            lines += [chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED - len(lines)]]
+            lines += [chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED_ROWS - len(lines)]]
             if not kept:
                 continue
             longest = max(longest, int(most[kept].max()))
@@ -281,7 +281,7 @@ def _written(
 
 
 def _cut(name: str, tokenizer: Tokenizer, lines: list[tuple[int, str]]) -> list[list[int]]:
-    """Turn texts into ids; one that a tokenizer of earlier days does not know is named by its line."""
+    """Turn texts into ids; a text with a character that the tokenizer does not know is named by its line."""
     if not tokenizer.has_bytes and tokenizer.unknown is None:
         for line, text in lines:
             try:
@@ -292,7 +292,7 @@ def _cut(name: str, tokenizer: Tokenizer, lines: list[tuple[int, str]]) -> list[
 
 
 def _finish(folder: Path, manifest: str) -> None:
-    """Write the manifest last and in one move, when all else is safe on disk: without it nothing is trusted."""
+    """Write the manifest last and in one move, when everything else is on disk: files without it are not used."""
     temporary = folder / f"{MANIFEST}.part"
     temporary.write_text(manifest, encoding="utf-8")
     for path in folder.iterdir():
@@ -302,7 +302,7 @@ def _finish(folder: Path, manifest: str) -> None:
 
 
 def _key(found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int) -> str:
-    """Say of what some shards are: any change of files, tokenizers or split makes them others."""
+    """Return a key of files, tokenizers and split: if any of them changes, the shards are written again."""
     files = [
         (str(path), 0, 0) if is_hub(path) else (path.name, path.stat().st_size, path.stat().st_mtime_ns)
         for path in found.paths

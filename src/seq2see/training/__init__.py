@@ -1,1 +1,1 @@
-"""How a model learns: the schedule, the loop, checkpoints."""
+"""How a model learns: the run, the loop, one step, the schedule, checkpoints, many processes."""

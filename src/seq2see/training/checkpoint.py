@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on as if nothing had happened, in one safetensors file each."""
+"""Checkpoints: everything that a run needs to go on as if it had not been interrupted, in one safetensors file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from seq2see.errors import FolderError
 from seq2see.folder import write_atomically
 
-MODEL, RUN = "model/", "run/"  # prefixes of the weights, and of all else
+MODEL, RUN = "model/", "run/"  # prefixes of the names of the weights, and of everything else
 
 
 @dataclass(frozen=True)

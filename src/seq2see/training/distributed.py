@@ -1,8 +1,8 @@
-"""Many processes that train one model, started by torchrun: what they agree on, and how the work is shared out.
+"""Many processes that train one model, started by torchrun: what they agree on, and how they divide the work.
 
-Gradients are averaged by PyTorch's DDP, or the model itself is shared out by FSDP2. In a process that stands alone
-every function here does nothing, so that the training loop reads the same. FSDP2 is imported where it is used: it
-takes a second, which nobody else should wait for.
+PyTorch's DDP averages the gradients, or FSDP2 shards the model. In a single process every function here does nothing,
+so that the training loop is the same for one process and for many. FSDP2 is imported where it is used, because the
+import takes a second.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 T = TypeVar("T")
-WAIT = timedelta(hours=2)  # for the first process to evaluate; that one has died, torchrun says at once
+WAIT = timedelta(hours=2)  # for the first process to evaluate; if it dies, torchrun ends the others at once
 
 
 def join(device: str) -> tuple[str, bool]:
-    """Join the others that torchrun has started, if it has; return this process's device, and whether it did so before.
+    """Join the processes of torchrun, if there are any; return this process's device, and whether this is a restart.
 
-    It starts all of them again when one has died, or when a machine comes or goes.
+    torchrun restarts all processes when one has died, and when a machine joins or leaves.
     """
     if not (dist.is_available() and dist.is_torchelastic_launched()) or dist.is_initialized():
         return device, False
@@ -53,16 +53,17 @@ def join(device: str) -> tuple[str, bool]:
         world_size=count,
         timeout=WAIT,
     )
-    # Where the store is new at each start, torchrun counts; but a machine counts only what died on itself.
+    # The store may be new at each start, so torchrun's own count is used too; it counts the deaths on this machine only.
     return device, any_of(start > 1 or os.environ["TORCHELASTIC_RESTART_COUNT"] != "0")
 
 
 def _start(store: Store, number: int, count: int) -> int:
     """Agree on how many times the processes have been started by now.
 
-    torchrun's store outlives them, and addresses of the dead in it would be taken for those of the living (PyTorch
-    issues 135712 and 167288). So each start has a part of the store for itself. The first process numbers it and
-    answers whoever knocks until all have heard: the dead may have knocked too, but do not hear.
+    torchrun's store outlives the processes, and a new process could take the address of a dead one from it (PyTorch
+    issues 135712 and 167288). So each start uses its own part of the store. The first process numbers the starts. It
+    answers every request for the number until all living processes have confirmed it; a request may also be left over
+    from a dead process, which never confirms.
     """
     if number:
         place = store.add("knocks", 1)
@@ -79,7 +80,7 @@ def _start(store: Store, number: int, count: int) -> int:
 
 
 def leave() -> None:
-    """Leave, when all are ready to."""
+    """Leave the group, after all processes have reached this point."""
     if dist.is_available() and dist.is_initialized():
         wait()
         dist.destroy_process_group()
@@ -96,12 +97,12 @@ def rank() -> int:
 
 
 def first() -> bool:
-    """Whether this is the process that writes, speaks and evaluates."""
+    """Whether this is the process that writes files, prints and evaluates."""
     return rank() == 0
 
 
 def seed(start: int, step: int) -> None:
-    """Let each process drop other units, by the step alone, so that a resumed run drops the same ones."""
+    """Seed each process differently, by the step alone, so that a resumed run has the same dropout."""
     if size() > 1:
         torch.manual_seed(int(np.random.SeedSequence([start, step, rank()]).generate_state(1)[0]))
 
@@ -110,7 +111,7 @@ def seed(start: int, step: int) -> None:
 
 
 def mean(value: Tensor) -> Tensor:
-    """Return the mean over the processes, which is what becomes of gradients too."""
+    """Return the mean over the processes; gradients are averaged in the same way."""
     if size() == 1:
         return value
     value = value / size()
@@ -119,7 +120,7 @@ def mean(value: Tensor) -> Tensor:
 
 
 def any_of(flag: bool) -> bool:
-    """Whether the flag is up in any process."""
+    """Whether the flag is true in any process."""
     if size() == 1:
         return flag
     seen = torch.tensor(int(flag))
@@ -128,7 +129,7 @@ def any_of(flag: bool) -> bool:
 
 
 def from_first(value: T) -> T:
-    """Return what the first process gave."""
+    """Return the value of the first process."""
     if size() == 1:
         return value
     told = [value]
@@ -137,20 +138,20 @@ def from_first(value: T) -> T:
     except RuntimeError:
         if first():
             raise
-        raise UserError("The first process has ended: what it said tells why.") from None
+        raise UserError("The first process has ended: its message says why.") from None
     return told[0]
 
 
 def wait() -> None:
-    """Wait for each other."""
+    """Wait until all processes have reached this point."""
     any_of(False)
 
 
-# --- how the work is shared out ------------------------------------------------------------------------------------
+# --- how the work is divided ------------------------------------------------------------------------------------
 
 
 def averaging(objective: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let every process keep the whole model, and backward average the gradients (DDP)."""
+    """Keep the whole model in every process, and let backward average the gradients (DDP)."""
     if size() == 1:
         return objective
     assert isinstance(objective, nn.Module)
@@ -160,9 +161,9 @@ def averaging(objective: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def shard(objective: nn.Module, layers: Iterable[nn.Module], device: torch.device, narrow: bool) -> None:
-    """Cut parameters, gradients and all that is made of them into a part for each process (FSDP2).
+    """Shard parameters, gradients and optimiser state over the processes (FSDP2).
 
-    A layer's parameters are put together while it is used, in bfloat16 if ``narrow``.
+    The parameters of a layer are gathered while it is used, in bfloat16 if ``narrow``.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -172,11 +173,11 @@ def shard(objective: nn.Module, layers: Iterable[nn.Module], device: torch.devic
     for module in (*layers, objective):
         part = fully_shard(module, mesh=mesh, mp_policy=precision)
         if device.type == "cpu":
-            part.set_force_sum_reduction_for_comms(True)  # gloo adds up only; the mean is taken afterwards
+            part.set_force_sum_reduction_for_comms(True)  # gloo can only sum; the division follows
 
 
 def exchange(loss: object, now: bool) -> None:
-    """Say whether the next backward exchanges gradients with the others, or only adds them up here."""
+    """Set whether the next backward exchanges gradients with the others, or only adds them up in this process."""
     if hasattr(loss, "set_requires_gradient_sync"):  # FSDP2's
         loss.set_requires_gradient_sync(now)
     elif isinstance(loss, DistributedDataParallel):
@@ -184,7 +185,7 @@ def exchange(loss: object, now: bool) -> None:
 
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return whole copies on the CPU in the first process, nothing in the others; all must call it."""
+    """Return whole copies on the CPU in the first process, and nothing in the others; all must call it."""
     found = {}
     for name, tensor in tensors.items():
         whole = tensor.detach()
@@ -196,11 +197,11 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def cut_like(whole: Tensor, example: Tensor) -> Tensor:
-    """Return a tensor on the device of another, and cut as that one is."""
+    """Return a tensor on the device of another, and sharded as that one is."""
     whole = whole.to(example.device)
     if not (hasattr(example, "device_mesh") and hasattr(example, "placements")):  # FSDP2's
         return whole
     from torch.distributed.tensor import distribute_tensor
 
-    # every process has the whole, so each cuts out its own part and nothing need be sent
+    # Every process has the whole tensor, so each cuts out its own part and nothing is sent.
     return distribute_tensor(whole, example.device_mesh, example.placements, src_data_rank=None)

@@ -18,25 +18,25 @@ from seq2see.masks import PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 
-#: Matrix products stay the library's; what is tried out are FlexAttention's tiles and the fused kernels' shapes.
+#: The compiler tries FlexAttention's tiles and the shapes of fused kernels; matrix products stay the library's.
 TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
     "max_autotune": True,
     "max_autotune_gemm_backends": "ATEN",
     "coordinate_descent_tuning": True,
     "online_softmax": False,
 }
-WARM_STEPS = 3  # taken before a step is captured: kernels compile, buffers settle
+WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
 
 class Objective(nn.Module):
-    """What is made small: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if asked for."""
+    """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set."""
 
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
         super().__init__()
         self.model, self.settings, self.pad = model, settings, pad
 
     def forward(self, batch: Batch | PackedBatch, masks: PackedMasks | None, tokens: Tensor) -> Tensor:
-        """Return the loss of a batch's real tokens, summed up, over ``tokens``: those of all that makes up the step."""
+        """Return the summed loss of the batch's real tokens, divided by ``tokens``, the real tokens of the whole step."""
         if isinstance(batch, PackedBatch):
             assert masks is not None
             logits = self.model.forward_packed(batch.source, batch.target_in, masks)  # (T, V)
@@ -55,21 +55,20 @@ class Objective(nn.Module):
         return loss / tokens
 
     def _divergence(self, logits: Tensor, right: Tensor) -> Tensor:
-        """Return ½·(KL(p₁‖p₂) + KL(p₂‖p₁)), summed up, of a batch that was read twice (Liang et al., 2021, eq. 3)."""
+        """Return the sum of ½·(KL(p₁‖p₂) + KL(p₂‖p₁)) for a batch that was read twice (Liang et al., 2021, eq. 3)."""
         one, two = logits.log_softmax(-1).chunk(2)  # (T, V) each
         each = ((one.exp() - two.exp()) * (one - two)).sum(-1) / 2  # (T,)
-        return (
-            each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
-        )  # as much as both passes' tokens
+        # The factor 2 gives it the weight of the tokens of both passes.
+        return each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
 
 
 class Learner:
     """A model with its optimiser.
 
-    In bfloat16 a copy of the model does the arithmetic, and the model itself keeps the weights in float32, which
-    small steps need. On a GPU, packed batches have one shape for good: the step is compiled, then captured as a
-    CUDA graph, so that the host has next to nothing to do. Under torchrun the processes learn from a step's batches
-    together (``distributed``): the step is compiled, not captured, and ``model`` is cut up if it is to be sharded.
+    In bfloat16 a copy of the model does the arithmetic, and the model itself keeps the weights in float32, because a
+    small update would be lost in bfloat16. On a GPU all packed batches have one shape: the step is compiled and then
+    captured as a CUDA graph, so that the host has little to do. Under torchrun the processes share the batches of a step
+    (``distributed``): the step is compiled but not captured, and ``model`` is sharded if that is set.
     """
 
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
@@ -95,21 +94,21 @@ class Learner:
         self.warm = 0
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
-        """Compile the objective where that pays, and share the work out over the processes."""
+        """Compile the objective where that pays, and divide the work among the processes."""
         compiled = partial(
             torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
         )
         if not self.sharded:
             return distributed.averaging(compiled(objective) if compiles else objective)
         layers = [*self.worker.encoder.layers, *self.worker.decoder.layers]
-        if compiles:  # one by one: between them, parameters are put together and dropped
+        if compiles:  # each layer alone, because parameters are gathered before it and freed after it
             for layer in layers:
                 layer.forward = compiled(layer.forward)
         distributed.shard(objective, layers, self.device, self.settings.precision == "bfloat16")
         return objective
 
     def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
-        """Take one step on some batches; return its loss, still on the device, so that nobody has to wait for it."""
+        """Take one step on some batches; return its loss on the device, so that the host need not wait for it."""
         self.worker.train()
         if self.captures:
             return self._learn_by_graph([b for b in batches if isinstance(b, PackedBatch)], learning_rate)
@@ -125,7 +124,7 @@ class Learner:
         )
         total = torch.zeros((), device=self.device)
         for batch in batches:
-            distributed.exchange(self.loss, now=batch is batches[-1])  # of gradients: once a step
+            distributed.exchange(self.loss, now=batch is batches[-1])  # gradients are exchanged once a step
             loss = self.loss(
                 batch, batch.masks(self.block) if isinstance(batch, PackedBatch) else None, tokens
             )
@@ -140,7 +139,7 @@ class Learner:
         return distributed.mean(total)
 
     def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
-        """Take the first steps as they are, on a stream of their own; then record one, and from then on replay it."""
+        """Take the first steps on a separate stream, then record one step as a graph, and replay it from then on."""
         if self.warm == 0:
             self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             self.slots = [torch.empty_like(batch.rows, device=self.device) for batch in batches]
@@ -172,13 +171,13 @@ class Learner:
             self.worker.zero_grad()
 
     def weights_to_worker(self) -> None:
-        """Let the arithmetic go on with the model's weights, after they have changed."""
+        """Copy the model's weights to the worker, after they have changed."""
         if self.worker is not self.model:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.worker.parameters()), list(self.model.parameters()))
 
     def weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights by name, on the CPU: in the first process, but all must ask for them."""
+        """Return copies of the weights by name on the CPU, in the first process only; all processes must call it."""
         return distributed.gathered(dict(self.model.named_parameters()))
 
     def state(self) -> dict[str, Tensor]:
@@ -193,7 +192,7 @@ class Learner:
 
     @torch.no_grad()
     def restore(self, weights: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-        """Take back what ``weights`` and ``state`` returned."""
+        """Restore what ``weights`` and ``state`` returned."""
         for name, parameter in self.model.named_parameters():
             parameter.copy_(distributed.cut_like(weights[name], parameter))
             self.optimiser.state[parameter] = {

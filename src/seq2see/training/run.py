@@ -1,0 +1,462 @@
+"""One training: prepare, train, test, write. ``seq2see.fit`` and ``seq2see train`` are two doors to it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from seq2see import folder
+from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.config import preset as find_preset
+from seq2see.data import dates
+from seq2see.data.doctor import lines_named
+from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, split
+from seq2see.data.plan import (
+    LONGEST,
+    Plan,
+    are_sentences,
+    choose,
+    config_of,
+    fast_on,
+    tokenizers_of,
+    within,
+)
+from seq2see.data.shards import Shards, Survey, is_large, survey
+from seq2see.data.shards import write as write_shards
+from seq2see.errors import InputError, UserError, counted
+from seq2see.evaluate import Evaluation, evaluate
+from seq2see.folder import Tokenizers
+from seq2see.metrics import bleu, chrf
+from seq2see.model.weights import check_device, read_weights
+from seq2see.text.tokenizer import Tokenizer
+from seq2see.training import distributed
+from seq2see.training.loop import SHARDS, Step, Trainer, continued
+from seq2see.training.schedule import peak
+
+LOWER_RATE = 0.3  # of the learning rate with which a model was trained, to train it further
+HELD_OUT_DATES = 10_000  # for validation, and as many for the test
+NAMED = 10  # bad rows that are named; the others are counted
+PRESET_SHAPE = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers")  # the same for all data
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model to train further."""
+
+    config: Config
+    tokenizers: Tokenizers
+    weights: dict[str, Tensor]
+
+    @classmethod
+    def read(cls, name: Path) -> Start:
+        """Read a model folder, or a model that ships."""
+        path = folder.find(name)
+        weights = read_weights(folder.weights_path(path))
+        return cls(folder.read_config(path), folder.read_tokenizers(path), weights)
+
+
+@dataclass
+class Request:
+    """What a training is asked to be; the data decide whatever is None or not set.
+
+    A dict of settings overrides the preset's. A whole config is taken as it is, but for the vocabularies, which are
+    those of the tokenizers.
+    """
+
+    out: Path | None = None
+    resume: bool = False
+    tokenizer: str | None = None
+    vocabulary: int | None = None
+    preset: str | None = None
+    model: ModelConfig | dict[str, Any] = field(default_factory=dict)
+    training: TrainingConfig | dict[str, Any] = field(default_factory=dict)
+    split_seed: int | None = None  # that of the training if not given
+    device: str = "cpu"
+    start: Start | None = None
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        if self.preset is not None:
+            find_preset(self.preset)
+        if self.vocabulary is not None and self.vocabulary < 8:
+            raise UserError(f"`vocabulary` is {self.vocabulary}: at least 8 tokens were expected.")
+        if self.resume and self.out is None:
+            raise UserError("`resume` goes on with the training of a folder: name the folder with `out`.")
+        self.settings = {"model": _settings(self.model), "training": _settings(self.training)}
+        steps, seconds = (self.settings["training"].get(name) for name in ("steps", "seconds"))
+        if steps is not None and seconds is not None:
+            raise UserError(
+                f"steps ({steps}) and seconds ({seconds:g}) both say how long to train: give one of them."
+            )
+        own = self.settings["training"].get("seed", 1)
+        self.seed = int(own if self.split_seed is None else self.split_seed)
+        if self.start is not None:
+            for name in ("tokenizer", "vocabulary"):
+                if (value := getattr(self, name)) is not None:
+                    raise UserError(f"`{name}` is {value!r}, but `start` has a tokenizer: leave it out.")
+            before = self.start.config
+            rate = LOWER_RATE * peak(before.training, before.model.d_model)
+            self.settings["model"] = asdict(before.model) | self.settings["model"]
+            self.settings["training"] = {"learning_rate": rate} | self.settings["training"]
+
+    def finished(self, task: str) -> bool:
+        """Whether the training to resume has finished; if so, what is asked for must be what was trained.
+
+        A script that resumes may be started once more than needed. The folder does not tell which data were used.
+        """
+        found = (
+            distributed.first()
+            and self.resume
+            and self.out is not None
+            and (self.out / folder.WEIGHTS).is_file()
+        )
+        if found:
+            assert self.out is not None
+            before, model = folder.read_config(self.out), self.settings["model"]
+            if self.preset is not None and self.start is None:
+                shape = ModelConfig.of(**find_preset(self.preset).model)
+                model = {name: getattr(shape, name) for name in PRESET_SHAPE} | model
+            training = before.training.but(**self.settings["training"])
+            continued(self.out, before, Config(task, before.model.but(**model), training))
+            self._same_tokenizer(folder.read_tokenizers(self.out))
+        return distributed.from_first(found)
+
+    def tokenizers(self) -> Tokenizers | None:
+        """Return the tokenizers of the training to resume, or of the model to start from, if there is one."""
+        if self.resume and self.out is not None and (self.out / folder.CONFIG).is_file():
+            found = folder.read_tokenizers(self.out)
+            self._same_tokenizer(found)
+            return found
+        return None if self.start is None else self.start.tokenizers
+
+    def _same_tokenizer(self, found: Tokenizers) -> None:
+        if self.tokenizer not in (None, found.target.kind):
+            raise UserError(
+                f"{self.out} was started with tokenizer = {found.target.kind}, but now it is {self.tokenizer}: "
+                "leave it out, or train into another folder."
+            )
+
+
+def _settings(given: ModelConfig | TrainingConfig | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(given, dict):
+        return dict(given)
+    unset = ("source_vocabulary", "target_vocabulary")
+    if isinstance(given, TrainingConfig) and given.seconds is not None:
+        unset = ("steps", "")
+    return {name: value for name, value in asdict(given).items() if name not in unset}
+
+
+# --- prepare -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Data:
+    """Pairs to learn from, and the parts for validation and test where they are given."""
+
+    corpus: Corpus  # a sample, if the corpus is larger than memory
+    validation: list[Pair] | None = None
+    test: list[Pair] | None = None
+    survey: Survey | None = None  # of a corpus larger than memory
+
+    @classmethod
+    def read(
+        cls,
+        data: Any,
+        validation: Any = None,
+        test: Any = None,
+        seed: int = 1,
+        columns: tuple[str, str] | None = None,
+        strict: bool = False,
+    ) -> Data:
+        """Read all parts; each may be files, a table, or pairs."""
+        watched, tested = (
+            None if part is None else corpus_of(part, None if paths_in(part) else columns, strict).pairs
+            for part in (validation, test)
+        )
+        paths = paths_in(data)
+        if columns is None and paths and is_large(paths):
+            found = survey(paths, seed, watched, tested, strict)
+            return cls(found.corpus, watched, tested, found)
+        return cls(corpus_of(data, columns, strict), watched, tested)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a training needs."""
+
+    name: str  # of the data
+    config: Config
+    tokenizers: Tokenizers
+    train: list[Pair] | Shards
+    validation: list[Pair]
+    test: list[Pair]
+    plan: Plan | None = None  # dates have none
+    remarks: list[str] = field(default_factory=list)  # about rows and pairs that are left out
+
+    @property
+    def counts(self) -> str:
+        """Say how many pairs each part has."""
+        return f"{len(self.train):,} to learn from, {len(self.validation):,} to watch, {len(self.test):,} to test"
+
+
+def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepared:
+    """Make dates to learn from, to watch and to test."""
+    available = len(dates.all_ordinals(*years))
+    held_out = min(HELD_OUT_DATES, available // 10)
+    if count > available - 2 * held_out:
+        raise UserError(
+            f"`count` is {count:,}, but the years {years[0]}-{years[1]} leave {available - 2 * held_out:,} dates to "
+            f"learn from ({held_out:,} each are held out for validation and test)."
+        )
+    tokenizers = Tokenizers.one(Tokenizer.characters())
+    recipe = find_preset(request.preset or "document")
+    sizes = {"source_vocabulary": tokenizers.source.size, "target_vocabulary": tokenizers.target.size}
+    config = Config(
+        "dates",
+        ModelConfig.of(**{**recipe.model, **sizes, **request.settings["model"]}),
+        TrainingConfig.of(**{**recipe.training, **fast_on(request.device), **request.settings["training"]}),
+    )
+    train, validation, test = dates.splits(count, held_out, held_out, request.seed, years)
+    return Prepared("dates", config, tokenizers, train, validation, test)
+
+
+def prepare(data: Data, request: Request) -> Prepared:
+    """Choose what is not asked for, train the tokenizers unless they are given, and leave out pairs that are too long.
+
+    The ids of a corpus larger than memory are written to disk. Under torchrun the first process makes the tokenizers
+    and these ids, and the others wait for it.
+    """
+    found, tokenizers = data.survey, request.tokenizers()
+    if not distributed.first():
+        tokenizers = distributed.from_first(None)
+    if found is None:
+        parts = split(data.corpus.pairs, data.validation, data.test, request.seed)
+        # Characters are no secret of the test set; sub-words and words are learned from the training part alone.
+        everything = [*parts.train, *parts.validation, *parts.test]
+    else:
+        if request.out is None:
+            raise UserError(
+                f"{found.corpus.name} is larger than memory: name a folder for its ids with `out`."
+            )
+        parts = Splits(found.corpus.pairs, found.validation, found.test)
+        everything = [("".join(found.letters[0]), "".join(found.letters[1]))]
+    count = None if found is None else found.count
+    plan = choose(parts.train, request.tokenizer, request.vocabulary, request.preset, count, request.device)
+    model, training = request.settings["model"], request.settings["training"]
+    config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
+    if tokenizers is None:
+        known = everything if plan.tokenizer == "characters" else parts.train
+        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=request.vocabulary is not None))
+    else:
+        _check_characters(tokenizers, everything)
+    if distributed.first():
+        distributed.from_first(tokenizers)
+
+    both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
+    longest, dropped = 1, []
+    kept: list[list[Pair]] = []
+    for part in (parts.train if found is None else [], parts.validation, parts.test):
+        some, places, most = within(both, part, limit)
+        kept.append(some)
+        dropped += [part[place] for place in places]
+        longest = max(longest, most)
+    train: list[Pair] | Shards = kept[0]
+    if found is not None:
+        assert request.out is not None
+        train = write_shards(request.out / SHARDS, found, both, limit)
+        longest = max(longest, train.longest)
+    if not train or not kept[1] or not kept[2]:
+        raise UserError(
+            f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
+        )
+    config = config_of(plan, both, longest, model, training)
+    remarks = _remarks(data.corpus, dropped, train)
+    return Prepared(data.corpus.name, config, tokenizers, train, kept[1], kept[2], plan, remarks)
+
+
+def _remarks(corpus: Corpus, dropped: Sequence[Pair], train: Sequence[Pair] | Shards) -> list[str]:
+    """Say which rows and pairs are left out."""
+    remarks = [f"{corpus.name}, {fault}: skipped." for fault in corpus.faults[:NAMED]]
+    if len(corpus.faults) > NAMED:
+        remarks.append(f"{counted(len(corpus.faults) - NAMED, 'more bad row')} in {corpus.name}: skipped.")
+    line_of = dict(zip(corpus.pairs, corpus.lines, strict=True))
+    lines = sorted(line_of[pair] for pair in dropped if pair in line_of)
+    count = len(dropped)
+    if isinstance(train, Shards):
+        count, lines = count + train.dropped, train.dropped_lines
+    if count:
+        named = f" ({lines_named(lines)})" if lines else ""
+        remarks.append(
+            f"{counted(count, 'pair')} {'is' if count == 1 else 'are'} too long and left out{named}."
+        )
+    return remarks
+
+
+def _check_characters(tokenizers: Tokenizers, pairs: Sequence[Pair]) -> None:
+    """Refuse texts with characters that the given tokenizers do not know."""
+    for pair in pairs:
+        for tokenizer, text in zip((tokenizers.source, tokenizers.target), pair, strict=True):
+            try:
+                tokenizer.check(text)
+            except InputError as error:
+                raise UserError(
+                    f"{error} The tokenizer is that of the model or the run that is trained further: leave such texts "
+                    "out, or train a new model on them."
+                ) from None
+
+
+# --- train, test, write --------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One training: ``train`` it, then ``test`` and ``write`` its model.
+
+    Messages about pairs that are left out and about checkpoints go to ``say``.
+    """
+
+    def __init__(self, ready: Prepared, request: Request, say: Callable[[str], None]) -> None:
+        self.ready, self.request = ready, request
+        self.trainer = Trainer(
+            ready.config,
+            ready.tokenizers,
+            ready.train,
+            ready.validation,
+            request.out,
+            request.resume,
+            request.device,
+            say,
+            None if request.start is None else request.start.weights,
+        )
+
+    def train(self, show: Callable[[Step], None], *signals: signal.Signals) -> bool:
+        """Take all steps and ``show`` each; return False if a signal or Ctrl-C in ``show`` stopped it earlier.
+
+        A run that is stopped, or that ends by an exception in ``show``, leaves a checkpoint in its folder.
+        """
+        with _noted(signals) as asked_to_stop:
+            for step in self.trainer.steps():
+                stop = False
+                try:
+                    show(step)
+                except KeyboardInterrupt:
+                    stop = True
+                except Exception:
+                    if distributed.size() == 1:
+                        self.trainer.save(at_once=True)
+                    raise
+                if distributed.any_of(stop or asked_to_stop()) and not self.trainer.ended:
+                    self.trainer.save(at_once=True)
+                    return False
+        return True
+
+    def test(self) -> Evaluation:
+        """Put the final weights into the model, and score it on the test pairs."""
+        return evaluate(self.trainer.finish(), self.trainer.tokenizers, self.ready.test)
+
+    def write(self, card: str) -> None:
+        """Write the model folder, if there is to be one."""
+        if self.request.out is not None:
+            self.trainer.write(card)
+
+    def card(self, scores: Evaluation | None, command: str) -> str:
+        """Say what the model is, what was measured on which pairs, and how to repeat it."""
+        trainer, ready = self.trainer, self.ready
+        shape, steps = trainer.config.model, f"{trainer.step:,} steps"
+        if not trainer.ended:
+            steps = f"{trainer.step:,} of {trainer.config.training.steps:,} steps, then it was stopped"
+        lines = [
+            f"# {trainer.config.task}",
+            "",
+            f"A Transformer encoder-decoder made by seq2see: {trainer.model.parameter_count():,} parameters, d_model "
+            f"{shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.encoder_layers}+{shape.decoder_layers} "
+            f"layers, {shape.norm}-norm.",
+            "",
+            *(["| not tested | |", "|---|---|"] if scores is None else _scores(scores)),
+            f"| trained on | {counted(len(ready.train), 'pair')}, {steps}, {trainer.seconds:.0f} s |",
+            f"| watched while training | {counted(len(ready.validation), 'validation pair')}, none of them in the test |",
+            "",
+            "Made by:",
+            "",
+            f"    {command}",
+            "",
+        ]
+        if ready.plan is not None:
+            lines += [
+                f"Data: {ready.name}, {ready.counts}, split by source with seed {self.request.seed}; tokenizer "
+                f"{trainer.tokenizers.target.kind}, preset {ready.plan.preset}.",
+                "",
+            ]
+        return "\n".join(lines)
+
+
+def _scores(scores: Evaluation) -> list[str]:
+    """Write the rows of the measured figures; BLEU and chrF with their signatures, where the pairs are sentences."""
+    rows = [
+        "| measured on test pairs, which were not trained on | |",
+        "|---|---|",
+        f"| pairs | {scores.pairs:,} |",
+        f"| exact match, free-running | {scores.exact_match:.2%} |",
+        f"| character error rate | {scores.character_error_rate:.4%} |",
+    ]
+    if scores.answers and are_sentences([(source, expected) for source, expected, _ in scores.answers]):
+        given, expected = [a[2] for a in scores.answers], [a[1] for a in scores.answers]
+        for found in (bleu(given, expected), chrf(given, expected)):
+            rows.append(f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |")
+    return [*rows, f"| loss, teacher-forced (nats a token) | {scores.loss:.3g} |"]
+
+
+@contextmanager
+def _noted(signals: Sequence[signal.Signals]) -> Iterator[Callable[[], bool]]:
+    """Note signals, so that a step is not cut in two; a second one ends a process that trains alone."""
+    noted = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal noted
+        # torchrun itself ends processes that take too long to stop.
+        if noted and distributed.size() == 1:
+            raise KeyboardInterrupt
+        noted = True
+
+    if threading.current_thread() is not threading.main_thread():
+        signals = ()  # only the main thread may handle them
+    before = {sort: signal.signal(sort, note) for sort in signals}
+    try:
+        yield lambda: noted
+    finally:
+        for sort, handler in before.items():
+            signal.signal(sort, handler)
+
+
+@contextmanager
+def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
+    """Return a function that shows each step as a bar on standard error, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        "training",
+        MofNCompleteColumn(),
+        "steps",
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        "left",
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True,
+                  disable=not (visible and sys.stderr.isatty())) as bar:  # fmt: skip
+        task = bar.add_task("", total=run.trainer.config.training.steps, completed=run.trainer.step)
+
+        def show(step: Step) -> None:
+            bar.update(task, total=run.trainer.config.training.steps, completed=step.step)
+            if step.line is not None:
+                bar.update(task, description=f"validation loss {step.line.validation_loss:.4f}")
+
+        yield show
