@@ -160,8 +160,7 @@ def test_answers_that_broke_off_do_not_end_the_search_for_a_likelier_one(beam: i
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_answer_goes_on_after_what_is_forced(seed: int) -> None:
-    model = chatty_model(seed)
-    source = SOURCES[2]
+    model, source = chatty_model(seed), SOURCES[2]
     limit = limits_of(model, [source])
     with torch.no_grad():
         memory = model.encode(torch.tensor(source))
@@ -180,6 +179,18 @@ def test_an_answer_goes_on_after_what_is_forced(seed: int) -> None:
         assert len(first) > 1
         for full in ([3] * int(limit), [3] * (int(limit) + 2)):
             assert answers(full) == [full] * 2
+
+
+def test_both_readers_say_what_the_whole_model_says() -> None:
+    model, source = small_model(), SOURCES[2]
+    with torch.no_grad():
+        memory = model.encode(torch.tensor(source))
+        for reader in (CachedReader(model, memory[None], EVERYTHING), WholeReader(model, memory)):
+            so_far: list[int] = []
+            for new in ([1, 3], [5], [7]):
+                so_far += new
+                expected = model(torch.tensor(source), torch.tensor(so_far))[-1:]
+                torch.testing.assert_close(reader.read(torch.tensor([new])), expected)
 
 
 def test_stopped_rows_are_dropped_when_half_of_them_have_stopped() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import count
 from math import inf
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -67,27 +66,7 @@ def limits_of(
     return torch.tensor([by_length[length] for length in lengths], device=device)
 
 
-class Reader(Protocol):
-    """Reads answers as they grow."""
-
-    def read(self, new: Tensor) -> Tensor:
-        """Read the new tokens of each row, (R, n), and return the logits of the next, (R, V)."""
-        ...
-
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order."""
-        ...
-
-
-class Choice(Protocol):
-    """Chooses tokens, and keeps the answers."""
-
-    def take(self, logits: Tensor, t: int) -> GoingOn:
-        """Choose the t-th token of each row by its logits, (R, V)."""
-        ...
-
-
-def steps(reader: Reader, choice: Choice, new: Tensor) -> Iterator[int]:
+def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor) -> Iterator[int]:
     """Search until all answers are done; yield each step's number when its tokens are chosen.
 
     ``new`` (R, n) is what every answer begins with: the start token, and after it what is forced.
@@ -123,6 +102,10 @@ class CachedReader:
             memory, mask = memory[spread], mask.select(spread)
         layout = decoding_layout(device, len(memory), source.shape[1], d_k)
         return cls(model, memory, mask, layout)
+
+    def starts(self, special: Special) -> Tensor:
+        """Return what each row begins with, (R, 1)."""
+        return torch.full((len(self.memory), 1), special.start, device=self.memory.device)
 
     def read(self, new: Tensor) -> Tensor:
         """Read the new tokens of each row, (R, n), and return the logits of the next, (R, V)."""
@@ -230,12 +213,14 @@ def _greedy(
 ) -> Greedy:
     reader = CachedReader.of(model, sources, special.pad)
     choice = Greedy(limits_of(model, sources, reader.memory.device, rules), special, values)
-    for _ in steps(reader, choice, _starts(len(sources), special, reader)):
+    for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice
 
 
-def continued(reader: Reader, special: Special, limit: Tensor, prefix: Sequence[int] = ()) -> list[int]:
+def continued(
+    reader: CachedReader | WholeReader, special: Special, limit: Tensor, prefix: Sequence[int] = ()
+) -> list[int]:
     """Answer one source greedily after some ids that are forced; limit (1,) is the most tokens that an answer has."""
     if len(prefix) >= int(limit) or special.end in prefix[-1:]:
         return [*prefix]
@@ -243,10 +228,6 @@ def continued(reader: Reader, special: Special, limit: Tensor, prefix: Sequence[
     for _ in steps(reader, choice, torch.tensor([[special.start, *prefix]], device=limit.device)):
         pass
     return [*prefix, *choice.answers()[0][len(prefix) :]]
-
-
-def _starts(rows: int, special: Special, reader: CachedReader) -> Tensor:
-    return torch.full((rows, 1), special.start, device=reader.memory.device)
 
 
 @dataclass(frozen=True)
@@ -380,7 +361,7 @@ def beam_search(
     """
     reader = CachedReader.of(model, sources, special.pad, rules.beam)
     choice = Beam(limits_of(model, sources, reader.memory.device, rules), special, rules)
-    for _ in steps(reader, choice, _starts(len(reader.memory), special, reader)):
+    for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice.results
 

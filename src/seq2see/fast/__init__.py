@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -57,27 +57,13 @@ class Body(NamedTuple):
         )
 
 
-#: Which body is taken when: the first that admits the case. The last one admits every case.
+#: Which body is taken when: the first that admits the case. The last one admits every case. A row names the body, the
+#: layout, the parts that the mask must have and those that it may have, and the shape of the queries.
 TABLE: dict[str, Body] = {
-    "one query": Body(
-        one_query_attention,
-        layout="buffers",
-        needs=("keys", "rows"),
-        takes=(),
-        shape="one query",
-        triton=True,
-    ),
-    "columns": Body(column_attention, layout="columns", needs=(), takes=("keys",), shape="one query"),
-    "flex": Body(
-        packed_attention, layout="rows", needs=("sentences", "blocks"), takes=("causal",), shape="packed"
-    ),
-    "sdpa": Body(
-        pytorch_attention,
-        layout=None,
-        needs=(),
-        takes=("causal", "keys", "sentences", "blocks", "rows"),
-        shape=None,
-    ),
+    "one query": Body(one_query_attention, "buffers", ("keys", "rows"), (), "one query", triton=True),
+    "columns": Body(column_attention, "columns", (), ("keys",), "one query"),
+    "flex": Body(packed_attention, "rows", ("sentences", "blocks"), ("causal",), "packed"),
+    "sdpa": Body(pytorch_attention, None, (), get_args(Part), None),
 }
 
 
