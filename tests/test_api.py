@@ -338,13 +338,14 @@ def test_validation_and_test_are_kept_apart() -> None:
     seen: list[Any] = []
     fitted = little(on_step=seen.append)
     assert "| measured on test pairs, which were not trained on | |\n|---|---|\n| pairs | 4 |" in fitted.card
-    assert "| watched while training | 1 validation pair, none of them in the test |" in fitted.card
+    assert "| watched while training | 1 validation pair, no source in two parts |" in fitted.card
     assert "35 to learn from, 1 to watch, 4 to test" in fitted.card
     assert "| trained on | 35 pairs, 6 steps" in fitted.card
     assert [step.step for step in seen] == [1, 2, 3, 4, 5, 6]
     assert [step.line is not None for step in seen] == [False, False, True] * 2
     given = little(validation=PAIRS[:3], test={"a": ["01", "77"], "b": ["10", "77"]})
     assert "37 to learn from, 3 to watch, 2 to test" in given.card
+    assert "3 validation pairs, 1 source to watch and to test |" in given.card
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -650,7 +650,16 @@ def fit(
         before = runs.Start.read(Path(start))
     folder_of_run = None if out is None else Path(out)
     request = runs.Request(
-        folder_of_run, resume, tokenizer, vocabulary, preset, model or {}, training or {}, None, device, before
+        folder_of_run,
+        resume,
+        tokenizer,
+        vocabulary,
+        preset,
+        model or {},
+        training or {},
+        None,
+        device,
+        before,
     )
     if request.finished("pairs"):
         return load(Path(out or ""), device)

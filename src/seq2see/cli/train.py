@@ -96,18 +96,10 @@ def train(
     if not distributed.first():
         hush()
     dates = are_dates(data)
-    request = run.Request(
-        out or Path("runs") / ("dates" if dates else run_name(paths_of(*data))),
-        resume or restarted,
-        tokenizer,
-        vocabulary,
-        preset,
-        chosen["model"],
-        training,
-        seed,
-        device,
-        None if start is None else run.Start.read(start),
-    )
+    where = out or Path("runs") / ("dates" if dates else run_name(paths_of(*data)))
+    model = None if start is None else run.Start.read(start)
+    request = run.Request(where, resume or restarted, tokenizer, vocabulary, preset, chosen["model"], training, seed,
+                          device, model)  # fmt: skip
     if request.finished("dates" if dates else "pairs"):
         complain(f"{request.out} holds a finished model: there is nothing left to resume.")
         distributed.leave()
@@ -153,7 +145,7 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
         complain(remark)
     if findings or corpus.faults:
         complain("`seq2see doctor` says more.")
-    say(f"{ready.name}: {ready.counts}, no source in two parts.")
+    say(f"{ready.name}: {ready.counts}, {ready.apart}.")
     if run.request.start is None:
         say(f"Chosen: {ready.plan}")
     size, settings = f"{run.trainer.model.parameter_count():,} parameters", ready.config.training

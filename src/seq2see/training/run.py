@@ -206,6 +206,12 @@ class Prepared:
         """Say how many pairs each part has."""
         return f"{len(self.train):,} to learn from, {len(self.validation):,} to watch, {len(self.test):,} to test"
 
+    @property
+    def apart(self) -> str:
+        """Say whether validation and test share a source, which they can only where both are given."""
+        both = {source for source, _ in self.validation} & {source for source, _ in self.test}
+        return f"{counted(len(both), 'source')} to watch and to test" if both else "no source in two parts"
+
 
 def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepared:
     """Make dates to learn from, to watch and to test."""
@@ -381,7 +387,7 @@ class Run:
             "",
             *(["| not tested | |", "|---|---|"] if scores is None else _scores(scores)),
             f"| trained on | {counted(len(ready.train), 'pair')}, {steps}, {trainer.seconds:.0f} s |",
-            f"| watched while training | {counted(len(ready.validation), 'validation pair')}, none of them in the test |",
+            f"| watched while training | {counted(len(ready.validation), 'validation pair')}, {ready.apart} |",
             "",
             "Made by:",
             "",
