@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.recut import RecutBatches, Side, cut_words
+from seq2see.data.recut import FreshBatches, Side, cut_words
 from seq2see.errors import UserError
 from seq2see.text.tokenizer import Tokenizer
 
@@ -54,9 +54,14 @@ def test_a_side_says_the_same_sentences_each_epoch_in_other_cuts(bpe: Tokenizer)
 
 
 def test_batches_depend_on_seed_and_step_alone(bpe: Tokenizer) -> None:
-    def batches() -> RecutBatches:
+    def batches() -> FreshBatches:
         sides = Side(TEXTS, bpe, 0.2, 1, 100), Side(TEXTS, bpe, 0.2, 1, 100)
-        return RecutBatches(sides, lambda a, b: Batches(a, b, (0, 0), 200, seed=1), seed=1)
+
+        def make(epoch: int) -> tuple[Ragged, Ragged]:
+            first, second = (side.at(np.random.default_rng([1, epoch, n])) for n, side in enumerate(sides))
+            return first, second
+
+        return FreshBatches(make, lambda a, b: Batches(a, b, (0, 0), 200, seed=1))
 
     forward, other = batches(), batches()
     seen = [forward.at(step) for step in range(3 * forward.per_epoch)]

@@ -329,6 +329,8 @@ def test_a_run_can_start_from_other_weights() -> None:
 @pytest.mark.parametrize("settings", [
     {"layout": "packed", "batch_tokens": 256}, {"precision": "bfloat16"}, {"accumulate": 2}, {"r_drop": 1.0},
     {"layout": "packed", "batch_tokens": 256, "r_drop": 1.0, "accumulate": 2},
+    {"joined": 0.5, "carried": 0.5, "recased": 0.2, "mistyped": 0.2, "retyped": 0.2, "repunctuated": 0.2},
+    {"joined": 0.5, "carried": 0.5, "layout": "packed", "batch_tokens": 256},
 ])  # fmt: skip
 def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> None:
     settings = {"steps": 12, "checkpoint_every": 3, **settings}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 #: Options of one kind of data that make no sense for the other.
 FOR_PAIRS = ("tokenizer", "vocabulary", "validation", "test", "strict", "start")
 FOR_DATES = ("years", "count")
+LOOKED_AT = 50_000  # pairs that are examined before a training; `seq2see doctor` examines all
 
 
 def register(app: typer.Typer) -> None:
@@ -140,7 +141,11 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
     """Say what is wrong with the data, how they are split, what was chosen and how long it will take."""
     from seq2see.data.doctor import in_words, inspect, seconds_of
 
-    findings = [finding for finding in inspect(corpus).faults if "cannot be used" not in finding.text]
+    findings = [
+        finding
+        for finding in inspect(corpus.sample(LOOKED_AT)).faults
+        if "cannot be used" not in finding.text
+    ]
     for remark in [*ready.remarks, *(f"{finding.text}: {finding.advice}." for finding in findings)]:
         complain(remark)
     if findings or corpus.faults:

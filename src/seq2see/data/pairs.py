@@ -9,7 +9,7 @@ import lzma
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
@@ -54,6 +54,11 @@ class Corpus:
     faults: list[Fault] = field(default_factory=list)
     header: list[str] = field(default_factory=list)
     columns: int = 2
+
+    def sample(self, most: int) -> Corpus:
+        """Return the same with at most so many pairs, taken from everywhere."""
+        step = -(-len(self.pairs) // most)
+        return self if step <= 1 else replace(self, pairs=self.pairs[::step], lines=self.lines[::step])
 
 
 def corpus_of(data: Any, columns: tuple[str, str] | None = None, strict: bool = False) -> Corpus:

@@ -162,17 +162,18 @@ def config_of(
 ) -> Config:
     """Make the config of a plan; ``model`` and ``training`` override it, and ``longest`` is counted in tokens."""
     source, target = tokenizers
+    recipe = TrainingConfig.of(**{**plan.training, **training})
     return Config(
         task="pairs",
         model=ModelConfig.of(**{
             **plan.model,
-            "max_length": max(64, ROOM * longest),
+            "max_length": max(64 if recipe.joined == 0 else LONGEST, ROOM * longest),
             "share_embeddings": plan.shared,
             "source_vocabulary": source.size,
             "target_vocabulary": target.size,
             **model,
         }),
-        training=TrainingConfig.of(**{**plan.training, **training}),
+        training=recipe,
     )  # fmt: skip
 
 

@@ -121,19 +121,19 @@ class Side:
         return Ragged(values, offsets)
 
 
-class RecutBatches:
-    """The batches of a corpus that is cut anew each epoch; ``at(step)`` is still a pure function.
+class FreshBatches:
+    """The batches of a corpus that is made anew each epoch; ``at(step)`` is still a pure function.
 
-    ``arrange`` makes batches of the two sides of an epoch. The next epoch is cut while this one is learned from.
+    ``make`` returns the two sides of an epoch, and ``arrange`` makes batches of them. The next epoch is made while this
+    one is learned from.
     """
 
     def __init__(
         self,
-        sides: tuple[Side, Side],
+        make: Callable[[int], tuple[Ragged, Ragged]],
         arrange: Callable[[Ragged, Ragged], Batches | PackedBatches],
-        seed: int,
     ) -> None:
-        self.sides, self.arrange, self.seed = sides, arrange, seed
+        self.make, self.arrange = make, arrange
         self._first = [0]  # the step with which each epoch begins
         self._epoch = -1
         self._worker = ThreadPoolExecutor(1)
@@ -148,7 +148,7 @@ class RecutBatches:
 
     def at(self, step: int) -> Batch | PackedBatch:
         """Return the batch of a step, counted from 0."""
-        while self._first[-1] <= step:  # how many batches an epoch has depends on its cuts
+        while self._first[-1] <= step:  # how many batches an epoch has depends on what is drawn
             self._turn(len(self._first) - 1)
             self._first.append(self._first[-1] + len(self._order))
         epoch = int(np.searchsorted(self._first, step, side="right")) - 1
@@ -166,9 +166,5 @@ class RecutBatches:
         self._ahead = (epoch + 1, self._worker.submit(self._made, epoch + 1))
 
     def _made(self, epoch: int) -> tuple[Batches | PackedBatches, list[np.ndarray]]:
-        source, target = (
-            side.at(np.random.default_rng([self.seed, epoch, number]))
-            for number, side in enumerate(self.sides)
-        )
-        batches = self.arrange(source, target)
+        batches = self.arrange(*self.make(epoch))
         return batches, batches.order(epoch)

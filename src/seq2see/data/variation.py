@@ -13,6 +13,7 @@ import numpy as np
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Ragged
+from seq2see.errors import InputError
 from seq2see.text.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
@@ -130,7 +131,13 @@ def carried(pair: Pair, random: Random) -> Pair:
 
 def _places(word: str, text: str) -> list[int]:
     """Return where a word stands in a text by itself."""
-    return [match.start() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)]
+    found, at = [], text.find(word)
+    while at >= 0:
+        around = text[at - 1 : at] + text[at + len(word) : at + len(word) + 1]
+        if not any(sign.isalnum() for sign in around):
+            found.append(at)
+        at = text.find(word, at + 1)
+    return found
 
 
 def number_like(old: str, random: Random) -> str:
@@ -236,8 +243,8 @@ def varied(
     changed = []
     for pair, which in zip(_texts(sides, rows, tokenizers), applied[rows], strict=True):
         for change, wanted in zip(CHANGES.values(), which.tolist(), strict=True):
-            if wanted:
-                pair = change(pair, random)
+            if wanted and _known(new := change(pair, random), tokenizers):
+                pair = new
         changed.append(pair)
     pool = _texts(sides, partners, tokenizers) if more else []
     changed += [joined(pool, random) for _ in range(more)]
@@ -255,6 +262,16 @@ def varied(
         _put_together(sides[0], np.flatnonzero(kept), source, np.flatnonzero(fits)),
         _put_together(sides[1], np.flatnonzero(kept), target, np.flatnonzero(fits)),
     )
+
+
+def _known(pair: Pair, tokenizers: tuple[Tokenizer, Tokenizer]) -> bool:
+    """Whether the vocabularies have every character of a pair: those of characters lack most."""
+    try:
+        for tokenizer, text in zip(tokenizers, pair, strict=True):
+            tokenizer.check(text)
+    except InputError:
+        return False
+    return True
 
 
 def _texts(

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,8 +23,9 @@ from seq2see.config import Config
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.data.plan import are_sentences
-from seq2see.data.recut import RecutBatches, Side
+from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
+from seq2see.data.variation import varied, varies
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FolderError, UserError
@@ -133,13 +136,16 @@ class Trainer:
                 )
         self.data = train.digest if isinstance(train, Shards) else _digest(source, target)
         settings = config.training
-        self.batches: Batches | PackedBatches | RecutBatches = self._arranged(source, target)
-        if settings.bpe_dropout:
-            if isinstance(train, Shards):
-                raise UserError(
-                    "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
-                )
-            self.batches = RecutBatches(self._sides(train), self._arranged, settings.seed)
+        self.batches: Batches | PackedBatches | FreshBatches
+        if settings.bpe_dropout and isinstance(train, Shards):
+            raise UserError(
+                "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
+            )
+        if settings.bpe_dropout or varies(settings):
+            recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
+            self.batches = FreshBatches(partial(self._epoch, (source, target), recut), self._arranged)
+        else:
+            self.batches = self._arranged(source, target)
 
         torch.manual_seed(settings.seed)
         self.model = Transformer(config.model).to(self.device)
@@ -168,6 +174,19 @@ class Trainer:
         settings = self.config.training
         kind = PackedBatches if settings.layout == "packed" else Batches
         return kind(source, target, self.pads, settings.batch_tokens, settings.seed)
+
+    def _epoch(
+        self, as_read: tuple[Ragged, Ragged], recut: tuple[Side, Side] | None, epoch: int
+    ) -> tuple[Ragged, Ragged]:
+        """Return the pairs of an epoch: words are cut anew, then some pairs are changed and others are joined."""
+        settings, sides = self.config.training, as_read
+        if recut is not None:
+            draws = (np.random.default_rng([settings.seed, epoch, number]) for number in (0, 1))
+            source, target = (side.at(draw) for side, draw in zip(recut, draws, strict=True))
+            sides = source, target
+        longest = min(self.config.model.max_length, settings.batch_tokens - 1)
+        tokenizers = self.tokenizers.source, self.tokenizers.target
+        return varied(sides, tokenizers, settings, epoch, longest) if varies(settings) else sides
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length
@@ -273,7 +292,9 @@ class Trainer:
         return line
 
     def _measured(self, loss: float) -> Line:
-        scores = evaluate(self.model, self.tokenizers, self.validation, engine=self.engine)
+        scores = evaluate(
+            self.model, self.tokenizers, self.validation, engine=self.engine, rules=self.config.decoding
+        )
         return Line(
             step=self.step,
             epoch=self.taken / self.batches.per_epoch,

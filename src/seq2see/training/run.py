@@ -7,14 +7,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from seq2see import folder
-from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data import dates
 from seq2see.data.doctor import lines_named
@@ -43,6 +44,8 @@ from seq2see.training.schedule import peak
 
 LOWER_RATE = 0.3  # of the learning rate with which a model was trained, to train it further
 HELD_OUT_DATES = 10_000  # for validation, and as many for the test
+LENGTHS_LOOKED_AT = 100_000  # pairs by which it is decided how long an answer may be
+MORE_LENGTH = 1.25  # times the longest answers of the training data may be given
 NAMED = 10  # bad rows that are named; the others are counted
 PRESET_SHAPE = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers")  # the same for all data
 
@@ -284,8 +287,31 @@ def prepare(data: Data, request: Request) -> Prepared:
             f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
         )
     config = config_of(plan, both, longest, model, training)
+    config = replace(config, decoding=limits_by(train, both, config.decoding))
     remarks = _remarks(data.corpus, dropped, train)
     return Prepared(data.corpus.name, config, tokenizers, train, kept[1], kept[2], plan, remarks)
+
+
+def limits_by(
+    train: Sequence[Pair] | Shards, tokenizers: tuple[Tokenizer, Tokenizer], rules: DecodingConfig
+) -> DecodingConfig:
+    """Let answers become longer than the paper allows, where those of the training data are longer.
+
+    The paper allows source + 50 tokens. A few tokens of a source may well stand for many of its target, as digits do
+    for the words of a number.
+    """
+    if isinstance(train, Shards):
+        source, target = train.source.lengths, train.target.lengths
+    else:
+        chosen = train[:: max(1, len(train) // LENGTHS_LOOKED_AT)]
+        source, target = (
+            np.array([len(row) for row in tokenizer.encode_batch([pair[side] for pair in chosen])])
+            for side, tokenizer in enumerate(tokenizers)
+        )
+    ratio = max(1.0, float(np.quantile(target / source, 0.99)))
+    beyond = float((target - ratio * source).max())
+    offset = max(rules.length_offset, int(np.ceil(MORE_LENGTH * max(beyond, 0.0))) + rules.length_offset // 2)
+    return rules.but(length_ratio=round(MORE_LENGTH * ratio, 2) if ratio > 1 else 1.0, length_offset=offset)
 
 
 def _remarks(corpus: Corpus, dropped: Sequence[Pair], train: Sequence[Pair] | Shards) -> list[str]:
@@ -365,7 +391,8 @@ class Run:
 
     def test(self) -> Evaluation:
         """Put the final weights into the model, and score it on the test pairs."""
-        return evaluate(self.trainer.finish(), self.trainer.tokenizers, self.ready.test)
+        rules = self.ready.config.decoding
+        return evaluate(self.trainer.finish(), self.trainer.tokenizers, self.ready.test, rules=rules)
 
     def write(self, card: str) -> None:
         """Write the model folder, if there is to be one."""
