@@ -27,7 +27,7 @@ from seq2see.data.batching import Ragged
 from seq2see.data.dates import splits
 from seq2see.data.packing import PackedBatches
 from seq2see.decoding.graphs import GraphDecoder
-from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.hypothesis import Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
 from seq2see.masks import Mask
 from seq2see.model.attention import written_attention
@@ -109,7 +109,10 @@ def searches() -> Iterator[tuple[str, float, float]]:
     for compiled in (False, True):
         decoder = GraphDecoder(on_gpu, special, compiled)
         for beam in (1, 4):
-            plain, found = beam_search(model, sources, special, beam), decoder.search(sources, beam)
+            plain, found = (
+                beam_search(model, sources, special, with_beam(beam)),
+                decoder.search(sources, with_beam(beam)),
+            )
             pairs = [
                 (a, b) for x, y in zip(plain, found, strict=True) for a, b in zip(x[:1], y[:1], strict=True)
             ]

@@ -23,9 +23,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from seq2see.config import ModelConfig
-from seq2see.decoding import hypothesis
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
-from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import greedy
 from seq2see.model.transformer import Transformer
 
@@ -82,7 +81,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lines", default="1x1,512x1,256x4", help="batch x beam")
     options = parser.parse_args()
-    hypothesis.EXTRA_LENGTH = OUTPUT - SOURCE  # force 40 tokens: the end never comes, the limit does
+    offset = OUTPUT - SOURCE  # forces 40 tokens: the end never comes, the limit does
     special = Special(start=1, end=2, pad=0)
     ours, theirs = models()
     small = [torch.randint(3, VOCABULARY, (SOURCE,)).tolist() for _ in range(8)]
@@ -96,11 +95,11 @@ def main() -> None:
         sources = [torch.randint(3, VOCABULARY, (SOURCE,)).tolist() for _ in range(batch)]
         ids = torch.tensor(sources, device="cuda")
         started = time.perf_counter()
-        decoder.ids(sources, beam)
+        decoder.ids(sources, PAPER.but(beam=beam, length_offset=offset))
         first = time.perf_counter() - started
 
         def search(sources: list[list[int]] = sources, beam: int = beam) -> None:
-            decoder.ids(sources, beam)
+            decoder.ids(sources, PAPER.but(beam=beam, length_offset=offset))
 
         def generate(ids: torch.Tensor = ids, beam: int = beam) -> None:
             theirs.generate(  # type: ignore[attr-defined]
