@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
+from seq2see.training.learner import Objective
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
 from seq2see.training.schedule import learning_rate
 
@@ -119,6 +121,40 @@ def test_label_smoothing_is_the_papers() -> None:
     assert float(trainer.learner.loss(batch, None, real.sum()).detach()) == pytest.approx(
         float(expected), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_a_step_is_adams_after_clipping(clip: float) -> None:
+    """Kingma and Ba's algorithm 1, with settings that are not PyTorch's, on gradients that are cut to a norm of 0.05."""
+    settings = dict(beta1=0.3, beta2=0.6, epsilon=0.01, clip=clip, label_smoothing=0.1)
+    trainer = small_trainer(**settings)
+    plain, learner = copy.deepcopy(trainer.model).train(), trainer.learner
+    objective = Objective(plain, trainer.config.training, 67)
+    first = {name: torch.zeros_like(p) for name, p in plain.named_parameters()}
+    second = {name: torch.zeros_like(p) for name, p in plain.named_parameters()}
+    norms = []
+    for step, rate in enumerate((0.1, 0.02, 0.3), 1):
+        batch = trainer.batches.at(step)
+        torch.manual_seed(step)  # of the dropout
+        found = learner.learn([batch], rate)
+        torch.manual_seed(step)
+        plain.zero_grad()
+        loss = objective(batch, None, (batch.target_out != 67).sum())
+        loss.backward()
+        assert float(found) == pytest.approx(float(loss.detach()))
+        norm = torch.stack([p.grad.norm() for p in plain.parameters()]).norm()
+        norms.append(float(norm))
+        with torch.no_grad():
+            for name, p in plain.named_parameters():
+                gradient = p.grad * min(1.0, clip / float(norm)) if clip else p.grad
+                first[name] = 0.3 * first[name] + 0.7 * gradient
+                second[name] = 0.6 * second[name] + 0.4 * gradient**2
+                p -= rate * (first[name] / (1 - 0.3**step)) / ((second[name] / (1 - 0.6**step)).sqrt() + 0.01)
+        for (name, ours), theirs in zip(trainer.model.named_parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(
+                ours, theirs, atol=1e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
+            )
+    assert min(norms) > 0.1  # so that clipping changes each of them
 
 
 @torch.no_grad()
