@@ -39,7 +39,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE, LISTED = ROOT / "src" / "seq2see", ROOT / "tests" / "mutants.md"
 NOTES = ROOT / "build" / "mutation.json"  # which test calls which function, kept until a file changes
 FOLDERS = ("model", "fast", "training", "decoding")
-#: What a CPU does not run: Triton's kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
+#: What a CPU does not run: Triton kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
     "fast/one_query.py", "fast/scan.py", "fast/__init__.py one_query_attention", "decoding/graphs.py _captured",
