@@ -49,8 +49,8 @@ LEFT_OUT = (
     "decoding/graphs.py fast", "training/learner.py Learner._learn_by_graph", "training/distributed.py",
 )  # fmt: skip
 TESTS = (  # those nearest to the mutated folders first
-    "test_model.py", "test_fast.py", "test_search.py", "test_graphs.py", "test_schedule.py", "test_training.py",
-    "test_engines.py", "test_packing.py", "test_folder.py", "test_properties.py", "test_tracer.py", "test_api.py",
+    "test_model.py", "test_fast.py", "test_search.py", "test_graphs.py", "test_schedule.py", "test_run.py",
+    "test_training.py", "test_engines.py", "test_packing.py", "test_folder.py", "test_properties.py", "test_tracer.py", "test_api.py",
     "test_train_file.py",
 )  # fmt: skip
 SLOW = 8.0  # seconds of a test that mutants are not given
