@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from conftest import small_model
@@ -13,7 +15,7 @@ from seq2see.config import PAPER_VOCABULARY, PRESETS, ModelConfig
 from seq2see.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.attention import MultiHeadAttention, written_attention
 from seq2see.model.positions import Embedding, position_table
-from seq2see.model.sublayers import AddNorm
+from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
 
 
@@ -231,6 +233,15 @@ def test_dropout_falls_on_the_sum_of_embedding_and_position() -> None:
     found = embedding.train()(ids)
     assert 0.2 < (found == 0).float().mean() < 0.3
     torch.testing.assert_close(found[found != 0], expected[found != 0] / 0.75)
+
+
+@pytest.mark.parametrize(("name", "function"), [("relu", F.relu), ("gelu", F.gelu), ("swish", F.silu)])
+def test_the_feed_forward_network_is_two_products_around_an_activation(
+    name: str, function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    layer, x = FeedForward(ModelConfig(d_model=8, heads=2, d_ff=12, activation=name)), torch.randn(3, 8)
+    hidden = function(x @ layer.w_1.weight.T + layer.w_1.bias)
+    torch.testing.assert_close(layer(x), hidden @ layer.w_2.weight.T + layer.w_2.bias)
 
 
 def test_learned_positions_are_trained() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from seq2see.errors import UserError
-from seq2see.training.loop import CHECKPOINTS, LOG
+from seq2see.training.loop import CHECKPOINTS, LOG, continued
 from seq2see.training.run import HELD_OUT_DATES, Request, prepare_dates
-from test_training import small_trainer
+from test_training import small_config, small_trainer
 
 
 def test_dates_are_made_to_learn_to_watch_and_to_test() -> None:
@@ -54,3 +55,30 @@ def test_a_line_of_the_table_that_was_cut_off_is_left_out(tmp_path: Path) -> Non
     assert again.step == 24  # the last checkpoint
     assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [10, 20]
     assert (tmp_path / CHECKPOINTS).is_dir()
+
+
+def test_a_run_of_some_seconds_goes_on_with_the_steps_that_it_has_fitted() -> None:
+    fitted = {"steps": 93, "evaluate_every": 19, "checkpoint_every": 4}
+    before, now = small_config(seconds=10.0, **fitted), small_config(seconds=10.0)
+    found = continued(Path("run"), before, now).training
+    assert {name: getattr(found, name) for name in fitted} == fitted
+    with pytest.raises(UserError, match=r"started with training.steps = 93, but now it is 40: resume with"):
+        continued(Path("run"), small_config(steps=93), small_config())
+
+
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"learning_rate": 0.5}, r"run was started with training.learning_rate = 0.01, but now it is 0.5"),
+    ({"seed": 9}, r"training.seed = 1, but now it is 9"),
+    ({"accumulate": 4}, ""), ({"sharded": True}, ""),
+])  # fmt: skip
+def test_a_run_goes_on_with_the_settings_of_its_start(changed: dict[str, object], message: str) -> None:
+    before, now = small_config(), small_config(**changed)
+    if message:
+        with pytest.raises(UserError, match=message):
+            continued(Path("run"), before, now)
+    else:  # it depends on the number of processes
+        assert continued(Path("run"), before, now) == now
+    with pytest.raises(UserError, match=r"task = dates, but now it is pairs"):
+        continued(Path("run"), before, replace(now, task="pairs"))
+    with pytest.raises(UserError, match=r"model.d_ff = 64, but now it is 32"):
+        continued(Path("run"), before, replace(now, model=now.model.but(d_ff=32)))
