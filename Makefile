@@ -31,11 +31,12 @@ types: .venv/tested
 	  then echo "$(TSC) -p jsconfig.json"; $(TSC) -p jsconfig.json; \
 	  else echo "No npm, or no TypeScript from it: the types of the page's scripts are not checked."; fi
 
-# Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999, and the GPU's kernels in Triton's
-# interpreter (Triton is 0.9 GB, and kept apart).
-verify: .venv/installed .venv/interpreted
+# Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999, the GPU's kernels in Triton's interpreter
+# (Triton is 0.9 GB, and kept apart), and whether the tests notice a sample of small changes in the code.
+verify: .venv/tested .venv/interpreted
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
+	$(BIN)/python tests/mutation.py
 
 .venv/interpreted: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv/triton --upgrade --no-deps triton

@@ -43,7 +43,16 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_docstring_examples_run() -> None:
+@pytest.mark.parametrize("name", seq2see.__all__)
+def test_every_public_name_has_an_example_that_runs(name: str) -> None:
+    found = getattr(seq2see, name)
+    finder = doctest.DocTestFinder(recurse=False)
+    (example,) = finder.find(found, name, module=sys.modules[found.__module__])
+    assert example.examples, f"the docstring of {name} has no example"
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_the_examples_of_methods_run() -> None:
     result = doctest.testmod(seq2seq)
     assert result.attempted > 3
     assert result.failed == 0

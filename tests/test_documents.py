@@ -7,14 +7,13 @@ from functools import cache
 
 import pytest
 import torch
-from tokenizers import Tokenizer as Engine
-from tokenizers import models, pre_tokenizers, processors
 from torch import Tensor
 
 import documents
 import seq2see
 from seq2see.config import PRESETS, ModelConfig
 from seq2see.data.dates import pairs_of, splits
+from seq2see.data.plan import choose, config_of, tokenizers_of
 from seq2see.decoding.search import padded
 from seq2see.folder import Tokenizers
 from seq2see.inspection import lab
@@ -24,8 +23,9 @@ from seq2see.inspection.trace import Trace, trace_text
 from seq2see.masks import CAUSAL, EVERYTHING
 from seq2see.model.attention import written_attention
 from seq2see.model.positions import Embedding, position_table
+from seq2see.model.sublayers import AddNorm
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, END, PAD, START, UNKNOWN, Tokenizer
+from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, END, PAD, START, Tokenizer
 
 
 @cache
@@ -38,21 +38,9 @@ def traced() -> Trace:
     return dates().trace("1676-11-30")
 
 
-def words(*sentences: str) -> Tokenizer:
-    """One token a word."""
-    known = dict.fromkeys(word for sentence in sentences for word in sentence.split())
-    ids = {word: number for number, word in enumerate([PAD, START, END, UNKNOWN, *known])}
-    engine = Engine(models.WordLevel(ids, unk_token=UNKNOWN))
-    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    engine.post_processor = processors.TemplateProcessing(
-        single=f"{START} $A {END}", special_tokens=[(START, ids[START]), (END, ids[END])]
-    )
-    return Tokenizer(engine)
-
-
 def untrained(sentence: str, **settings: object) -> Trace:
-    """What a model with random weights does with a sentence, word by word."""
-    tokenizer = words(sentence)
+    """What a model with random weights does with a sentence, word by word. Words are in small letters, as in 003."""
+    tokenizer = Tokenizer.words([sentence], min_frequency=1)
     torch.manual_seed(1)
     config = ModelConfig.of(**{
         "source_vocabulary": tokenizer.size, "target_vocabulary": tokenizer.size, "dropout": 0.0, "d_ff": 64,
@@ -265,7 +253,7 @@ def test_001_4ba290f5064f991a_the_cat_sat_on_the_mat_word_by_word() -> None:
     t = untrained("The cat sat on the mat", d_model=16, heads=1)
     q, k = (t[f"encoder.layers.0.self_attention.{role}"][:, 0].tolist() for role in "qk")
     (scores,) = tables_of(t, "encoder.layers.0.self_attention.scores")
-    assert scores.rows == scores.columns == ["<sos>", "The", "cat", "sat", "on", "the", "mat", "<eos>"]
+    assert scores.rows == scores.columns == ["<sos>", "the", "cat", "sat", "on", "the", "mat", "<eos>"]
     for i, j in ((2, 3), (3, 3), (6, 2)):
         assert scores.values[i, j] == pytest.approx(
             sum(a * b for a, b in zip(q[i], k[j], strict=True)), abs=1e-5
@@ -309,8 +297,11 @@ def test_001_4ba290f5064f991a_vectors_of_positions_2_and_10() -> None:
 
 def test_001_4ba290f5064f991a_black_is_at_2_and_brown_at_10_counted_from_1() -> None:
     sentence = "The black cat sat on the couch and the brown dog slept on the rug"
-    tokens = words(sentence).tokens(words(sentence).encode(sentence))  # <sos> stands at 0
-    assert (tokens[2], tokens[10]) == ("black", "brown")
+    t = untrained(sentence, d_model=16, heads=1)
+    for word, position in (("black", 2), ("brown", 10)):
+        assert t.source_tokens.index(word) == position  # <sos> stands at 0
+        added = t["encoder.embedding.sum"][position] - t["encoder.embedding.scaled"][position]
+        torch.testing.assert_close(added.double(), lab.encoding(position, 16), atol=1e-5, rtol=0)
 
 
 def test_001_4ba290f5064f991a_sums_of_words_and_positions() -> None:
@@ -337,11 +328,13 @@ def test_001_4ba290f5064f991a_512_into_8_heads_of_64_and_back() -> None:
     for role in ("q", "k", "v", "z"):
         assert t[f"{attention}.{role}"].shape == (13, 8, 64)
     assert t[f"{attention}.z"].flatten(-2).shape == t[f"{attention}.out"].shape == (13, 512)
-    it = t.source_tokens.index("it")
-    for table in tables_of(t, f"{attention}.weights"):  # what "it" attends to, per head
-        assert dict(zip(table.columns, table.values[it], strict=True)).keys() >= {"dog", "bed", "cleaned"}
-        assert table.values[it].sum() == pytest.approx(1, abs=1e-5)
-    assert len(tables_of(t, f"{attention}.weights")) == 8
+    tables, it = tables_of(t, f"{attention}.weights"), t.source_tokens.index("it")
+    assert len(tables) == 8
+    for head, table in enumerate(tables):  # what "it" attends to, per head
+        q, k = (t[f"{attention}.{role}"][:, head] for role in "qk")
+        weights = (k @ q[it] / 8).softmax(0)  # √64 is 8
+        assert table.columns == t.source_tokens
+        assert table.values[it].tolist() == pytest.approx(weights.tolist(), abs=1e-6)
 
 
 INPUT = torch.tensor([[1.0, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]])
@@ -391,21 +384,37 @@ def test_001_4ba290f5064f991a_post_layer_normalisation() -> None:
 
 
 def test_003_662979dacec68ce4_valid_lens_of_hi_is_3() -> None:
-    tokenizer = words("hi .", "go on then !")
-    rows = [tokenizer.encode(text)[1:] for text in ("hi .", "go on then !")]  # its sources have no <sos>
-    assert tokenizer.tokens(rows[0]) == ["hi", ".", "<eos>"]
+    texts = ["Hi.", "Go on then!"]
+    tokenizer = Tokenizer.words(texts, min_frequency=1)
+    rows = [ids[1:] for ids in tokenizer.encode_batch(texts)]  # its sources have no <sos>
     ids, mask = padded(rows, tokenizer.pad)
-    assert mask.keys is not None
-    assert mask.keys.sum(1).tolist() == [3, 5]
     assert tokenizer.tokens(ids[0].tolist()) == ["hi", ".", "<eos>", "<pad>", "<pad>"]
+    torch.manual_seed(1)
+    config = ModelConfig.of(
+        source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2
+    )
+    model = Transformer(config).eval()
+    with seq2see.trace(model) as t:
+        model(ids, ids[:, :1], mask)
+    for name in ("encoder.layers.0.self_attention.weights", "decoder.layers.0.cross_attention.weights"):
+        attended = (t[name] > 0).sum(-1)  # (B, H, T): keys that a query sees
+        assert attended[0].unique().tolist() == [3]
+        assert attended[1].unique().tolist() == [5]
 
 
 def test_003_662979dacec68ce4_two_separate_dictionaries() -> None:
-    pair = Tokenizers(words("go . hi"), words("va ! salut"))
-    assert not pair.shared
-    assert pair.source.encode("go .") == pair.target.encode("va !")  # the same numbers, other words
-    assert pair.source.tokens([4, 5]) != pair.target.tokens([4, 5])
-    assert pair.source.tokens(pair.source.encode("go away"))[2] == "<unk>"
+    pairs = [("go .", "va !"), ("hi .", "salut !"), ("run .", "cours !")]
+    plan = choose(pairs, "words")
+    both = tokenizers_of(plan, pairs)
+    assert not Tokenizers(*both).shared
+    assert [tokenizer.vocabulary()[4:] for tokenizer in both] == [
+        [".", "go", "hi", "run"],
+        ["!", "va", "salut", "cours"],
+    ]
+    assert both[0].tokens(both[0].encode("go away"))[2] == "<unk>"
+    config = config_of(plan, both, 5, {}, {})
+    model = Transformer(config.model)
+    assert model.encoder.embedding.table.weight is not model.decoder.embedding.table.weight
 
 
 def test_003_662979dacec68ce4_embedding_is_a_trainable_look_up_table() -> None:
@@ -422,9 +431,12 @@ def test_003_662979dacec68ce4_embedding_is_a_trainable_look_up_table() -> None:
 
 
 def test_003_662979dacec68ce4_raw_i_dominates_at_10() -> None:
-    count = next(count for count in lab.counting() if count.position == 10)
-    assert pytest.approx(10.14) == 10 + 0.14  # nearly all of the sum is the position
-    assert count.word_cosine_counted > 0.98
+    (count,) = lab.counting(positions=(10,))
+    a, b = torch.randn(2, 512, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert count.position == 10
+    assert count.word_cosine_counted == pytest.approx(lab.cosine(a + 10, b + 10))
+    assert count.word_cosine_counted > 0.98  # nearly all of the sum is the position
+    assert abs(count.word_cosine_paper) < 0.5 < count.word_cosine_counted - abs(lab.cosine(a, b))
 
 
 def test_003_662979dacec68ce4_i_over_n_changes_with_the_length() -> None:
@@ -496,7 +508,7 @@ def test_004_b93687b5e259067f_mask_of_your_cat_is_a_lovely_cat() -> None:
     masked, weights = (t[f"decoder.layers.0.self_attention.{role}"] for role in ("masked", "weights"))
     assert tables_of(t, "decoder.layers.0.self_attention.masked")[0].rows == [
         "<sos>",
-        *["YOUR", "CAT", "IS", "A", "LOVELY", "CAT"],
+        *["your", "cat", "is", "a", "lovely", "cat"],
     ]
     assert (masked[:, above] == -math.inf).all()
     assert masked[:, ~above].isfinite().all()
@@ -520,8 +532,9 @@ def test_004_b93687b5e259067f_query_key_value_as_a_search() -> None:
 def test_004_b93687b5e259067f_layer_norm_is_per_sample_mean_0_variance_1() -> None:
     torch.manual_seed(1)
     x = torch.randn(3, 5, 512) * torch.tensor([1.0, 10, 100])[:, None, None] + 7
-    y = torch.nn.LayerNorm(512)(x)  # before training its gain is 1 and its bias 0
+    y = AddNorm(ModelConfig(dropout=0.0))(x, lambda x: 2 * x)  # before training its gain is 1 and its bias 0
     torch.testing.assert_close(y.mean(-1), torch.zeros(3, 5), atol=1e-5, rtol=0)
     torch.testing.assert_close(y.var(-1, unbiased=False), torch.ones(3, 5), atol=1e-4, rtol=0)
+    torch.testing.assert_close(y[1, 2], AddNorm(ModelConfig(dropout=0.0))(x[1, 2], lambda x: 2 * x))
     assert y.min() < -1  # so the values are not between 0 and 1, as the document says
     assert y.max() > 1

@@ -256,6 +256,31 @@ def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pyte
     assert model.tokenizers.target.decode(engine.ids([source])[0]) == ""
 
 
+def test_the_copy_in_bfloat16_is_made_again_only_after_an_edit() -> None:
+    model = seq2see.load("dates", engine="torch")
+    engine = model.engine_for(1)
+    assert isinstance(engine, torch_engine.TorchEngine)
+    assert engine.transformer is model.transformer
+    engine.narrow = True
+    narrow = engine.transformer
+    assert {weight.dtype for weight in narrow.parameters()} == {torch.bfloat16}
+    assert engine.transformer is narrow
+    with torch.no_grad():
+        model.transformer.output.weight[3, 4] += 1.0
+    assert engine.transformer is not narrow
+    assert torch.equal(engine.transformer.output.weight, model.transformer.output.weight.bfloat16())
+    with seq2see.trace(model.transformer):
+        assert engine.transformer is model.transformer
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_both_engines_cut_an_answer_at_its_limit(beam: int) -> None:
+    through_torch, through_ctranslate2 = (seq2see.load("dates", engine=e) for e in ("torch", "ctranslate2"))
+    for most in (1, 3, 16):
+        answers = through_torch.predict(TEXTS[:5], beam, max_length=most)
+        assert through_ctranslate2.predict(TEXTS[:5], beam, max_length=most) == answers
+
+
 def test_on_a_gpu_the_engine_is_kept_as_long_as_the_network_is_the_same() -> None:
     model = seq2see.load("dates", engine="torch")
     engine = model.engine_for(1)

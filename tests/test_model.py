@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from conftest import small_model
 from seq2see.config import PAPER_VOCABULARY, PRESETS, ModelConfig
 from seq2see.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.attention import MultiHeadAttention, written_attention
-from seq2see.model.positions import position_table
-from seq2see.model.sublayers import AddNorm
+from seq2see.model.positions import Embedding, position_table
+from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
 
 
@@ -204,6 +206,42 @@ def test_dropout_falls_on_sublayer_outputs_and_embedding_sums_only() -> None:
     model.train()
     source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 5]])
     assert not torch.equal(model(source, target), model(source, target))
+
+
+@pytest.mark.parametrize(("norm", "sum_of"), [("post", "sum"), ("pre", "out")])
+def test_dropout_falls_on_what_the_sublayer_says(norm: str, sum_of: str) -> None:
+    torch.manual_seed(0)
+    layer, seen = AddNorm(ModelConfig(d_model=4000, heads=2, dropout=0.25, norm=norm)), {}
+    layer.recorder = lambda path, x: seen.setdefault(path, x)
+    x = torch.randn(4000)
+    layer(x, lambda x: torch.ones(4000))
+    added = seen[sum_of] - x  # 0 where the ones are dropped, and else 1 / (1 - 0.25)
+    dropped = added.abs() < 1e-5
+    assert 0.2 < dropped.float().mean() < 0.3
+    torch.testing.assert_close(added[~dropped], torch.full_like(added[~dropped], 1 / 0.75))
+    layer.eval()
+    seen.clear()
+    layer(x, lambda x: torch.ones(4000))
+    torch.testing.assert_close(seen[sum_of], x + 1)
+
+
+def test_dropout_falls_on_the_sum_of_embedding_and_position() -> None:
+    torch.manual_seed(0)
+    embedding = Embedding(ModelConfig(d_model=4000, heads=2, dropout=0.25), 5)
+    ids = torch.tensor([3])
+    expected = embedding.eval()(ids)
+    found = embedding.train()(ids)
+    assert 0.2 < (found == 0).float().mean() < 0.3
+    torch.testing.assert_close(found[found != 0], expected[found != 0] / 0.75)
+
+
+@pytest.mark.parametrize(("name", "function"), [("relu", F.relu), ("gelu", F.gelu), ("swish", F.silu)])
+def test_the_feed_forward_network_is_two_products_around_an_activation(
+    name: str, function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    layer, x = FeedForward(ModelConfig(d_model=8, heads=2, d_ff=12, activation=name)), torch.randn(3, 8)
+    hidden = function(x @ layer.w_1.weight.T + layer.w_1.bias)
+    torch.testing.assert_close(layer(x), hidden @ layer.w_2.weight.T + layer.w_2.bias)
 
 
 def test_learned_positions_are_trained() -> None:

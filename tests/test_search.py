@@ -125,12 +125,13 @@ def test_a_wide_beam_finds_the_best_of_all_answers(seed: int) -> None:
     scores = {}
     with torch.inference_mode():
         for length in range(1, 6):
-            for body in itertools.product([0, 1, 3], repeat=length - 1):
-                for last in [2] if length < 5 else [0, 1, 2, 3]:
-                    ids = [*body, last]
-                    logits = model(torch.tensor([source]), torch.tensor([[1, *ids[:-1]]])).log_softmax(-1)
-                    total = sum(float(logits[0, t, token]) for t, token in enumerate(ids))
-                    scores[tuple(ids)] = total / PAPER.divisor(length)
+            bodies = itertools.product([0, 1, 3], repeat=length - 1)
+            answers = [(*body, last) for body in bodies for last in ([2] if length < 5 else [0, 1, 2, 3])]
+            read = torch.tensor([[1, *ids[:-1]] for ids in answers])
+            logits = model(torch.tensor([source] * len(answers)), read).log_softmax(-1)
+            for ids, row in zip(answers, logits.tolist(), strict=True):
+                total = sum(row[t][token] for t, token in enumerate(ids))
+                scores[ids] = total / PAPER.divisor(length)
     ranked = sorted(scores.items(), key=lambda item: -item[1])
     (found,) = beam_search(model, [source], SPECIAL, with_beam(128))
     assert [tuple(h.ids) for h in found[:5]] == [ids for ids, _ in ranked[:5]]
@@ -161,10 +162,10 @@ def test_answers_that_broke_off_do_not_end_the_search_for_a_likelier_one(beam: i
 @pytest.mark.parametrize("seed", range(3))
 def test_an_answer_goes_on_after_what_is_forced(seed: int) -> None:
     model, source = chatty_model(seed), SOURCES[2]
-    limit = limits_of(model, [source])
+    limit = limits_of(model, [source], rules=PAPER.but(max_length=9))
     with torch.no_grad():
         memory = model.encode(torch.tensor(source))
-        ids, _ = plain_greedy(model, source)
+        ids = plain_greedy(model, source)[0][:9]
 
         def answers(prefix: list[int]) -> list[list[int]]:
             readers = (CachedReader(model, memory[None], EVERYTHING), WholeReader(model, memory))

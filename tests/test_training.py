@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
+from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
 from seq2see.training.schedule import learning_rate
 
@@ -121,6 +123,40 @@ def test_label_smoothing_is_the_papers() -> None:
     )
 
 
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_a_step_is_adams_after_clipping(clip: float) -> None:
+    """Kingma and Ba's algorithm 1, with settings that are not PyTorch's, on gradients that are cut to a norm of 0.05."""
+    settings = dict(beta1=0.3, beta2=0.6, epsilon=0.01, clip=clip, label_smoothing=0.1)
+    trainer = small_trainer(**settings)
+    plain, learner = copy.deepcopy(trainer.model).train(), trainer.learner
+    objective = Objective(plain, trainer.config.training, 67)
+    first = {name: torch.zeros_like(p) for name, p in plain.named_parameters()}
+    second = {name: torch.zeros_like(p) for name, p in plain.named_parameters()}
+    norms = []
+    for step, rate in enumerate((0.1, 0.02, 0.3), 1):
+        batch = trainer.batches.at(step)
+        torch.manual_seed(step)  # of the dropout
+        found = learner.learn([batch], rate)
+        torch.manual_seed(step)
+        plain.zero_grad()
+        loss = objective(batch, None, (batch.target_out != 67).sum())
+        loss.backward()
+        assert float(found) == pytest.approx(float(loss.detach()))
+        norm = torch.stack([p.grad.norm() for p in plain.parameters()]).norm()
+        norms.append(float(norm))
+        with torch.no_grad():
+            for name, p in plain.named_parameters():
+                gradient = p.grad * min(1.0, clip / float(norm)) if clip else p.grad
+                first[name] = 0.3 * first[name] + 0.7 * gradient
+                second[name] = 0.6 * second[name] + 0.4 * gradient**2
+                p -= rate * (first[name] / (1 - 0.3**step)) / ((second[name] / (1 - 0.6**step)).sqrt() + 0.01)
+        for (name, ours), theirs in zip(trainer.model.named_parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(
+                ours, theirs, atol=1e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
+            )
+    assert min(norms) > 0.1  # so that clipping changes each of them
+
+
 @torch.no_grad()
 def test_r_drop_adds_the_divergence_of_two_passes() -> None:
     """Liang et al.: the mean of both passes' losses, and α/2 times the mean of both divergences."""
@@ -202,10 +238,12 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.M
 
 
 class Clock:
-    """A clock that only the test moves, and a run of some seconds by it."""
+    """A clock that only the test moves, and a run of some seconds by it. Steps that learn nothing are quicker."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, a_line: float = 0.0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, a_line: float = 0.0, learns: bool = False) -> None:
         self.now = 0.0
+        if not learns:
+            monkeypatch.setattr(Learner, "learn", lambda learner, batches, rate: torch.tensor(1.0))
         monkeypatch.setattr(loop.time, "perf_counter", lambda: self.now)
         learn, line = Trainer._learn, Trainer._line
 
@@ -227,7 +265,7 @@ class Clock:
 def test_a_run_of_some_seconds_writes_its_steps_down_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch)
+    clock = Clock(monkeypatch, learns=True)  # a checkpoint holds the optimiser's state
     settings = {"steps": 10**6, "seconds": 10.0, "evaluate_on": 1}
     trainer = small_trainer(tmp_path / "run", **settings)
     for step in trainer.steps():

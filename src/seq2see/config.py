@@ -86,7 +86,16 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ModelConfig(Schema):
-    """The shape of a Transformer, in the paper's names (sections 3 and 6.2)."""
+    """The shape of a Transformer, in the paper's names (sections 3 and 6.2).
+
+    >>> import seq2see
+    >>> base = seq2see.ModelConfig()
+    >>> base.d_model, base.heads, base.d_k, base.parameters
+    (512, 8, 64, 63082496)
+    >>> base.but(d_model=100, d_k=None, d_v=None)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    seq2see.errors.ConfigError: model.d_model 100 cannot be split into 8 equal heads: choose a multiple of 8, ...
+    """
 
     section: ClassVar[str] = "model"
 
@@ -158,7 +167,15 @@ class ModelConfig(Schema):
 
 @dataclass(frozen=True)
 class TrainingConfig(Schema):
-    """How a model is trained (section 5)."""
+    """How a model is trained (section 5).
+
+    >>> import seq2see
+    >>> paper = seq2see.TrainingConfig()
+    >>> paper.warmup, paper.label_smoothing, paper.schedule
+    (4000, 0.1, 'paper')
+    >>> paper.but(steps=500, schedule="cosine").steps
+    500
+    """
 
     section: ClassVar[str] = "training"
 
@@ -262,7 +279,15 @@ class DecodingConfig(Schema):
 
 @dataclass(frozen=True)
 class Config:
-    """All that a model folder's config.toml says."""
+    """All that a model folder's config.toml says.
+
+    >>> import seq2see
+    >>> config = seq2see.Config("copying", seq2see.ModelConfig(d_model=64, heads=4), seq2see.TrainingConfig(steps=100))
+    >>> print(config.to_toml()[:16])
+    task = "copying"
+    >>> config.decoding.beam
+    1
+    """
 
     task: str
     model: ModelConfig

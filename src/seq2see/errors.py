@@ -11,6 +11,13 @@ class UserError(Exception):
 
     The command line prints the message without a traceback and exits with status 2. An argument is named in
     backquotes, `vocabulary`; the command line shows it as its option, --vocabulary.
+
+    >>> import seq2see
+    >>> try:
+    ...     seq2see.load("date")
+    ... except seq2see.UserError as error:
+    ...     print(error)
+    There is no model 'date': neither a folder nor a model that ships. Did you mean 'dates'?
     """
 
 
@@ -27,7 +34,15 @@ class InputError(UserError):
 
 
 class RefusedInputs(UserError):  # noqa: N818 - it is a verdict on some inputs of many, not on the call
-    """Some inputs of a batch were refused; ``outputs`` holds the answers to the others, in order."""
+    """Some inputs of a batch were refused; ``outputs`` holds the answers to the others, in order.
+
+    >>> import seq2see
+    >>> try:
+    ...     seq2see.load("dates").predict(["1845-01-05", ""])
+    ... except seq2see.RefusedInputs as error:
+    ...     print(error.outputs, list(error.reasons))
+    ['January 5, 1845', None] [1]
+    """
 
     def __init__(self, reasons: dict[int, str], outputs: list[str | None]) -> None:
         self.reasons = reasons

@@ -26,7 +26,16 @@ EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
 
 @dataclass
 class Evaluation:
-    """Scores over some pairs: the answers that the model gave freely, and its loss when it is led by the right ones."""
+    """Scores over some pairs: the answers that the model gave freely, and its loss when it is led by the right ones.
+
+    >>> import seq2see
+    >>> pairs = [("1845-01-05", "January 5, 1845"), ("1845-01-06", "January 7, 1845")]
+    >>> scores = seq2see.load("dates").evaluate(pairs)
+    >>> scores.pairs, scores.exact_match, round(scores.character_error_rate, 3)
+    (2, 0.5, 0.033)
+    >>> scores.misses
+    [('1845-01-06', 'January 7, 1845', 'January 6, 1845')]
+    """
 
     pairs: int = 0
     exact: int = 0

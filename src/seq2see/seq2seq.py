@@ -66,7 +66,15 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says to one input, or why it was refused."""
+    """What the model says to one input, or why it was refused.
+
+    >>> import seq2see
+    >>> right, wrong = seq2see.load("dates").answers(["1845-01-05", "no date"])
+    >>> right.output, right.tokens[0].token, right.probability > 0.99
+    ('January 5, 1845', 'J', True)
+    >>> wrong.output, wrong.error.split(":")[0]
+    (None, "'no date' is not of the form YYYY-MM-DD")
+    """
 
     input: str
     output: str | None
@@ -576,6 +584,10 @@ def load(
 
     ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one. ``compiled`` is for
     millions of texts on a GPU: each shape that occurs is compiled first, for half a minute.
+
+    >>> import seq2see
+    >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"])
+    ['January 5, 1845', 'September 3, 2025']
     """
     return Seq2Seq.load(name, device, engine, compiled)
 

@@ -185,6 +185,13 @@ class Trace(Recording):
     Values have no batch dimension, and edits see none: attention weights are (H, T, S). Row t of a decoder value belongs
     to ``target_tokens[t]``, the token that the decoder reads (``<sos>`` first), and predicts ``output_tokens[t]``, the
     next one.
+
+    >>> import seq2see
+    >>> seen = seq2see.load("dates").trace("1845-01-05")
+    >>> seen.source_tokens[:3], seen.output_tokens[:3]
+    (['<sos>', '1', '8'], ['J', 'a', 'n'])
+    >>> seen["encoder.layers.0.self_attention.weights"].shape  # 4 heads, 12 tokens that look at 12
+    torch.Size([4, 12, 12])
     """
 
     def __init__(

@@ -18,7 +18,13 @@ from seq2see.model.sublayers import Observable
 
 
 class Transformer(Observable):
-    """P(next target token | source, target so far) for every target position at once."""
+    """P(next target token | source, target so far) for every target position at once.
+
+    >>> from seq2see import ModelConfig
+    >>> model = Transformer(ModelConfig(d_model=16, heads=4, source_vocabulary=9, target_vocabulary=9))
+    >>> model(torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5]])).shape  # 2 positions, 9 logits each
+    torch.Size([1, 2, 9])
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

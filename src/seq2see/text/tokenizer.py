@@ -18,6 +18,7 @@ from seq2see.errors import FolderError, InputError, UserError, shown
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
 BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
+BYTES_TO_TEXT = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
 
 #: Where sub-words may not reach across: a word with the space before it, a digit, signs, white space. "<" stands
 #: alone, so that no text can spell a special token or a byte.
@@ -139,21 +140,20 @@ class Tokenizer:
     def wordpiece(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
         """Sub-words as BERT cuts them, ``##`` before what continues a word; what cannot be spelled is ``<unk>``."""
         engine = Engine(models.WordPiece(unk_token=UNKNOWN))
-        engine.pre_tokenizer, engine.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
+        engine.pre_tokenizer = pre_tokenizers.Whitespace()
         names = [PAD, START, END, UNKNOWN]
         engine.train_from_iterator(
             texts,
             trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=names, show_progress=False),
         )
-        engine.post_processor = _between(names.index)
-        return cls(engine)
+        return cls._of_pieces(json.loads(engine.to_str()), decoders.WordPiece())
 
     @classmethod
-    def _of_pieces(cls, form: dict[str, Any]) -> Tokenizer:
+    def _of_pieces(cls, form: dict[str, Any], decoder: Any = BYTES_TO_TEXT) -> Tokenizer:
         """Make a tokenizer of a trained model: special tokens are known to it, but not looked for in texts."""
         form["added_tokens"] = []
         engine = Engine.from_str(json.dumps(form))
-        engine.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+        engine.decoder = decoder
         engine.post_processor = _between([PAD, START, END].index)
         return cls(engine)
 

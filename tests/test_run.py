@@ -1,0 +1,84 @@
+"""One training from its request to its card: what is chosen, what is refused, what is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seq2see.errors import UserError
+from seq2see.training.loop import CHECKPOINTS, LOG, continued
+from seq2see.training.run import HELD_OUT_DATES, Request, prepare_dates
+from test_training import small_config, small_trainer
+
+
+def test_dates_are_made_to_learn_to_watch_and_to_test() -> None:
+    ready = prepare_dates(Request(training={"steps": 7, "seed": 3}, model={"d_ff": 32}), (2000, 2009), 500)
+    assert (len(ready.train), len(ready.validation), len(ready.test)) == (
+        500,
+        365,
+        365,
+    )  # a tenth of 3,653 days
+    parts = [{source for source, _ in part} for part in (ready.train, ready.validation, ready.test)]
+    assert [len(part) for part in parts] == [500, 365, 365]
+    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
+    assert all("2000" <= source[:4] <= "2009" for part in parts for source in part)
+    model, training = ready.config.model, ready.config.training
+    assert (ready.name, ready.config.task, ready.plan, ready.remarks) == ("dates", "dates", None, [])
+    assert (model.d_model, model.d_ff, model.source_vocabulary, model.target_vocabulary) == (16, 32, 68, 68)
+    assert (training.steps, training.seed, training.layout) == (7, 3, "padded")
+    again, other = (prepare_dates(Request(split_seed=seed), (2000, 2009), 500) for seed in (3, 4))
+    assert again.test == ready.test
+    assert other.test != ready.test
+
+
+def test_no_more_dates_are_learned_from_than_there_are() -> None:
+    with pytest.raises(UserError, match=r"`count` is 2,924, but the years 2000-2009 leave 2,923 dates"):
+        prepare_dates(Request(), (2000, 2009), 2924)
+    assert len(prepare_dates(Request(), (2000, 2009), 2923).train) == 2923
+    assert len(prepare_dates(Request(), (1000, 2999), 10).test) == HELD_OUT_DATES == 10_000
+
+
+def test_a_line_of_the_table_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 31:
+            break
+    first.saved.result()
+    log = tmp_path / LOG
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [10, 20, 30]
+    with log.open("a") as file:
+        file.write('{"step": 40, "los')  # a machine that lost its power
+    again = small_trainer(tmp_path, resume=True)
+    assert again.step == 24  # the last checkpoint
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [10, 20]
+    assert (tmp_path / CHECKPOINTS).is_dir()
+
+
+def test_a_run_of_some_seconds_goes_on_with_the_steps_that_it_has_fitted() -> None:
+    fitted = {"steps": 93, "evaluate_every": 19, "checkpoint_every": 4}
+    before, now = small_config(seconds=10.0, **fitted), small_config(seconds=10.0)
+    found = continued(Path("run"), before, now).training
+    assert {name: getattr(found, name) for name in fitted} == fitted
+    with pytest.raises(UserError, match=r"started with training.steps = 93, but now it is 40: resume with"):
+        continued(Path("run"), small_config(steps=93), small_config())
+
+
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"learning_rate": 0.5}, r"run was started with training.learning_rate = 0.01, but now it is 0.5"),
+    ({"seed": 9}, r"training.seed = 1, but now it is 9"),
+    ({"accumulate": 4}, ""), ({"sharded": True}, ""),
+])  # fmt: skip
+def test_a_run_goes_on_with_the_settings_of_its_start(changed: dict[str, object], message: str) -> None:
+    before, now = small_config(), small_config(**changed)
+    if message:
+        with pytest.raises(UserError, match=message):
+            continued(Path("run"), before, now)
+    else:  # it depends on the number of processes
+        assert continued(Path("run"), before, now) == now
+    with pytest.raises(UserError, match=r"task = dates, but now it is pairs"):
+        continued(Path("run"), before, replace(now, task="pairs"))
+    with pytest.raises(UserError, match=r"model.d_ff = 64, but now it is 32"):
+        continued(Path("run"), before, replace(now, model=now.model.but(d_ff=32)))
