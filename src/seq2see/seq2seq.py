@@ -255,7 +255,7 @@ class Seq2Seq:
         )
 
     def _special(self) -> Special:
-        return Special(self.tokenizers.target.start, self.tokenizers.target.end, self.tokenizers.source.pad)
+        return Special.of(self.tokenizers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
@@ -530,7 +530,15 @@ class Seq2Seq:
 
         self.check(text)
         target = None if target is None else self.folded(target)
-        return trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit, PageTrace)
+        return trace_text(
+            self.transformer,
+            self.tokenizers,
+            self.folded(text),
+            target,
+            edit,
+            PageTrace,
+            self.config.decoding,
+        )
 
 
 def _check_device(device: str) -> None:

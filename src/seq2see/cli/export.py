@@ -43,7 +43,7 @@ def export(
     if find_spec("ctranslate2") is None:
         raise UserError("The package ctranslate2 is not installed: pip install ctranslate2.")
     from seq2see import folder
-    from seq2see.export.ctranslate2 import export as write
+    from seq2see.interchange.to_ctranslate2 import export as write
     from seq2see.seq2seq import load
 
     loaded = load(model, engine="torch")
@@ -57,7 +57,7 @@ def export(
         for text in inputs:
             loaded.check(text)
     path = folder.find(model)
-    parity = write(path, loaded.transformer, loaded.tokenizers, quantization, inputs)
+    parity = write(path, loaded.transformer, loaded.tokenizers, quantization, inputs, loaded.config.decoding)
     say(f"{path / format}: {quantization}; {parity}.")
 
 
