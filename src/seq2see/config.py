@@ -20,7 +20,7 @@ type_names = {int: "a whole number", float: "a number", str: "a text", bool: "tr
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
-Positions = Literal["paper", "halves", "fairseq", "learned"]
+Positions = Literal["paper", "halves", "fairseq", "opennmt", "learned"]
 Layout = Literal["padded", "packed"]
 Precision = Literal["float32", "bfloat16"]
 Schedule = Literal["paper", "cosine", "constant"]
@@ -115,7 +115,8 @@ class ModelConfig(Schema):
     activation: Activation = option("relu", "the feed-forward layer's non-linearity")
     positions: Positions = option(
         "paper",
-        "positional encoding: the paper's sinusoids, all sines before all cosines (halves), those of fairseq, or learned",
+        "positional encoding: the paper's sinusoids, all sines before all cosines (halves), those of fairseq, those of "
+        "OpenNMT, or learned",
     )
     max_length: int = option(1024, "longest sequence, in tokens", low=2)
     share_embeddings: bool = option(True, "one embedding table for source and target (section 3.4)")
@@ -147,9 +148,9 @@ class ModelConfig(Schema):
                 f"model.d_model is {self.d_model}; sines and cosines come in pairs, so it must be even "
                 "(or set model.positions to 'learned')."
             )
-        if self.positions == "fairseq" and self.d_model < 4:
+        if self.positions in ("fairseq", "opennmt") and self.d_model < 4:
             raise ConfigError(
-                f"model.d_model is {self.d_model}; positions 'fairseq' need at least 4, two sines and two cosines."
+                f"model.d_model is {self.d_model}; positions {self.positions!r} need at least 4."
             )
         if self.share_embeddings and self.source_vocabulary != self.target_vocabulary:
             raise ConfigError(

@@ -270,8 +270,11 @@ class Seq2Seq:
             engines.copy_export(export, Path(path), self.config.model)
 
     def folded(self, text: str) -> str:
-        """Return a text as the model reads it: as it was trained, in NFC with white space folded; dates as they are."""
-        return text if self.config.task in CHECKS else fold(text)
+        """Return a text as the model reads it: as it was trained, in NFC with white space folded.
+
+        Dates stay as they are, and so do texts for an imported model: its tokenizer does what its makers meant.
+        """
+        return text if self.config.task in CHECKS or self.config.task == "imported" else fold(text)
 
     def check(self, text: str) -> None:
         """Raise an InputError if the model cannot take this text, saying why."""

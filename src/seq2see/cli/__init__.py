@@ -27,6 +27,7 @@ HOMES = {
     "presets": "train",
     "doctor": "data",
     "tokenize": "data",
+    "import": "interchange",
     "export": "export",
     "compress": "export",
     "bench": "bench",

@@ -163,13 +163,16 @@ class Rule:
     def __init__(self, special: Special, rules: DecodingConfig, device: torch.device) -> None:
         self.forced, self.end = special.forced, special.end if rules.forced_end else None
         self.out = torch.tensor(rules.suppressed, dtype=torch.long, device=device)
-        self.first = torch.tensor(special.forced, dtype=torch.long, device=device)  # what is forced, step by step
+        self.first = torch.tensor(
+            special.forced, dtype=torch.long, device=device
+        )  # what is forced, step by step
         self.idle = not special.forced and not rules.suppressed and not rules.forced_end
 
     def allowed(self, logits: Tensor, t: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (R, V) with −∞ for what may not come at step t, and log Σ exp of all that counts, (R, 1).
 
-        t is (1,) or (R,), limits (R,) is the most tokens of each answer. On a GPU the host does not know t, so nothing here asks for it.
+        t is (1,) or (R,), limits (R,) is the most tokens of each answer. Nothing here asks for t: on a GPU the host does
+        not know it.
         """
         logits = logits.float()
         total = logits.logsumexp(-1, keepdim=True)  # (R, 1): the tokens that are ruled out count too

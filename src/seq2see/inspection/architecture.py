@@ -249,8 +249,8 @@ def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
         lines.append(f"the linear layer is the output embedding{bias}")
     if not config.scale_embeddings:
         lines.append("embeddings are not scaled by √d_model")
-    if config.positions in ("halves", "fairseq"):
-        counted = ", counted from 2" if config.positions == "fairseq" else ""
+    if config.positions not in ("paper", "learned"):
+        counted = {"fairseq": ", counted from 2", "opennmt": ", counted from 1"}.get(config.positions, "")
         lines.append(f"positions: all sines, then all cosines{counted}")
     ax.text(x, y, "\n".join(lines), va="top", fontsize=SMALL, color=SOFT, linespacing=1.6)
 

@@ -10,19 +10,21 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 from seq2see.model.sublayers import Observable
 
+FIRST = {"fairseq": 2, "opennmt": 1}  # the number of the first position, where it is not 0
+
 
 def sinusoids(position: Tensor, d_model: int, order: str = "paper") -> Tensor:
-    """Encode positions (…) as sines and cosines (…, D) (section 3.5), in float64 but for ``fairseq``.
+    """Encode positions (…) as sines and cosines (…, D) (section 3.5), in float64.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/d_model))        PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))
 
-    In the order ``halves`` all sines come before all cosines, as in Marian. ``fairseq`` has this order too, but the
-    exponent i / (d_model/2 − 1), counts positions from 2, and computes in float32, as M2M100 does.
+    In the order ``halves`` all sines come before all cosines, as in Marian. ``fairseq`` and ``opennmt``
+    have this order too, but the exponent i / (d_model/2 − 1). They count positions from 2 and from 1, in float32.
     """
-    if order == "fairseq":
+    if order in FIRST:
         rate = math.log(10000) / (d_model // 2 - 1)
         frequencies = torch.exp(torch.arange(d_model // 2, dtype=torch.float32) * -rate)  # (D/2,)
-        angles = (position + 2).float()[..., None] * frequencies  # (…, D/2)
+        angles = (position + FIRST[order]).float()[..., None] * frequencies  # (…, D/2)
         return torch.cat([torch.sin(angles), torch.cos(angles)], dim=-1)  # (…, D)
     even = torch.arange(0, d_model, 2, dtype=torch.float64)  # 2i: (D/2,)
     angles = position.double()[..., None] / 10000 ** (even / d_model)  # (…, D/2)

@@ -72,7 +72,7 @@ class Tokenizer:
             self.pad = int(padding["pad_id"])
             self.before, self.after = self._template()
             self.start = self.before[0] if self.before else self.pad
-            self.end = self.after[0]
+            self.end = self.after[0] if self.after else self.pad
         self.unknown: int | None = engine.token_to_id(UNKNOWN) if self.own else _unknown_of(engine)
         self.size = int(engine.get_vocab_size())  # the number of tokens
         # Whether spaces are written as ▁, as SentencePiece does. Its answers have none at their ends.
@@ -103,8 +103,8 @@ class Tokenizer:
                 seen = True
             else:
                 (after if seen else before).extend(ids[part["SpecialToken"]["id"]])
-        if not seen or not after:
-            raise FolderError("The tokenizer has no template that ends a text: import the model again.")
+        if not seen:
+            raise FolderError("The tokenizer has no template of a text: import the model again.")
         return before, after
 
     def keep_to(self, size: int) -> None:
@@ -121,10 +121,10 @@ class Tokenizer:
         for name in (*before, *after, pad):
             if name not in ids:
                 raise FolderError(f"The tokenizer has no token {name!r}.")
-        if missing := size - engine.get_vocab_size():
+        if (missing := size - engine.get_vocab_size()) > 0:
             # The model has vectors without a token, as padding of its table: they get names that no text spells.
             engine.add_tokens(
-                [AddedToken(f" unused {number}", normalized=False) for number in range(missing)]
+                [AddedToken(f"\x00unused {number}", normalized=False) for number in range(missing)]
             )
         engine.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after],

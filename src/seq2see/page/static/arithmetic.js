@@ -190,11 +190,12 @@ function elsewhere(/** @type {Trace} */ trace, /** @type {Cell} */ cell) {
     const interleaved = kind === "paper";
     const i = interleaved ? Math.floor(c / 2) : c % (d / 2); // the number of the pair of sine and cosine
     const wave = (interleaved ? c % 2 : c >= d / 2) ? "cos" : "sin";
-    const [pos, top, bottom] = kind === "fairseq" ? [r + 2, i, d / 2 - 1] : [r, 2 * i, d]; // fairseq counts from 2
+    const first = { fairseq: 2, opennmt: 1 }[/** @type {string} */ (kind)] ?? 0; // these two count from here
+    const [pos, top, bottom] = first ? [r + first, i, d / 2 - 1] : [r, 2 * i, d];
     const angle = pos / 10000 ** (top / bottom);
     const where = interleaved ? ` = 2·${i}${c % 2 ? " + 1" : ""}` : `, pair ${i}`;
     return [
-      { say: `Position ${r}${kind === "fairseq" ? `, counted as ${pos}` : ""}, dimension ${c}${where}: a ${wave === "sin" ? "sine" : "cosine"}.`, sum: `${pos} / 10000^(${top}/${bottom})`, value: angle },
+      { say: `Position ${r}${first ? `, counted as ${pos}` : ""}, dimension ${c}${where}: a ${wave === "sin" ? "sine" : "cosine"}.`, sum: `${pos} / 10000^(${top}/${bottom})`, value: angle },
       { say: "Of that angle:", sum: `${wave} ${six(angle)}`, value: wave === "sin" ? Math.sin(angle) : Math.cos(angle) },
     ];
   }

@@ -41,7 +41,7 @@ export const attentionFormula = () => formula("Attention", "(", "Q", ",", "K", "
 export const FORMULAS = {
   tokens: () => [],
   embedding: ({ scale_embeddings }) => [formula("x", "=", ...(scale_embeddings ? [root(d()), "·"] : []), "E", "[", "id", "]")],
-  positions: ({ positions }) => (positions === "learned" ? [formula("PE", "(", "pos", ")", "=", "P", "[", "pos", "]")] : positions !== "paper" ? inHalves(positions === "fairseq") : [
+  positions: ({ positions }) => (positions === "learned" ? [formula("PE", "(", "pos", ")", "=", "P", "[", "pos", "]")] : positions !== "paper" ? inHalves({ fairseq: "2", opennmt: "1" }[/** @type {string} */ (positions)]) : [
     formula(sub("PE", row("pos", ",", "2", "i")), "=", "sin", "(", over("pos", sup("10000", row("2", "i", "/", d()))), ")"),
     formula(sub("PE", row("pos", ",", "2", "i", "+", "1")), "=", "cos", "(", over("pos", sup("10000", row("2", "i", "/", d()))), ")"),
   ]),
@@ -64,10 +64,10 @@ export const FORMULAS = {
   softmax: () => [formula("P", "(", "j", ")", "=", over(sup("e", sub("z", "j")), row(sub("∑", "k"), sup("e", sub("z", "k")))))],
 };
 
-/** All sines before all cosines; fairseq counts positions from 2 and has another exponent. */
-function inHalves(/** @type {boolean} */ fairseq) {
+/** All sines before all cosines; those of fairseq and OpenNMT do not count from 0, and have another exponent. */
+function inHalves(/** @type {string|undefined} */ first) {
   const half = () => over(d(), "2");
-  const angle = () => over(fairseq ? row("pos", "+", "2") : "pos", sup("10000", fairseq ? row("i", "/", "(", half(), "−", "1", ")") : row("2", "i", "/", d())));
+  const angle = () => over(first ? row("pos", "+", first) : "pos", sup("10000", first ? row("i", "/", "(", half(), "−", "1", ")") : row("2", "i", "/", d())));
   return [
     formula(sub("PE", row("pos", ",", "i")), "=", "sin", "(", angle(), ")"),
     formula(sub("PE", row("pos", ",", half(), "+", "i")), "=", "cos", "(", angle(), ")"),
