@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,21 @@ def tokenizers_of(
     elif family == "mbart":
         begin, frame = ([], [ends[0], *source]), target or [start]
     else:
-        begin, frame = (source, [ends[0]]), [start or pads[1], *target]
+        begin, frame = _own_frame(engines[0]) or (source, [ends[0]]), [start or pads[1], *target]
     return Tokenizers(
         Tokenizer.of_others(engines[0], *begin, pads[0], sizes[0]),
         Tokenizer.of_others(engines[1], frame, [ends[1]], pads[1], sizes[1]),
     )
+
+
+def _own_frame(engine: Engine) -> tuple[list[str], list[str]] | None:
+    """Return what a tokenizer puts before and after a text by a template of its own, if it has one."""
+    state = json.loads(engine.post_processor.__getstate__()) if engine.post_processor else {}
+    if state.get("type") != "TemplateProcessing":
+        return None
+    parts = [part.get("SpecialToken", {}).get("id") for part in state["single"]]
+    place = parts.index(None)
+    return parts[:place], parts[place + 1 :]
 
 
 def _languages(
@@ -127,9 +138,12 @@ def _engines(
     """Return what cuts the source and the target."""
     if (path / "tokenizer.json").is_file():
         engines = []
-        for size in sizes:
+        own = path / "target" / "tokenizer.json"  # where our export puts it
+        for file, size in zip(
+            (path / "tokenizer.json", own if own.is_file() else path / "tokenizer.json"), sizes, strict=True
+        ):
             try:
-                engine = Engine.from_file(str(path / "tokenizer.json"))
+                engine = Engine.from_file(str(file))
             except Exception as error:  # the library raises bare Exception
                 raise FolderError(f"tokenizer.json cannot be read ({error}): download it again.") from None
             fitting(engine.get_vocab_size(), size, "tokenizer.json")

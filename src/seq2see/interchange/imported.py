@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +13,9 @@ from torch import Tensor
 
 from seq2see import folder
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
-from seq2see.errors import ConfigError, FolderError, UserError
+from seq2see.errors import ConfigError, FolderError
 from seq2see.folder import Tokenizers
+from seq2see.interchange.checks import whole_or_nothing
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import write_weights
 
@@ -39,26 +38,13 @@ class Imported:
 
     def write(self, out: Path, origin: str) -> None:
         """Write a model folder, whole or not at all."""
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"{out} is there already: name a folder that is not.")
         config = Config(TASK, self.model, TrainingConfig(), self.decoding)
         checked = check(self)
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            made = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        except OSError as error:
-            raise FolderError(f"{out} cannot be written: {error.strerror}.") from None
-        try:
+        with whole_or_nothing(out) as made:
             folder.write_tokenizers(made, self.tokenizers)
             folder.write_atomically(made / folder.CONFIG, config.to_toml().encode())
             folder.write_atomically(made / folder.CARD, self.card(out.name, origin, checked).encode())
             write_weights(made / folder.WEIGHTS, self.weights)
-            made.chmod(0o755)
-            if out.exists():
-                out.rmdir()
-            made.rename(out)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
 
     def card(self, name: str, origin: str, checked: str) -> str:
         """Write what a person should know of the model."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
+from seq2see.interchange.checks import made_up
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
@@ -180,7 +180,7 @@ def export(
     """Write ``ctranslate2/`` into a model folder, whole and checked, or not at all."""
     if quantization not in QUANTIZATIONS:
         raise UserError(f"Quantization {quantization!r} is not one of {', '.join(QUANTIZATIONS)}.")
-    sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(model.config, tokenizers)
+    sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(model.config, tokenizers, INPUTS)
     try:
         temporary = Path(tempfile.mkdtemp(dir=path, prefix=f".{FORMAT}."))
     except OSError as error:
@@ -229,18 +229,6 @@ def _write(
     rules = rules.but(beam=1)
     ours = greedy(model, sources, special, rules)
     return _compare(engine, ours, sources, rules, exact=quantization == "float32")
-
-
-def made_up(config: ModelConfig, tokenizers: Tokenizers) -> list[list[int]]:
-    """Draw sources of all lengths from the ordinary tokens; the same ones each time."""
-    source, draw = tokenizers.source, random.Random(1)
-    around = {*source.before, *source.after, source.pad}
-    ordinary = [i for i in range(source.size) if i not in around]
-    longest = min(config.max_length, 100) - len(source.before) - len(source.after)
-    return [
-        [*source.before, *draw.choices(ordinary, k=1 + number * (longest - 1) // (INPUTS - 1)), *source.after]
-        for number in range(INPUTS)
-    ]
 
 
 def _compare(

@@ -226,7 +226,8 @@ class Tokenizer:
         name = type(self.engine.model).__name__
         if not self.own:
             names = {"Unigram": "sentencepiece", "WordLevel": "list"}
-            return names.get(name) or ("sentencepiece bpe" if self.spaces else "byte-level bpe")
+            over = "byte-level" if "ByteLevel" in repr(self.engine.pre_tokenizer) else "subword"
+            return names.get(name) or f"{'sentencepiece' if self.spaces else over} bpe"
         if name == "WordLevel":
             return "words" if self.engine.normalizer is not None else "characters"
         return name.lower()
