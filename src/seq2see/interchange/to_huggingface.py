@@ -17,6 +17,7 @@ from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import Compared, made_up, whole_or_nothing
 from seq2see.interchange.names import ATTENTION, SUBLAYERS
+from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import write_weights
 from seq2see.text.tokenizer import Tokenizer
@@ -118,6 +119,10 @@ def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
             found[f"model.{'.'.join(parts[:3])}.{_within(parts, back, matrices)}.{parts[-1]}"] = _ordered(
                 parts, x, order
             )
+    if family == "pegasus":  # it looks for its sines and cosines in the file
+        for half in ("encoder", "decoder"):
+            table = position_table(model.config.max_length, model.config.d_model, "halves")
+            found[f"model.{half}.embed_positions.weight"] = table
     if model.config.share_output and not model.config.output_bias and family != "m2m_100":
         found["final_logits_bias"] = torch.zeros(1, model.config.target_vocabulary)
     return {name: tensor.contiguous() for name, tensor in found.items()}
@@ -179,9 +184,9 @@ def _generation(config: Config, tokenizers: Tokenizers) -> dict[str, Any]:
         "decoder_start_token_id": target.start,
         "max_length": rules.limit(config.model.max_length, config.model.max_length) + 1,
         "num_beams": rules.beam,
-        "length_penalty": rules.length_penalty,
-        "early_stopping": rules.stopping == "full",
     }
+    if rules.beam > 1:
+        found |= {"length_penalty": rules.length_penalty, "early_stopping": rules.stopping == "full"}
     if len(target.before) == 2:
         found["forced_bos_token_id"] = target.before[1]
     if rules.forced_end:
