@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from seq2see import folder
 from seq2see.config import ModelConfig
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
+from seq2see.errors import UserError
+from seq2see.interchange import to_ctranslate2
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
+from seq2see.model.weights import read_weights
 from seq2see.seq2seq import Seq2Seq
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -312,6 +316,22 @@ def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq],
     assert again.config.decoding == ours.config.decoding
 
 
+def test_ctranslate2_answers_as_torch(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
+    """What is forced and what is suppressed is followed there too; the export itself compares token by token."""
+    _, _, ours = both
+    ours.save(tmp_path / "copy")
+    parity = to_ctranslate2.export(
+        tmp_path / "copy", ours.transformer, ours.tokenizers, rules=ours.config.decoding
+    )
+    assert parity.same_tokens == parity.tokens
+    through = seq2see.load(tmp_path / "copy", engine="ctranslate2")
+    for beam in (1, 4):
+        ids = [[answer.ids for answer in model.answers(TEXTS, beam=beam)] for model in (through, ours)]
+        assert sum(a == b for a, b in zip(*ids, strict=True)) >= (4 if beam == 1 else 3)
+    a, b = ([answer.log_probability for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
+    assert a == pytest.approx(b, abs=1e-3)
+
+
 def test_a_setting_at_its_default_leaves_a_digest_as_it_was() -> None:
     from seq2see.decoding.engines import NOTE, digest_of, why_not_exported
 
@@ -335,3 +355,184 @@ def test_parameters_are_counted_with_the_new_settings(settings: dict[str, Any]) 
            "encoder_layers": 1, "decoder_layers": 2, "max_length": 9, "share_embeddings": False, **settings}
     )  # fmt: skip
     assert config.parameters == Transformer(config).parameter_count()
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+
+def broken(tmp_path: Path, change: Callable[[Path], None], match: str, languages: Any = (None, None)) -> None:
+    """Make a Marian folder, break it, and see it refused in one sentence with nothing left behind."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    marian(theirs, encoder_layers=1, decoder_layers=1).save_pretrained(theirs)
+    change(theirs)
+    with pytest.raises(UserError, match=match) as error:
+        import_model(str(theirs), tmp_path / "ours", languages)
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def edited(name: str, **settings: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        found = json.loads((path / name).read_text())
+        (path / name).write_text(json.dumps({**found, **settings}))
+
+    return change
+
+
+def pickled(path: Path) -> None:
+    (path / "model.safetensors").unlink()
+    torch.save({"a": Path("x"), "b": torch.ones(2)}, path / "pytorch_model.bin")
+
+
+def truncated(path: Path) -> None:
+    data = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def pointer(path: Path) -> None:
+    text = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 300\n"
+    (path / "model.safetensors").write_text(text)
+
+
+def not_finite(path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(path / "model.safetensors")
+    weights["model.encoder.layers.0.fc1.weight"][0, 0] = float("nan")
+    save_file(weights, path / "model.safetensors")
+
+
+def lacking(path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(path / "model.safetensors")
+    del weights["model.encoder.layers.0.fc1.weight"]
+    save_file(weights, path / "model.safetensors")
+
+
+def shorter(path: Path) -> None:
+    (path / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "<pad>": 2}))
+
+
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no config": (lambda path: (path / "config.json").unlink(), "is no model that is known here"),
+    "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights"),
+    "no vocabulary": (lambda path: (path / "vocab.json").unlink(), "has no vocab.json"),
+    "no spm": (lambda path: (path / "target.spm").unlink(), "has no target.spm"),
+    "pointer": (pointer, "Git LFS pointer"),
+    "truncated": (truncated, "cannot be read as safetensors"),
+    "pickled": (pickled, "would run code"),
+    "t5": (edited("config.json", model_type="t5"), "T5 has relative positions"),
+    "unknown": (edited("config.json", model_type="bert"), "architecture is 'bert'"),
+    "activation": (edited("config.json", activation_function="gelu_new"), "activation 'gelu_new'"),
+    "shape": (edited("config.json", d_model=36), "does not fit its own config"),
+    "heads": (edited("config.json", encoder_attention_heads=2), "other than decoder_attention_heads"),
+    "no number": (edited("config.json", encoder_layers="two"), "a whole number was expected"),
+    "not json": (lambda path: (path / "config.json").write_text("{"), "not valid JSON"),
+    "vocabulary": (edited("config.json", vocab_size=5000, pad_token_id=4999), "vocabulary does not fit"),
+    "short vocabulary": (shorter, "vocabulary does not fit|no such token"),
+    "spm": (lambda path: (path / "source.spm").write_bytes(b"\x0a\xff\xff"), "not a SentencePiece model"),
+    "nan": (not_finite, "not all finite"),
+    "lacking": (lacking, "lacks the weights"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
+    broken(tmp_path, *BAD[name])
+
+
+def test_a_language_that_is_not_known_is_named(tmp_path: Path) -> None:
+    broken(
+        tmp_path, lambda path: None, "--to-language is 'fra', which this model does not know", (None, "fra")
+    )
+
+
+def test_pytorch_files_and_shards_are_read_too(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    model = marian(theirs)
+    model.save_pretrained(theirs, max_shard_size="20KB")
+    assert len(list(theirs.glob("*.safetensors"))) > 1
+    import_model(str(theirs), tmp_path / "shards")
+    for path in theirs.glob("*.safetensors*"):
+        path.unlink()
+    torch.save(model.state_dict(), theirs / "pytorch_model.bin")
+    import_model(str(theirs), tmp_path / "pickle")
+    a, b = (read_weights(tmp_path / name / "model.safetensors") for name in ("shards", "pickle"))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def ctranslate2_bytes(path: Path) -> bytes:
+    return (folder.find("dates") / "ctranslate2/model.bin").read_bytes()
+
+
+@pytest.mark.parametrize("cut", [1, 20, 40, 75])
+def test_a_damaged_ctranslate2_file_is_refused(cut: int, tmp_path: Path) -> None:
+    import shutil
+
+    theirs = Path(shutil.copytree(folder.find("dates") / "ctranslate2", tmp_path / "theirs"))
+    (theirs / "model.bin").write_bytes(ctranslate2_bytes(theirs)[:cut])
+    with pytest.raises(UserError):
+        import_model(str(theirs), tmp_path / "ours")
+    data = bytearray(ctranslate2_bytes(theirs))
+    data[cut : cut + 4] = b"\xff\xff\xff\xff"
+    (theirs / "model.bin").write_bytes(data)
+    with pytest.raises(UserError):
+        import_model(str(theirs), tmp_path / "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_an_argos_package_is_read(tmp_path: Path) -> None:
+    """A zip with a CTranslate2 folder and a SentencePiece model, made of a model of ours."""
+    import zipfile
+
+    (tmp_path / "theirs").mkdir()
+    marian(tmp_path / "theirs").save_pretrained(tmp_path / "theirs")
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    model = seq2see.load(tmp_path / "ours", engine="torch")
+    to_ctranslate2.export(tmp_path / "ours", model.transformer, model.tokenizers, rules=model.config.decoding)
+    with zipfile.ZipFile(tmp_path / "translate-en_fr.argosmodel", "w") as package:
+        for file in (tmp_path / "ours/ctranslate2").iterdir():
+            package.write(file, f"translate-en_fr/model/{file.name}")
+        package.write(tmp_path / "theirs/source.spm", "translate-en_fr/sentencepiece.model")
+        package.writestr("translate-en_fr/metadata.json", json.dumps({"from_code": "en", "to_code": "fr"}))
+    import_model(str(tmp_path / "translate-en_fr.argosmodel"), tmp_path / "argos")
+    found = seq2see.load(tmp_path / "argos", engine="torch")
+    assert "en to fr" in found.card
+    assert torch.equal(found.transformer.output.bias, model.transformer.output.bias)
+    assert found.tokenizers.source.encode("The cat.") == model.tokenizers.source.encode("The cat.")[:-1]
+
+
+def test_a_fairseq_checkpoint_is_read(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
+    """The names are those of M2M100, which came from fairseq; the dictionaries and the codes are beside it."""
+    from argparse import Namespace
+
+    name, theirs, _ = both
+    if name != "m2m100":
+        return
+    weights = {key.removeprefix("model."): value.clone() for key, value in theirs.state_dict().items()}
+    weights["decoder.output_projection.weight"] = weights.pop("lm_head.weight")
+    table = weights.pop("shared.weight")
+    weights |= {f"{half}.embed_tokens.weight": table for half in ("encoder", "decoder")}
+    weights = {key: value for key, value in weights.items() if "embed_positions" not in key}
+    settings = Namespace(
+        encoder_layers=2, decoder_layers=2, encoder_embed_dim=32, decoder_embed_dim=32, encoder_ffn_embed_dim=48,
+        decoder_ffn_embed_dim=48, encoder_attention_heads=4, decoder_attention_heads=4, encoder_normalize_before=True,
+        decoder_normalize_before=True, encoder_learned_pos=False, decoder_learned_pos=False, activation_fn="relu",
+        share_all_embeddings=True, share_decoder_input_output_embed=True, dropout=0.1,
+    )  # fmt: skip
+    torch.save({"args": settings, "model": weights}, tmp_path / "checkpoint_best.pt")
+    words = ["l@@", "lo@@", "w", "low", *(f"w{number}" for number in range(len(table) - 8))]
+    for side in ("a", "b"):
+        (tmp_path / f"dict.{side}.txt").write_text("".join(f"{word} 1\n" for word in words))
+    (tmp_path / "bpe.codes").write_text("#version: 0.2\nl o\nlo w</w>\n")
+    import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    assert difference(theirs, ours.transformer, 1, len(table)) <= 1e-5
+    assert ours.tokenizers.source.encode("low l☃w") == [7, 4, 3, 6, 2]
+    assert ours.tokenizers.source.decode([7, 4, 6, 2]) == "low lw"
+    with pytest.raises(UserError, match="Say which language is which"):
+        import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "again")

@@ -29,6 +29,7 @@ HOMES = {
     "tokenize": "data",
     "import": "interchange",
     "export": "export",
+    "push": "interchange",
     "compress": "export",
     "bench": "bench",
     "trace": "inspect",

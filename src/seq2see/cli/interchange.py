@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from seq2see.cli.output import say
+from seq2see.cli.predict import ModelName
+from seq2see.errors import UserError
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("import")(import_)
+    app.command()(push)
 
 
 def import_(
@@ -46,3 +49,32 @@ def import_(
 
     path = import_model(source, out, (from_language, to_language))
     say(f"{path}: {load(path, engine='torch')!r}. `seq2see predict --model {path} TEXT` answers.")
+
+
+def push(
+    target: Annotated[
+        str, typer.Argument(metavar="hf:NAME", help="Where to: hf: and the name of a repository.")
+    ],
+    model: ModelName = "dates",
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+) -> None:
+    """Upload a model to the Hugging Face Hub, in the form that `transformers` loads.
+
+    It is exported and compared first, as by `seq2see export --to hf`. The Hub asks for a token: `hf auth login`, or
+    the environment variable HF_TOKEN.
+
+    [dim]seq2see push hf:me/my-dates --model my-dates[/dim]
+    """
+    import tempfile
+
+    if not target.startswith("hf:") or not target.removeprefix("hf:"):
+        raise UserError(f"{target!r} is no place to upload to: hf:NAME was expected, such as hf:me/my-dates.")
+    from seq2see.interchange.reading import push as upload
+    from seq2see.interchange.to_huggingface import export
+    from seq2see.seq2seq import load
+
+    loaded = load(model, engine="torch")
+    with tempfile.TemporaryDirectory() as place:
+        out = Path(place) / "model"
+        compared = export(out, loaded.config, loaded.transformer, loaded.tokenizers, card=loaded.card)
+        say(f"{upload(out, target.removeprefix('hf:'), private)}: {compared}.")

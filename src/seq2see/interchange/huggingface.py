@@ -41,6 +41,11 @@ def read_huggingface(path: Path, languages: Languages = (None, None)) -> Importe
     if family not in FAMILIES:
         reason = REFUSED.get(str(family), f"its architecture is {family!r}")
         raise FolderError(f"{path.name} cannot be imported: {reason}. Known are: {', '.join(FAMILIES)}.")
+    if family == "m2m_100" and config.get("pad_token_id", 1) != 1:
+        raise FolderError(
+            f"{path.name} cannot be imported: it counts positions from pad_token_id {config['pad_token_id']}, and 1 was "
+            "expected."
+        )
     generation = {**config, **_generation(path)}
     whole = of_folder(path)
     theirs = Renamed({name.removeprefix("model."): partial(whole.__getitem__, name) for name in whole})

@@ -75,6 +75,23 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
     )
 
 
+def push(path: Path, name: str, private: bool = False) -> str:
+    """Upload a folder to the Hugging Face Hub, and return its address there."""
+    if find_spec("huggingface_hub") is None:
+        raise UserError("The package huggingface_hub is not installed: pip install 'seq2see[hub]'.")
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=path, commit_message="Uploaded by seq2see")
+    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, httpx.HTTPError, OSError) as error:
+        raise UserError(f"{name} could not be uploaded ({str(error).splitlines()[0]}).") from None
+    return str(address)
+
+
 def download(name: str, place: Path) -> Path:
     """Download a model of the Hugging Face Hub, its data alone."""
     if find_spec("huggingface_hub") is None:

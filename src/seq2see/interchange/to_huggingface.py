@@ -45,6 +45,11 @@ def export(
 ) -> Compared:
     """Write a folder with config, weights, tokenizer and generation config, whole and checked, or not at all."""
     family, name = _family(config.model)
+    if family == "m2m_100" and tokenizers.target.pad != 1:
+        raise UserError(
+            "The family m2m_100 counts positions from its padding token, which must be 1, but here is "
+            f"{tokenizers.target.pad}."
+        )
     sources = (
         tokenizers.source.encode_batch(list(inputs)) if inputs else made_up(config.model, tokenizers, INPUTS)
     )
