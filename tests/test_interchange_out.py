@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -15,8 +17,10 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import seq2see
+from seq2see.cli import app
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
@@ -269,3 +273,30 @@ def test_a_model_is_pushed_and_imported_again(tmp_path: Path) -> None:
     assert seq2see.load(tmp_path / "back", engine="torch").predict(DATES, beam=1) == seq2see.load(
         "dates"
     ).predict(DATES)
+
+
+def test_the_page_of_the_docs_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent.parent / "docs/bring-your-model.md").read_text(encoding="utf-8")
+    commands = [
+        line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+    ]
+    assert len(commands) == 7
+    for line in commands:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            done = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
+        assert done.exit_code == 0, line
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    assert (tmp_path / "dates-again/ctranslate2/model.bin").is_file()
+
+
+def test_an_imported_model_learns_on(tmp_path: Path) -> None:
+    to_hf(small(), tmp_path / "theirs")
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    start = seq2see.load(tmp_path / "ours", engine="torch")
+    before = start.score([("abc", "cba")])[0]
+    pairs = [(text, text[::-1]) for text in ("abc", "bcd", "cde", "def", "efg", "fgh", "ghi", "hij")] * 8
+    learned = seq2see.fit(pairs, start=start, training={"steps": 30, "learning_rate": 0.01, "warmup": 5})
+    assert sum(learned.score([("abc", "cba")])[0]) > sum(before)
+    assert learned.config.model.positions == "halves"
