@@ -17,8 +17,8 @@ from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import Special, with_beam
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
-from seq2see.export.ctranslate2 import export
 from seq2see.folder import Tokenizers
+from seq2see.interchange.to_ctranslate2 import export
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
@@ -147,7 +147,7 @@ def test_heads_that_cannot_be_expressed_are_refused(tmp_path: Path, settings: di
 def test_a_conversion_that_answers_otherwise_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seq2see.export import ctranslate2
+    from seq2see.interchange import to_ctranslate2 as ctranslate2
 
     model = model_of()
     export(folder_of(tmp_path, model), model, Tokenizers(SOURCE, TARGET))

@@ -29,7 +29,7 @@ FLOORS = [
     ["model"],
     ["data", "folder"],
     ["decoding"],
-    ["evaluate", "inspection", "export"],
+    ["evaluate", "inspection", "interchange"],
     ["page", "training"],
     ["seq2seq"],
     ["seq2see"],

@@ -15,10 +15,10 @@ SIZES = {"B": 2, "S": 8, "T": 6}
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("positions", ["paper", "learned"])
+@pytest.mark.parametrize("positions", ["paper", "learned", "fairseq"])
 @pytest.mark.parametrize("batched", [True, False])
 def test_names_and_shapes_are_those_of_the_glossary(norm: str, positions: str, batched: bool) -> None:
-    model = small_model(norm=norm, positions=positions)
+    model = small_model(norm=norm, positions=positions, embedding_norm=positions == "fairseq")
     c = model.config
     assert c.d_k is not None
     assert c.d_v is not None
@@ -49,7 +49,7 @@ def test_names_and_shapes_are_those_of_the_glossary(norm: str, positions: str, b
 def test_no_entry_is_idle() -> None:
     recorded = {"probabilities"}
     for norm in ("pre", "post"):
-        model = small_model(norm=norm)
+        model = small_model(norm=norm, embedding_norm=norm == "pre")
         with trace(model) as t:
             model(torch.tensor([1]), torch.tensor([1]))
         recorded |= set(t.names)

@@ -20,11 +20,12 @@ type_names = {int: "a whole number", float: "a number", str: "a text", bool: "tr
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
-Positions = Literal["paper", "halves", "learned"]
+Positions = Literal["paper", "halves", "fairseq", "opennmt", "learned"]
 Layout = Literal["padded", "packed"]
 Precision = Literal["float32", "bfloat16"]
 Schedule = Literal["paper", "cosine", "constant"]
 Penalty = Literal["paper", "length"]
+Stopping = Literal["likeliest", "beaten", "full"]
 
 
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -69,6 +70,14 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
             known = suggest(str(value), get_args(hint))
             raise ConfigError(f"{name} is {value!r}, which is not one of its values. {known}")
         return value
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple) or any(
+            type(number) is not int or number < 0 for number in value
+        ):
+            raise ConfigError(
+                f"{name} is {value!r}; a list of ids was expected ({setting.metadata['help']})."
+            )
+        return tuple(value)
     if hint is float and type(value) is int and abs(value) < 1e300:
         value = float(value)
     if hint is float and type(value) is float and not math.isfinite(value):
@@ -114,11 +123,19 @@ class ModelConfig(Schema):
     norm: Norm = option("post", "layer norm after the residual sum, as in the paper, or before the sub-layer")
     activation: Activation = option("relu", "the feed-forward layer's non-linearity")
     positions: Positions = option(
-        "paper", "positional encoding: the paper's sinusoids, a variant, or learned"
+        "paper",
+        "positional encoding: the paper's sinusoids, all sines before all cosines (halves), those of fairseq, those of "
+        "OpenNMT, or learned",
     )
     max_length: int = option(1024, "longest sequence, in tokens", low=2)
     share_embeddings: bool = option(True, "one embedding table for source and target (section 3.4)")
     share_output: bool = option(True, "the output projection is the target embedding (section 3.4)")
+    scale_embeddings: bool = option(True, "embeddings are multiplied by √d_model (section 3.4)")
+    embedding_norm: bool = option(False, "layer norm of the sum of embedding and position, as in BART")
+    output_bias: bool = option(
+        False,
+        "a bias on the logits of a shared output projection, as in Marian; one of its own always has it",
+    )
 
     def __post_init__(self) -> None:
         if self.positions in ("doubled", "odd-cosine"):
@@ -140,6 +157,10 @@ class ModelConfig(Schema):
                 f"model.d_model is {self.d_model}; sines and cosines come in pairs, so it must be even "
                 "(or set model.positions to 'learned')."
             )
+        if self.positions in ("fairseq", "opennmt") and self.d_model < 4:
+            raise ConfigError(
+                f"model.d_model is {self.d_model}; positions {self.positions!r} need at least 4."
+            )
         if self.share_embeddings and self.source_vocabulary != self.target_vocabulary:
             raise ConfigError(
                 f"model.share_embeddings needs one vocabulary, but source has {self.source_vocabulary} tokens "
@@ -160,9 +181,10 @@ class ModelConfig(Schema):
         decoder = self.decoder_layers * (2 * attention + feed_forward)
         tables = (0 if self.share_embeddings else self.source_vocabulary) + self.target_vocabulary
         positions = 2 * self.max_length if self.positions == "learned" else 0
-        output = 0 if self.share_output else (d + 1) * self.target_vocabulary
-        last_norms = 2 * norm if self.norm == "pre" else 0
-        return encoder + decoder + d * (tables + positions) + output + last_norms
+        output = 0 if self.share_output else d * self.target_vocabulary
+        bias = self.target_vocabulary if self.output_bias or not self.share_output else 0
+        other_norms = 2 * norm * ((self.norm == "pre") + self.embedding_norm)
+        return encoder + decoder + d * (tables + positions) + output + bias + other_norms
 
 
 @dataclass(frozen=True)
@@ -266,6 +288,13 @@ class DecodingConfig(Schema):
     )
     length_offset: int = option(50, "see length_ratio; the paper has 1 and 50", 1, 10**9)
     max_length: int | None = option(None, "most tokens of an answer, however long its source is", 1)
+    stopping: Stopping = option(
+        "likeliest",
+        "a beam search ends when as many answers have ended (full), and the likeliest of all is among them, or no "
+        "open prefix scores better than any of them (beaten)",
+    )
+    suppressed: tuple[int, ...] = option((), "ids of tokens that no answer contains")
+    forced_end: bool = option(False, "an answer that reaches its limit gets the end as its last token")
 
     def limit(self, source_length: int, longest: int) -> int:
         """Return the most tokens of an answer to a source, by a model whose sequences have at most ``longest``."""

@@ -132,7 +132,7 @@ def evaluate(
     rules: DecodingConfig = PAPER,
 ) -> Evaluation:
     """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model."""
-    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+    special = Special.of(tokenizers)
     engine = engine or TorchEngine(model, special)
     total = Evaluation()
     for number, pair in enumerate(pairs, 1):

@@ -69,6 +69,15 @@ def read_config(path: Path) -> Config:
 
 def read_tokenizers(path: Path) -> Tokenizers:
     """Read the tokenizers of a model folder."""
+    found = _tokenizers(path)
+    if not found.source.own and (path / CONFIG).is_file():
+        model = read_config(path).model
+        found.source.keep_to(model.source_vocabulary)
+        found.target.keep_to(model.target_vocabulary)
+    return found
+
+
+def _tokenizers(path: Path) -> Tokenizers:
     if (path / TOKENIZER).is_file():
         return Tokenizers.one(Tokenizer.load(path / TOKENIZER))
     for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):

@@ -268,7 +268,7 @@ class Seq2Seq:
         )
 
     def _special(self) -> Special:
-        return Special(self.tokenizers.target.start, self.tokenizers.target.end, self.tokenizers.source.pad)
+        return Special.of(self.tokenizers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
@@ -283,8 +283,11 @@ class Seq2Seq:
             engines.copy_export(export, Path(path), self.config.model)
 
     def folded(self, text: str) -> str:
-        """Return a text as the model reads it: as it was trained, in NFC with white space folded; dates as they are."""
-        return text if self.config.task in CHECKS else fold(text)
+        """Return a text as the model reads it: as it was trained, in NFC with white space folded.
+
+        Dates stay as they are, and so do texts for an imported model: its tokenizer does what its makers meant.
+        """
+        return text if self.config.task in CHECKS or self.config.task == "imported" else fold(text)
 
     def check(self, text: str) -> None:
         """Raise an InputError if the model cannot take this text, saying why."""
@@ -543,7 +546,15 @@ class Seq2Seq:
 
         self.check(text)
         target = None if target is None else self.folded(target)
-        return trace_text(self.transformer, self.tokenizers, self.folded(text), target, edit, PageTrace)
+        return trace_text(
+            self.transformer,
+            self.tokenizers,
+            self.folded(text),
+            target,
+            edit,
+            PageTrace,
+            self.config.decoding,
+        )
 
 
 def _fingerprint(network: Transformer) -> object:

@@ -171,7 +171,7 @@ def _random_model() -> Iterator[tuple[Seq2Seq, Path]]:
         path = Path(name) / "base"
         Seq2Seq(Config("pairs", shape, TrainingConfig()), Tokenizers.one(tokenizer), transformer).save(path)
         if find_spec(FORMAT) is not None:
-            from seq2see.export.ctranslate2 import export
+            from seq2see.interchange.to_ctranslate2 import export
 
             export(path, transformer, Tokenizers.one(tokenizer), "int8")
         yield load(path), path

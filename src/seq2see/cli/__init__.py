@@ -27,6 +27,8 @@ HOMES = {
     "presets": "train",
     "doctor": "data",
     "tokenize": "data",
+    "import": "interchange",
+    "push": "interchange",
     "export": "export",
     "compress": "export",
     "bench": "bench",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,13 @@ import typer
 from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError
+
+#: The packages that each form needs.
+NEEDS = {
+    "ctranslate2": ["ctranslate2"],
+    "hf": ["transformers"],
+    "onnx": ["onnx", "onnxscript", "onnxruntime"],
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +28,16 @@ def register(app: typer.Typer) -> None:
 
 def export(
     model: ModelName = "dates",
-    format: Annotated[str, typer.Option("--format", metavar="NAME", help="ctranslate2.")] = "ctranslate2",
+    to: Annotated[
+        str,
+        typer.Option("--to", "--format", metavar="NAME", help="ctranslate2, hf (Hugging Face) or onnx."),
+    ] = "ctranslate2",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Where hf and onnx are written: a folder that is not there."
+        ),
+    ] = None,
     quantization: Annotated[
         str,
         typer.Option("--quantization", "-q", metavar="TYPE", help="float32, or int8: smaller and faster."),
@@ -30,20 +47,29 @@ def export(
         typer.Option("--file", "-f", metavar="FILE", help="Inputs to check it on; made up if not given."),
     ] = None,
 ) -> None:
-    """Write a model for another engine into its folder, checked against ours token by token.
+    """Write a model for another program, checked against ours token by token and logit by logit.
 
-    In float32 every answer must be the same; of int8 the agreement is told.
+    CTranslate2's form goes into the model's own folder, where our predictions use it. In float32 every answer must be
+    the same; of int8 the agreement is told. The others go into a folder of their own.
 
     [dim]seq2see export --model my-dates --quantization int8[/dim]
-    """
-    if format != "ctranslate2":
-        raise UserError(f"--format is {format!r}: 'ctranslate2' was expected.")
-    from importlib.util import find_spec
 
-    if find_spec("ctranslate2") is None:
-        raise UserError("The package ctranslate2 is not installed: pip install ctranslate2.")
+    [dim]seq2see export --model my-dates --to hf --out my-dates-hf[/dim]
+    """
+    if to not in NEEDS:
+        raise UserError(f"--to is {to!r}: {', '.join(NEEDS)} were expected.")
+    for package in NEEDS[to]:
+        if find_spec(package) is None:
+            raise UserError(f"The package {package} is not installed: pip install {package}.")
+    if (out is None) != (to == "ctranslate2"):
+        raise UserError(
+            "CTranslate2's form goes into the model's own folder: leave --out away."
+            if out is not None
+            else f"--to {to} needs a folder to write to: add --out DIR."
+        )
+    if quantization != "float32" and to != "ctranslate2":
+        raise UserError(f"--quantization {quantization} is for ctranslate2: {to} is written in float32.")
     from seq2see import folder
-    from seq2see.export.ctranslate2 import export as write
     from seq2see.seq2seq import load
 
     loaded = load(model, engine="torch")
@@ -56,9 +82,22 @@ def export(
         inputs = file.read_text(encoding="utf-8").splitlines()
         for text in inputs:
             loaded.check(text)
-    path = folder.find(model)
-    parity = write(path, loaded.transformer, loaded.tokenizers, quantization, inputs)
-    say(f"{path / format}: {quantization}; {parity}.")
+    config, network, tokenizers = loaded.config, loaded.transformer, loaded.tokenizers
+    if out is None:
+        from seq2see.interchange.to_ctranslate2 import export as write
+
+        path = folder.find(model)
+        parity = write(path, network, tokenizers, quantization, inputs, config.decoding)
+        say(f"{path / to}: {quantization}; {parity}.")
+    elif to == "hf":
+        from seq2see.interchange.to_huggingface import export as write_huggingface
+
+        compared = write_huggingface(out, config, network, tokenizers, inputs, loaded.card)
+        say(f"{out}: {compared}.")
+    else:
+        from seq2see.interchange.to_onnx import export as write_onnx
+
+        say(f"{out}: {write_onnx(out, config, network, tokenizers, inputs)}.")
 
 
 def compress(

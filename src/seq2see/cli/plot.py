@@ -185,7 +185,9 @@ def _input_of(trace: Trace, name: str) -> str:
     if f"{name}_norm.normed" in trace.names:
         return f"{name}_norm.normed"
     return (
-        f"{stack}.layers.{int(layer) - 1}.feed_forward_norm.out" if int(layer) else f"{stack}.embedding.sum"
+        f"{stack}.layers.{int(layer) - 1}.feed_forward_norm.out"
+        if int(layer)
+        else f"{stack}.embedding.{'normed' if trace.transformer.config.embedding_norm else 'sum'}"
     )
 
 

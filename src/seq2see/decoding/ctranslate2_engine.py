@@ -88,14 +88,17 @@ class CTranslate2Engine:
 
     def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        assert min(map(len, sources)) > 2, "an empty text is refused before: CTranslate2 would not answer it"
+        assert min(map(len, sources)) > 0, "CTranslate2 would not answer an empty source"
         named = self._named(sources)
         beam, limits = rules.beam, [rules.limit(len(source), self.max_length) for source in sources]
-        found = self._translate(named, max(limits))
+        found = self._translate(named, max(limits), rules)
         # The start of a greedy answer does not depend on where it is cut.
         greedy = [(row[0][:most], totals[0]) for (row, totals), most in zip(found, limits, strict=True)]
         if beam == 1:
-            return [self._numbers(row) for row, _ in greedy]
+            return [
+                self._ended(self._numbers(row), most, rules)
+                for (row, _), most in zip(greedy, limits, strict=True)
+            ]
         cut = [
             row
             for row, ((whole, _), most) in enumerate(zip(found, limits, strict=True))
@@ -103,7 +106,7 @@ class CTranslate2Engine:
         ]
         if cut:  # their totals are those of the longer answers
             ids = [self._numbers(greedy[row][0]) for row in cut]
-            for row, values in zip(cut, self.score([sources[row] for row in cut], ids), strict=True):
+            for row, values in zip(cut, self.score([sources[row] for row in cut], ids, rules), strict=True):
                 greedy[row] = (greedy[row][0], sum(values))
         results: list[list[int]] = [[] for _ in sources]
         rows = list(range(len(sources)))
@@ -111,7 +114,7 @@ class CTranslate2Engine:
         while rows:
             again = []
             for row, (tokens, totals) in zip(
-                rows, self._translate([named[r] for r in rows], most, beam), strict=True
+                rows, self._translate([named[r] for r in rows], most, rules, beam), strict=True
             ):
                 # An answer that may be no longer than this competes with unfinished ones at its limit.
                 if limits[row] < most and max(map(len, tokens)) >= limits[row]:
@@ -119,7 +122,7 @@ class CTranslate2Engine:
                     continue
                 ranked = [*zip(tokens, totals, strict=True), greedy[row]]
                 best, _ = max(ranked, key=lambda one: one[1] / rules.divisor(len(one[0])))
-                results[row] = self._numbers(best)
+                results[row] = self._ended(self._numbers(best), limits[row], rules)
             most = max((limits[row] for row in again), default=0)
             rows = again
         return results
@@ -132,11 +135,19 @@ class CTranslate2Engine:
         rows = self.ids(sources, rules)
         return [
             [Hypothesis(row, values, sum(values) / rules.divisor(len(row)), row[-1] == self.special.end)]
-            for row, values in zip(rows, self.score(sources, rows), strict=True)
+            for row, values in zip(rows, self.score(sources, rows, rules), strict=True)
         ]
 
-    def score(self, sources: Sequence[Sequence[int]], answers: Sequence[list[int]]) -> list[list[float]]:
-        """Return the log-probability of each token of given answers."""
+    def _ended(self, row: list[int], limit: int, rules: DecodingConfig) -> list[int]:
+        """Let an answer that was cut at its limit end there, if the rules say so."""
+        if rules.forced_end and len(row) == limit and row[-1] != self.special.end:
+            return [*row[:-1], self.special.end]
+        return row
+
+    def score(
+        self, sources: Sequence[Sequence[int]], answers: Sequence[list[int]], rules: DecodingConfig = PAPER
+    ) -> list[list[float]]:
+        """Return the log-probability of each token of given answers; what is forced has probability 1."""
         end = self.special.end
         targets = [
             self._tokens_of(row[:-1] if row[-1] == end else row, self.target_tokens) for row in answers
@@ -145,13 +156,23 @@ class CTranslate2Engine:
         scored = self._translator(len(sources)).score_batch(
             self._named(sources), targets, max_input_length=0, max_batch_size=self._batch(len(sources))
         )
-        return [result.log_probs[: len(row)] for row, result in zip(answers, scored, strict=True)]
+        found = [result.log_probs[: len(row)] for row, result in zip(answers, scored, strict=True)]
+        for source, row, values in zip(sources, answers, found, strict=True):
+            if self.special.forced == tuple(row[: len(self.special.forced)]):
+                values[: len(self.special.forced)] = [0.0] * len(self.special.forced)
+            if rules.forced_end and len(row) == rules.limit(len(source), self.max_length):
+                values[-1] = 0.0
+        return found
 
     def _translate(
-        self, sources: list[list[str]], most: int, beam: int = 1
+        self, sources: list[list[str]], most: int, rules: DecodingConfig, beam: int = 1
     ) -> list[tuple[list[list[str]], list[float]]]:
+        forced = self._tokens_of(self.special.forced, self.target_tokens)
+        out = [[token] for token in self._tokens_of(rules.suppressed, self.target_tokens)]
         results = self._translator(len(sources)).translate_batch(
             sources,
+            target_prefix=[forced] * len(sources) if forced else None,
+            suppress_sequences=out or None,
             beam_size=beam,
             num_hypotheses=beam,
             length_penalty=ALMOST_NO_PENALTY,

@@ -98,7 +98,13 @@ def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
 
 def digest_of(path: Path, config: ModelConfig) -> str:
     """Return what tells a model apart from another: its weights, tokenizers and shape."""
-    shape = {name: value for name, value in asdict(config).items() if name != "dropout"}
+    # A setting that came later does not count at its default: exports from before it stay valid.
+    later = {"scale_embeddings": True, "embedding_norm": False, "output_bias": False}
+    shape = {
+        name: value
+        for name, value in asdict(config).items()
+        if name != "dropout" and not (name in later and value == later[name])
+    }
     digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode())
     for name in (folder.WEIGHTS, folder.TOKENIZER, folder.SOURCE_TOKENIZER, folder.TARGET_TOKENIZER):
         if (path / name).is_file():

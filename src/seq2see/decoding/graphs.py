@@ -22,7 +22,7 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
-from seq2see.decoding.search import Beams, likeliest, limits_of, stacked
+from seq2see.decoding.search import Beams, Rule, likeliest, limits_of, stacked
 from seq2see.errors import UserError
 from seq2see.fast.cache import BufferCache, DecoderCache
 from seq2see.fast.projections import SideBySide, open_sums
@@ -42,7 +42,9 @@ MOST_SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
 T = TypeVar("T")
-Key = tuple[int, int, int, int, float, str]  # sentences, source tokens, answer tokens, beams, length penalty
+Key = tuple[
+    Any, ...
+]  # sentences, source tokens, answer tokens, beams, and what of the rules a graph has built in
 
 
 class GraphSearch:
@@ -63,6 +65,7 @@ class GraphSearch:
         beam = rules.beam
         parameter = next(model.parameters())
         device, dtype, c = parameter.device, parameter.dtype, model.config
+        self.rule = Rule(special, rules, device)
         self.source = torch.full((sentences, source_length), special.pad, device=device)
         self.source_real = torch.ones(sentences, source_length, dtype=torch.bool, device=device)
         self.limits = torch.ones(sentences, dtype=torch.long, device=device)
@@ -169,7 +172,7 @@ class GraphSearch:
 
     def _choose_beams(self, logits: Tensor) -> None:
         t = self.position - 1
-        beams, parent, token = self.beams.advance(logits, t, self.special.end, self.rules)
+        beams, parent, token = self.beams.advance(logits, t, self.special.end, self.rules, self.rule)
         self._put(beams)
         past = self.ancestors.gather(1, parent[:, :, None].expand_as(self.ancestors))
         self.ancestors.copy_(torch.where(self.columns <= t, past, self.own))
@@ -179,7 +182,10 @@ class GraphSearch:
     def _choose_one(self, logits: Tensor) -> None:
         """Take the likeliest token, as beam search with one beam does, in fewer operations."""
         t, b = self.position - 1, self.beams
-        value, token = likeliest(logits, 1)  # (B, 1)
+        total = None
+        if not self.rule.idle:
+            logits, total = self.rule.allowed(logits, t, b.limits)
+        value, token = likeliest(logits, 1, total)  # (B, 1)
         open_ = b.done_score == -torch.inf  # (B, 1)
         self.last.copy_(token)
         token = torch.where(open_, token, self.special.pad)
@@ -301,8 +307,9 @@ class GraphDecoder:
 
     def _of(self, sentences: int, width: int, length: int, rules: DecodingConfig) -> GraphSearch:
         """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
-        shape, penalty = (sentences, width, length, rules.beam), (rules.length_penalty, rules.penalty)
-        key = (*shape, *penalty)  # a graph has the length penalty built in
+        shape = (sentences, width, length, rules.beam)
+        built_in = (rules.length_penalty, rules.penalty, rules.stopping, rules.suppressed, rules.forced_end)
+        key = (*shape, *built_in)
         if key not in self.searches:
             self._make_room(key)
             search = GraphSearch(self.model, self.special, *shape[:3], rules, before=self._follow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seq2see.config import DecodingConfig
+from seq2see.folder import Tokenizers
 
 PAPER = (
     DecodingConfig()
@@ -18,11 +19,18 @@ def with_beam(beam: int) -> DecodingConfig:
 
 @dataclass(frozen=True)
 class Special:
-    """The ids that start, end and pad a sequence."""
+    """The ids that start, end and pad a sequence, and those that every answer begins with, such as a language."""
 
     start: int
     end: int
     pad: int
+    forced: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, tokenizers: Tokenizers) -> Special:
+        """Return those of a model's tokenizers."""
+        target = tokenizers.target
+        return cls(target.start, target.end, tokenizers.source.pad, tuple(target.before[1:]))
 
 
 @dataclass(frozen=True)

@@ -136,15 +136,61 @@ class WholeReader:
         """Go on with the only row."""
 
 
+class Rule:
+    """What an answer may not contain or must begin with, applied to the logits of each step.
+
+    A token that is ruled out keeps its probability: the others are not made likelier. A token that is forced has
+    probability 1.
+    """
+
+    def __init__(self, special: Special, rules: DecodingConfig, device: torch.device) -> None:
+        self.forced, self.end = special.forced, special.end if rules.forced_end else None
+        self.out = torch.tensor(rules.suppressed, dtype=torch.long, device=device)
+        self.first = torch.tensor(
+            special.forced, dtype=torch.long, device=device
+        )  # what is forced, step by step
+        self.idle = not special.forced and not rules.suppressed and not rules.forced_end
+
+    def allowed(self, logits: Tensor, t: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits (R, V) with −∞ for what may not come at step t, and log Σ exp of all that counts, (R, 1).
+
+        t is (1,) or (R,), limits (R,) is the most tokens of each answer. Nothing here asks for t: on a GPU the host does
+        not know it.
+        """
+        logits = logits.float()
+        total = logits.logsumexp(-1, keepdim=True)  # (R, 1): the tokens that are ruled out count too
+        if len(self.out):
+            logits = logits.index_fill(-1, self.out, -inf)
+        tokens = torch.arange(logits.shape[-1], device=logits.device)
+        count = len(self.forced)
+        must = torch.zeros_like(limits, dtype=torch.bool)  # (R,)
+        token = torch.zeros_like(limits)
+        if count:
+            must = (t < count).expand_as(limits)
+            token = self.first[t.clamp(max=count - 1)].expand_as(limits)
+        if self.end is not None:
+            last = (limits == t + 1) & ~must
+            token = torch.where(last, self.end, token)
+            must = must | last
+        if count or self.end is not None:
+            other = must[:, None] & (tokens != token[:, None])  # (R, V)
+            only = must[:, None] & (tokens == token[:, None])
+            logits = logits.masked_fill(other, -inf).masked_fill(only, 0.0)
+            total = total.masked_fill(must[:, None], 0.0)
+        return logits, total
+
+
 class Greedy:
     """Takes the likeliest token of each row.
 
     Without ``values`` the log-probabilities are not computed: they cost more than finding the likeliest token.
     """
 
-    def __init__(self, limits: Tensor, special: Special, values: bool = True) -> None:
+    def __init__(
+        self, limits: Tensor, special: Special, rules: DecodingConfig = PAPER, values: bool = True
+    ) -> None:
         shape, device = (len(limits), int(limits.max())), limits.device
-        self.limits, self.special = limits, special
+        self.limits, self.special, self.rule = limits, special, Rule(special, rules, limits.device)
         self.ids = torch.full(shape, special.pad, device=device)  # (B, L)
         self.log_probabilities = torch.zeros(shape, device=device) if values else None  # (B, L)
         self.lengths = torch.zeros(len(limits), dtype=torch.long, device=device)
@@ -157,10 +203,16 @@ class Greedy:
     def take(self, logits: Tensor, t: int) -> GoingOn:
         """Take the likeliest token of each row."""
         logits, alive, over = logits.float(), self.alive, self.over  # (R, V)
+        total = None
+        if not self.rule.idle:
+            logits, total = self.rule.allowed(
+                logits, torch.tensor([t], device=logits.device), self.limits[alive]
+            )
         best, token = logits.max(-1)
         self.ids[alive, t] = token.masked_fill(over, self.special.pad)
         if self.log_probabilities is not None:
-            surprise = (logits - best[:, None]).logsumexp(-1)  # exact also where it is nearly 0
+            # The first form is exact also where it is nearly 0.
+            surprise = (logits - best[:, None]).logsumexp(-1) if total is None else total[:, 0] - best
             self.log_probabilities[alive, t] = -surprise.masked_fill(over, 0.0)
         ended = (token == self.special.end) & ~over
         stopped = ended | ((self.limits[alive] == t + 1) & ~over)
@@ -212,19 +264,23 @@ def _greedy(
     values: bool,
 ) -> Greedy:
     reader = CachedReader.of(model, sources, special.pad)
-    choice = Greedy(limits_of(model, sources, reader.memory.device, rules), special, values)
+    choice = Greedy(limits_of(model, sources, reader.memory.device, rules), special, rules, values)
     for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice
 
 
 def continued(
-    reader: CachedReader | WholeReader, special: Special, limit: Tensor, prefix: Sequence[int] = ()
+    reader: CachedReader | WholeReader,
+    special: Special,
+    limit: Tensor,
+    prefix: Sequence[int] = (),
+    rules: DecodingConfig = PAPER,
 ) -> list[int]:
     """Answer one source greedily after some ids that are forced; limit (1,) is the most tokens that an answer has."""
     if len(prefix) >= int(limit) or special.end in prefix[-1:]:
         return [*prefix]
-    choice = Greedy(limit, special, values=False)
+    choice = Greedy(limit, special, rules, values=False)
     for _ in steps(reader, choice, torch.tensor([[special.start, *prefix]], device=limit.device)):
         pass
     return [*prefix, *choice.answers()[0][len(prefix) :]]
@@ -242,7 +298,7 @@ class Beams:
     done_values: Tensor  # (B, k, L)
     done_length: Tensor  # (B, k)
     done_ended: Tensor  # (B, k): whether it ended by itself, not at the limit
-    settled: Tensor  # (B,): whether an answer was the likeliest of all prefixes when it ended: none can overtake it
+    settled: Tensor  # (B,): whether the rule by which a search stops was met: the likeliest of all prefixes has ended
     limits: Tensor  # (B,)
 
     @classmethod
@@ -260,13 +316,18 @@ class Beams:
         )  # fmt: skip
 
     def advance(
-        self, logits: Tensor, t: Tensor, end: int, rules: DecodingConfig
+        self, logits: Tensor, t: Tensor, end: int, rules: DecodingConfig, rule: Rule
     ) -> tuple[Beams, Tensor, Tensor]:
         """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k)."""
         B, k = self.total.shape
-        V = logits.shape[-1]
+        V, total_of_row = logits.shape[-1], None
+        if not rule.idle:
+            logits, total_of_row = rule.allowed(
+                logits, t, self.limits.repeat_interleave(k, output_size=B * k)
+            )
+            total_of_row = total_of_row.view(B, k, 1)
         # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
-        values, tokens = likeliest(logits.view(B, k, V), min(2 * k, V))  # (B, k, 2k)
+        values, tokens = likeliest(logits.view(B, k, V), min(2 * k, V), total_of_row)  # (B, k, 2k)
         total, index = (self.total[:, :, None] + values).flatten(1).topk(min(2 * k, k * V))  # (B, 2k)
         parent, token = index // values.shape[-1], tokens.flatten(1).gather(1, index)
         ids = _grown(self.ids, parent, t, token)
@@ -286,10 +347,15 @@ class Beams:
             "done_values": _chosen(torch.cat([self.done_values, grown_values], 1), chosen),
             "done_length": lengths.gather(1, chosen),
             "done_ended": torch.cat([self.done_ended, ends], 1).gather(1, chosen),
-            "settled": self.settled | stops[:, 0],
         }
         # The others stay open.
         total, chosen = torch.where(ends, -inf, total).topk(k)
+        settled = {
+            "likeliest": stops[:, 0],
+            "beaten": total[:, 0] / rules.divisor(t + 1) <= done_score[:, -1],
+            "full": done_score[:, -1] > -inf,
+        }[rules.stopping]
+        done["settled"] = self.settled | settled
         grown = Beams(total, _chosen(ids, chosen), _chosen(grown_values, chosen), **done, limits=self.limits)
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
 
@@ -323,6 +389,7 @@ class Beam:
         longest = int(limits.max())
         self.end, self.rules, self.beam = special.end, rules, rules.beam
         self.beams = Beams.start(limits, longest, self.beam, special.pad)
+        self.rule = Rule(special, rules, limits.device)
         self.numbers = torch.arange(longest, device=limits.device)[:, None]  # of the steps
         self.sentence = torch.arange(
             len(limits), device=limits.device
@@ -331,7 +398,9 @@ class Beam:
 
     def take(self, logits: Tensor, t: int) -> GoingOn:
         """Grow the prefixes by a token, and put the answers of finished sentences aside."""
-        self.beams, parent, token = self.beams.advance(logits, self.numbers[t], self.end, self.rules)
+        self.beams, parent, token = self.beams.advance(
+            logits, self.numbers[t], self.end, self.rules, self.rule
+        )
         finished = self.beams.finished(self.numbers[t])
         rows = (~finished).nonzero()[:, 0]
         if len(rows) < len(self.sentence):
@@ -366,8 +435,10 @@ def beam_search(
     return choice.results
 
 
-def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def likeliest(logits: Tensor, count: int, total: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the largest log-probabilities of each row of logits (…, V), in float32, and their tokens, (…, count).
+
+    ``total`` (…, 1) is log Σ exp of the row, if some of its tokens were ruled out since.
 
     ``topk`` is slow on long rows. So they are cut into parts: the largest ``count`` numbers are in the ``count`` parts
     whose maxima are largest, and only those are looked at closely.
@@ -377,13 +448,17 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         values, tokens = logits.float().topk(count)
         # The largest is taken off first. Where it is nearly certain, rounding would swallow the rest.
         best = values[..., :1]
+        if total is not None:
+            return values - total, tokens
         return (values - best) - (logits.float() - best).logsumexp(-1, keepdim=True), tokens
     maxima, logs = _by_parts(logits)  # (…, parts)
     chosen = _top(maxima, count)[1][..., None]  # (…, count, 1)
     within = torch.arange(LOGITS_PART, device=logits.device)
     near = (chosen * LOGITS_PART + within).flatten(-2)  # (…, count · LOGITS_PART): tokens
     values, place = _top(logits.gather(-1, near.clamp(max=V - 1)).masked_fill(near >= V, -inf), count)
-    return values.float() - logs.logsumexp(-1, keepdim=True), near.gather(-1, place).clamp(max=V - 1)
+    if total is None:
+        total = logs.logsumexp(-1, keepdim=True)
+    return values.float() - total, near.gather(-1, place).clamp(max=V - 1)
 
 
 def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:

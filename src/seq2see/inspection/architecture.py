@@ -173,7 +173,16 @@ def _entrance(
     line(ax, [(x, 0.55 + BOX), (x, 1.36)])
     _plus(ax, x, 1.47)
     _positions(ax, x, 1.47, side, config)
+    if config.embedding_norm:
+        line(ax, [(x, 1.58), (x, 1.85)])
+        _box(ax, x, 1.85, WIDE, LOW, "Norm", NORM)
+        return 1.85 + LOW
     return 1.58
+
+
+def _floor(config: ModelConfig) -> float:
+    """Say where the first layer begins: above the embedding, and above its norm if there is one."""
+    return 1.92 + (0.27 + LOW if config.embedding_norm else 0.0)
 
 
 def _repeat(ax: Axes, x: float, y: float, count: int) -> None:
@@ -184,8 +193,8 @@ def plot_architecture(config: ModelConfig, ax: Axes | None = None) -> Axes:
     """Draw the whole model (Figure 1): both stacks, how often their layers repeat, where the norms stand."""
     pre = config.norm == "pre"
     attention, feed_forward = _details(config)
-    ax = canvas(ax, 8.2, 10.45 if pre else 8.8)
-    left, right, floor = 2.4, 5.8, 1.92
+    left, right, floor = 2.4, 5.8, _floor(config)
+    ax = canvas(ax, 8.2, (10.45 if pre else 8.8) + floor - 1.92)
 
     y = _entrance(ax, left, -1, "Inputs", "Input Embedding", config.source_vocabulary, config)
     line(ax, [(left, y), (left, floor)], arrow=False)
@@ -236,7 +245,13 @@ def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
     if config.share_embeddings:
         lines.append("one embedding table for inputs and outputs")
     if config.share_output:
-        lines.append("the linear layer is the output embedding")
+        bias = " with a bias" if config.output_bias else ""
+        lines.append(f"the linear layer is the output embedding{bias}")
+    if not config.scale_embeddings:
+        lines.append("embeddings are not scaled by √d_model")
+    if config.positions not in ("paper", "learned"):
+        counted = {"fairseq": ", counted from 2", "opennmt": ", counted from 1"}.get(config.positions, "")
+        lines.append(f"positions: all sines, then all cosines{counted}")
     ax.text(x, y, "\n".join(lines), va="top", fontsize=SMALL, color=SOFT, linespacing=1.6)
 
 
@@ -253,7 +268,7 @@ def plot_encoder_stack(config: ModelConfig, ax: Axes | None = None) -> Axes:
     """Draw the encoder with all its layers, one of them enlarged. All have the same structure and their own weights."""
     pre = config.norm == "pre"
     attention, feed_forward = _details(config)
-    stack, zoom, low, step, floor = 2.15, 6.2, 0.38, 0.68, 1.92
+    stack, zoom, low, step, floor = 2.15, 6.2, 0.38, 0.68, _floor(config)
     enlarged = 4.12 if pre else 3.24  # height of a layer's inside
     height = max(floor + step * config.encoder_layers + (1.0 if pre else 0.4), enlarged + 1.1)
     ax = canvas(ax, 8.0, height)

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seq2see.decoding.search import Special, WholeReader, continued, greedy_ids, limits_of
+from seq2see.config import DecodingConfig
+from seq2see.decoding.hypothesis import PAPER
+from seq2see.decoding.search import Rule, Special, WholeReader, continued, greedy_ids, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.model.sublayers import Observable, Recorder
@@ -202,8 +204,10 @@ class Trace(Recording):
         source_ids: list[int],
         answer_ids: list[int],
         edit: Mapping[str, Edit] | None,
+        rules: DecodingConfig = PAPER,
     ) -> None:
         super().__init__(edit)
+        self.rules = rules
         self.transformer = transformer
         self.tokenizers = tokenizers
         self.text = text
@@ -244,6 +248,7 @@ def trace_text(
     target: str | None = None,
     edit: Mapping[str, Edit] | None = None,
     kind: type[Trace] = Trace,
+    rules: DecodingConfig = PAPER,
 ) -> Trace:
     """Answer a text, then run the model again on the text and the answer, all positions at once, and keep every value.
 
@@ -251,19 +256,19 @@ def trace_text(
     tensor must have the value's shape or broadcast to it. The edit also acts while the model answers: there a function
     sees the values of all positions so far at every step. It then acts again in the run that is kept. An edit under which
     that run would choose other tokens is refused; it depends on chance or on which position is last. ``kind`` is the
-    class of the result.
+    class of the result. ``rules`` say how long an answer may be and what it may not contain.
     """
     transformer = view_of(transformer)
     _check(transformer, edit)
     tokenizers.source.check(text)
     source_ids = _fitting(transformer, "text", tokenizers.source.encode(text))
     if target is None:
-        answer_ids = [tokenizers.target.start, *_answer(transformer, tokenizers, source_ids, edit)]
+        answer_ids = [tokenizers.target.start, *_answer(transformer, tokenizers, source_ids, edit, rules)]
     else:
         tokenizers.target.check(target)
         answer_ids = tokenizers.target.encode(target)
         _fitting(transformer, "target", answer_ids[:-1])
-    result = kind(transformer, tokenizers, text, source_ids, answer_ids, edit)
+    result = kind(transformer, tokenizers, text, source_ids, answer_ids, edit, rules)
     device = next(transformer.parameters()).device
     source, read = (torch.tensor(ids, device=device) for ids in (result.source_ids, result.target_ids))
     with at_rest(transformer), attached(transformer, result):
@@ -282,22 +287,45 @@ def _fitting(transformer: Transformer, what: str, ids: list[int]) -> list[int]:
 
 
 def _answer(
-    transformer: Transformer, tokenizers: Tokenizers, source_ids: list[int], edit: Mapping[str, Edit] | None
+    transformer: Transformer,
+    tokenizers: Tokenizers,
+    source_ids: list[int],
+    edit: Mapping[str, Edit] | None,
+    rules: DecodingConfig,
 ) -> list[int]:
     """Answer freely. With an edit, every step computes all positions, so that the edit sees what it sees in the trace."""
-    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+    special = Special.of(tokenizers)
     with at_rest(transformer):
         if not edit:
-            return greedy_ids(transformer, [source_ids], special)[0]
+            return greedy_ids(transformer, [source_ids], special, rules.but(beam=1))[0]
         device = next(transformer.parameters()).device
         with attached(transformer, Recording(edit)):
             memory = transformer.encode(torch.tensor(source_ids, device=device))
             reader = WholeReader(transformer, memory)
-            return continued(reader, special, limits_of(transformer, [source_ids], device))
+            return continued(
+                reader, special, limits_of(transformer, [source_ids], device, rules), rules=rules
+            )
+
+
+def ruled(
+    logits: Tensor,
+    transformer: Transformer,
+    tokenizers: Tokenizers,
+    source_ids: list[int],
+    rules: DecodingConfig,
+) -> Tensor:
+    """Return the logits of an answer, (T, V), with −∞ for the tokens that the model's rules forbid at each step."""
+    rule = Rule(Special.of(tokenizers), rules, logits.device)
+    if rule.idle:
+        return logits
+    limit = limits_of(transformer, [source_ids], logits.device, rules)
+    steps = torch.arange(len(logits), device=logits.device)
+    return rule.allowed(logits, steps, limit.expand(len(logits)))[0]
 
 
 def _check_choices(trace: Trace, logits: Tensor) -> None:
     """Refuse an edit if the logits of the final run, (T, V), would choose another answer."""
+    logits = ruled(logits, trace.transformer, trace.tokenizers, trace.source_ids, trace.rules)
     chosen = logits.gather(1, torch.tensor(trace.output_ids, device=logits.device)[:, None])[:, 0]  # (T,)
     other = (logits.amax(-1) - chosen > TIE).nonzero()[:, 0].tolist()
     if other:

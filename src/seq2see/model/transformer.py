@@ -31,7 +31,8 @@ class Transformer(Observable):
         self.config = config
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        self.output = nn.Linear(config.d_model, config.target_vocabulary, bias=not config.share_output)
+        bias = config.output_bias or not config.share_output
+        self.output = nn.Linear(config.d_model, config.target_vocabulary, bias=bias)
         if config.share_embeddings:
             self.encoder.embedding.table.weight = self.decoder.embedding.table.weight
         if config.share_output:

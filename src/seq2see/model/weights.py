@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -25,6 +28,35 @@ def weights_bytes(weights: dict[str, Tensor]) -> bytes:
     """Write weights in the safetensors format."""
     data: bytes = save({name: tensor.contiguous() for name, tensor in weights.items()})
     return data
+
+
+def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file tensor by tensor, whole or not at all: of a large model only one is in memory."""
+    kinds = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+    head, place = {}, 0
+    for name, tensor in weights.items():
+        size = tensor.numel() * tensor.element_size()
+        head[name] = {
+            "dtype": kinds[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [place, place + size],
+        }
+        place += size
+    written = json.dumps(head).encode()
+    written += b" " * (-len(written) % 8)
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(len(written).to_bytes(8, "little") + written)
+            for tensor in weights.values():
+                tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tofile(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise FolderError(f"{path.name} could not be written to {path.parent}: {error.strerror}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def in_eight_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:

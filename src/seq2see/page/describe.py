@@ -87,12 +87,16 @@ def describe(
         "muted": [],
         "d_model": transformer.config.d_model,
         "positions": transformer.config.positions,
+        "scale_embeddings": transformer.config.scale_embeddings,
+        "embedding_norm": transformer.config.embedding_norm,
         "norm": transformer.config.norm,
         "activation": transformer.config.activation,
         "source": _tokens(traced.source_tokens, traced.source_ids, _source_spans(traced)),
         "target": _tokens(traced.target_tokens, traced.target_ids, _target_spans(traced)),
         "steps": _steps(traced, compact),
-        "beams": beam_nodes(transformer, tokenizers, traced.source_ids, beam, traced.edit)
+        "beams": beam_nodes(
+            transformer, tokenizers, traced.source_ids, traced.rules.but(beam=beam), traced.edit
+        )
         if beam > 1
         else [],
         **wanted,
@@ -110,7 +114,7 @@ def _tokens(tokens: list[str], ids: list[int], spans: list[tuple[int, int]]) -> 
 def _source_spans(traced: Trace) -> list[tuple[int, int]]:
     """Return the range of characters that each source token covers."""
     encoding = traced.tokenizers.source.engine.encode(traced.text)
-    assert encoding.ids == traced.source_ids
+    assert len(encoding.ids) == len(traced.source_ids)
     return [(int(first), int(last)) for first, last in encoding.offsets]
 
 

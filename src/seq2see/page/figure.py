@@ -23,6 +23,7 @@ CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "tokens": [(Tokenizer.encode, "return")],
     "embedding": [(Embedding.forward, "embedded * self.scale")],
     "positions": [(sinusoids, "torch.sin("), (Embedding.forward, "scaled + positions")],
+    "embedding.norm": [(Embedding.forward, "self.norm(x)")],
     "attention": [(written_attention, "masked.softmax("), (MultiHeadAttention.forward, "written_attention(")],
     "mask": [(Mask.allowed, "tril")],
     "post": [(AddNorm.forward, "x + self.dropout(sublayer(x))")],

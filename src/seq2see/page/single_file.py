@@ -24,7 +24,7 @@ ALSO = ("lens", "saliency")
 #: norms and the numbers of each head are exact, so that the sums on the page come out right. The weight matrices are left
 #: out, because they are as large as the model itself.
 VECTORS = [
-    "*.embedding.embedded", "*.embedding.scaled", "*.embedding.positions", "*.embedding.sum",
+    "*.embedding.embedded", "*.embedding.scaled", "*.embedding.positions", "*.embedding.sum", "*.embedding.normed",
     "*_attention.out", "*.feed_forward.hidden", "*.feed_forward.out", "*_norm.sum", "*_norm.normed", "*_norm.out",
     "encoder.memory", "decoder.out", "*norm.weight", "*norm.bias",
 ]  # fmt: skip

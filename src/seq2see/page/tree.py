@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from seq2see.decoding.hypothesis import with_beam
+from seq2see.config import DecodingConfig
 from seq2see.decoding.search import Beam, Beams, CachedReader, Special, limits_of, steps
 from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import Edit
@@ -51,7 +51,7 @@ def beam_nodes(
     transformer: Transformer,
     tokenizers: Tokenizers,
     source_ids: list[int],
-    beam: int,
+    rules: DecodingConfig,
     edit: Mapping[str, Edit],
 ) -> list[dict[str, Any]]:
     """Run a beam search and describe every prefix: its parent, its last token, its log-probability.
@@ -59,9 +59,9 @@ def beam_nodes(
     A node with a ``score`` is a finished answer. The score ranks the answers: it is the log-probability divided by the
     length penalty.
     """
-    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
-    limits = limits_of(transformer, [source_ids])
-    tree, choice = _Tree(tokenizers), Beam(limits, special, with_beam(beam))
+    special = Special.of(tokenizers)
+    limits, beam = limits_of(transformer, [source_ids], rules=rules), rules.beam
+    tree, choice = _Tree(tokenizers), Beam(limits, special, rules)
     with recording_of(transformer, edit) if edit else nullcontext():
         memory = transformer.encode(torch.tensor([source_ids])).expand(beam, -1, -1)
         reader = CachedReader(transformer, memory, EVERYTHING)

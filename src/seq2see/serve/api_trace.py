@@ -16,7 +16,7 @@ from seq2see.decoding.engines import SMALL, Engine
 from seq2see.decoding.search import CachedReader, Special, continued, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.tables import Head, muting
-from seq2see.inspection.trace import Edit, Recording, Trace, attached
+from seq2see.inspection.trace import Edit, Recording, Trace, attached, ruled
 from seq2see.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe
@@ -94,7 +94,7 @@ class Tracer:
 
     @torch.inference_mode()
     def _new(self, text: str, prefix: Sequence[int], edit: Mapping[str, Edit]) -> Trace:
-        transformer, tokenizers = self.network, self.model.tokenizers
+        transformer, tokenizers, rules = self.network, self.model.tokenizers, self.model.config.decoding
         source_ids = tokenizers.source.encode(text)
         engine = None if prefix or edit else self._faster()
         recording = Recording(edit)
@@ -103,13 +103,14 @@ class Tracer:
         ids = (
             self._continued(source_ids, memory, prefix, edit)
             if engine is None
-            else engine.ids([source_ids])[0]
+            else engine.ids([source_ids], rules.but(beam=1))[0]
         )
         logits = self._read(ids, memory, recording)
         if engine is not None:
             # Another engine rounds differently and may choose the other of two equally likely tokens. The page must show
             # the token that the recorded numbers choose.
-            said: list[int] = logits.argmax(-1).tolist()
+            allowed = ruled(logits, transformer, tokenizers, source_ids, rules)
+            said: list[int] = allowed.argmax(-1).tolist()
             right = next(
                 (t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids)
             )
@@ -117,7 +118,8 @@ class Tracer:
             if again != ids:
                 ids = again
                 logits = self._read(ids, memory, recording)
-        traced = Trace(transformer, tokenizers, text, source_ids, [tokenizers.target.start, *ids], edit)
+        answer_ids = [tokenizers.target.start, *ids]
+        traced = Trace(transformer, tokenizers, text, source_ids, answer_ids, edit, rules)
         traced.values = {**recording.values, "probabilities": logits.float().softmax(-1)}
         return traced
 
@@ -137,11 +139,13 @@ class Tracer:
     ) -> list[int]:
         """Answer greedily after a beginning. A recorder is attached only if there is an edit."""
         tokenizers, rules = self.model.tokenizers, self.model.config.decoding
-        special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+        special = Special.of(tokenizers)
         reader = CachedReader(self.network, memory[None], EVERYTHING)
         # One row is too little work to share between threads, above all on a busy machine.
         with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():
-            return continued(reader, special, limits_of(self.network, [source_ids], rules=rules), prefix)
+            return continued(
+                reader, special, limits_of(self.network, [source_ids], rules=rules), prefix, rules
+            )
 
     def _check_prefix(self, prefix: Sequence[int]) -> None:
         target, longest = self.model.tokenizers.target, self.model.config.model.max_length

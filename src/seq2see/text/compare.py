@@ -38,9 +38,11 @@ class Cut:
 
 
 def cut(tokenizer: Tokenizer, text: str) -> Cut:
-    """Cut a text, without ``<sos>`` and ``<eos>``."""
+    """Cut a text, without the tokens that go around it."""
     tokenizer.check(text)
-    return Cut(tokenizer.kind, tokenizer.tokens(tokenizer.encode(text))[1:-1], len(text), tokenizer.size)
+    ids = tokenizer.encode(text)
+    ids = ids[len(tokenizer.before) : len(ids) - len(tokenizer.after)]
+    return Cut(tokenizer.kind, tokenizer.tokens(ids), len(text), tokenizer.size)
 
 
 def compare(text: str, learned_from: Sequence[str] = SAMPLE, vocabulary: int = VOCABULARY) -> list[Cut]:

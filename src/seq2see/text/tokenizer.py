@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, InputError, UserError, shown
@@ -51,17 +51,36 @@ def fold(text: str) -> str:
 
 
 class Tokenizer:
-    """Text to ids, ``<sos>`` and ``<eos>`` included, and ids to text."""
+    """Text to ids, ``<sos>`` and ``<eos>`` included, and ids to text.
+
+    A tokenizer of others may have any names: what it puts around a text is in its template, its padding token in its
+    padding. ``before`` and ``after`` are the ids around a text. Those before a target are what the decoder starts with
+    and then what is forced, such as a language.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        padding = engine.padding
         self.engine.no_padding()
         self.engine.no_truncation()
-        self.start, self.end, self.pad = (self._special(token) for token in (START, END, PAD))
-        self.unknown: int | None = engine.token_to_id(UNKNOWN)
+        self.own = padding is None  # whether it was made by us
+        self.before: list[int]
+        self.after: list[int]
+        if padding is None:
+            self.start, self.end, self.pad = (self._special(token) for token in (START, END, PAD))
+            self.before, self.after = [self.start], [self.end]
+        else:
+            self.pad = int(padding["pad_id"])
+            self.before, self.after = self._template()
+            self.start = self.before[0] if self.before else self.pad
+            self.end = self.after[0] if self.after else self.pad
+        self.unknown: int | None = engine.token_to_id(UNKNOWN) if self.own else _unknown_of(engine)
+        self.size = int(engine.get_vocab_size())  # the number of tokens
+        # Whether spaces are written as ▁, as SentencePiece does. Its answers have none at their ends.
+        self.spaces = not self.own and "Metaspace" in repr(engine.pre_tokenizer)
         self.has_bytes = engine.token_to_id(BYTES[0]) is not None
         self.letters: dict[str, int] | None = None
-        if _one_token_a_character(engine) and engine.encode("").ids == [self.start, self.end]:
+        if self.own and _one_token_a_character(engine) and engine.encode("").ids == [self.start, self.end]:
             self.letters = {token: i for token, i in engine.get_vocab().items() if len(token) == 1}
             self.names = self.vocabulary()
 
@@ -72,6 +91,50 @@ class Tokenizer:
                 f"The tokenizer has no {token} token: was its tokenizer.json written by seq2see?"
             )
         return int(number)
+
+    def _template(self) -> tuple[list[int], list[int]]:
+        """Return the ids that the template puts before and after a text."""
+        state = json.loads(self.engine.post_processor.__getstate__()) if self.engine.post_processor else {}
+        ids = {name: token["ids"] for name, token in state.get("special_tokens", {}).items()}
+        before: list[int] = []
+        after: list[int] = []
+        seen = False
+        for part in state.get("single", []):
+            if "Sequence" in part:
+                seen = True
+            else:
+                (after if seen else before).extend(ids[part["SpecialToken"]["id"]])
+        if not seen:
+            raise FolderError("The tokenizer has no template of a text: import the model again.")
+        return before, after
+
+    def keep_to(self, size: int) -> None:
+        """Let ids from ``size`` on become unknown: the model has no vectors for them."""
+        if self.unknown is not None and not self.own:
+            self.size = min(self.size, size)
+
+    @classmethod
+    def of_others(
+        cls, engine: Engine, before: Sequence[str], after: Sequence[str], pad: str, size: int
+    ) -> Tokenizer:
+        """Make one of a tokenizer of others; ``size`` is the number of the model's tokens."""
+        ids: dict[str, int] = engine.get_vocab(with_added_tokens=True)
+        for name in (*before, *after, pad):
+            if name not in ids:
+                raise FolderError(f"The tokenizer has no token {name!r}.")
+        if (missing := size - engine.get_vocab_size()) > 0:
+            # The model has vectors without a token, as padding of its table: they get names that no text spells.
+            engine.add_tokens(
+                [AddedToken(f"\x00unused {number}", normalized=False) for number in range(missing)]
+            )
+        engine.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after],
+            special_tokens=[(name, ids[name]) for name in dict.fromkeys([*before, *after])],
+        )
+        engine.enable_padding(pad_id=ids[pad], pad_token=pad)
+        made = cls(engine)
+        made.keep_to(size)
+        return made
 
     @classmethod
     def characters(cls, vocabulary: Sequence[str] = DOCUMENT_VOCABULARY) -> Tokenizer:
@@ -159,16 +222,15 @@ class Tokenizer:
 
     @property
     def kind(self) -> str:
-        """How text is cut: characters, words, bpe, unigram or wordpiece."""
+        """How text is cut: characters, words, bpe, unigram or wordpiece; of others, by which program."""
         name = type(self.engine.model).__name__
+        if not self.own:
+            names = {"Unigram": "sentencepiece", "WordLevel": "list"}
+            over = "byte-level" if "ByteLevel" in repr(self.engine.pre_tokenizer) else "subword"
+            return names.get(name) or f"{'sentencepiece' if self.spaces else over} bpe"
         if name == "WordLevel":
             return "words" if self.engine.normalizer is not None else "characters"
         return name.lower()
-
-    @property
-    def size(self) -> int:
-        """The number of tokens."""
-        return int(self.engine.get_vocab_size())
 
     def vocabulary(self) -> list[str]:
         """Name all tokens in the order of their ids."""
@@ -176,7 +238,7 @@ class Tokenizer:
 
     def check(self, text: str) -> None:
         """Raise an InputError if the text has a character that no token stands for."""
-        if self.has_bytes:
+        if self.has_bytes or not self.own:
             return
         if self.unknown is None and not (self.letters is not None and self.letters.keys() >= set(text)):
             for index, character in enumerate(text):
@@ -197,7 +259,14 @@ class Tokenizer:
                 return [[self.start, *map(self.letters.__getitem__, text), self.end] for text in texts]
             except KeyError:
                 pass  # the library knows what to do with it
-        return [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
+        rows = [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
+        if self.own:
+            return rows
+        return [[i if i < self.size else self._known(i) for i in row] for row in rows]
+
+    def _known(self, number: int) -> int:
+        assert self.unknown is not None
+        return self.unknown
 
     def words_of(self, text: str) -> list[str]:
         """Cut a text where sub-words may not reach across."""
@@ -222,7 +291,9 @@ class Tokenizer:
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Return where in the text each id of ``encode`` stands: (first character, one past the last)."""
         offsets: list[tuple[int, int]] = self.engine.encode(text).offsets
-        return [(0, 0), *offsets[1:-1], (len(text), len(text))]
+        first, last = len(self.before), len(offsets) - len(self.after)
+        end = (len(text), len(text))
+        return [*[(0, 0)] * first, *offsets[first:last], *[end] * len(self.after)]
 
     def plain(self, text: str) -> str:
         """Write a text as this tokenizer's answers are written: words lose their capitals, the others change nothing."""
@@ -238,11 +309,11 @@ class Tokenizer:
 
     def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Turn many rows of ids into plain texts."""
-        silent = {self.start, self.end, self.pad}
+        silent = {*self.before, *self.after, self.start, self.pad}
         if self.letters is not None:
             return ["".join([self.names[i] for i in row if i not in silent]) for row in rows]
         texts: list[str] = self.engine.decode_batch([[i for i in row if i not in silent] for row in rows])
-        return texts
+        return [text.strip() for text in texts] if self.spaces else texts
 
     def raw(self, ids: Sequence[int], length: int = 0) -> str:
         """Write ids as the documents do, special tokens shown and padded: ``<sos>May 1, 1845<eos><pad>``."""
@@ -250,7 +321,13 @@ class Tokenizer:
 
     def to_json(self) -> str:
         """Write the library's own JSON format."""
-        return str(self.engine.to_str(pretty=True))
+        if self.own:
+            return str(self.engine.to_str(pretty=True))
+        try:
+            self.engine.enable_padding(pad_id=self.pad, pad_token=self.tokens([self.pad])[0])
+            return str(self.engine.to_str(pretty=True))
+        finally:
+            self.engine.no_padding()
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -261,6 +338,18 @@ class Tokenizer:
             raise
         except Exception as error:  # the library raises bare Exception
             raise FolderError(f"{path.name} is not a tokenizer that can be read ({error}).") from None
+
+
+def _unknown_of(engine: Engine) -> int | None:
+    """Return the id that a tokenizer of others gives to what it does not know."""
+    state = json.loads(engine.model.__getstate__())
+    if state.get("unk_id") is not None:
+        return int(state["unk_id"])
+    for name in (state.get("unk_token"), UNKNOWN):
+        number: int | None = engine.token_to_id(name) if name else None
+        if number is not None:
+            return number
+    return None
 
 
 def _between(number_of: Any) -> processors.TemplateProcessing:

@@ -155,7 +155,7 @@ class Trainer:
         self.learner = Learner(copy.deepcopy(self.model) if sharded else self.model, settings, self.pads[1])
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
-        special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+        special = Special.of(tokenizers)
         self.engine = TorchEngine(self.model, special)
         self.step = 0
         self.taken = 0  # batches, by all processes

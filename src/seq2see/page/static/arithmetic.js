@@ -31,15 +31,15 @@ function products(/** @type {string} */ say, /** @type {string[]} */ names, /** 
 export const SUBLAYERS = { encoder: ["self_attention", "feed_forward"], decoder: ["self_attention", "cross_attention", "feed_forward"] };
 
 /** The input of a sub-layer, before any norm of its own. */
-export function before(/** @type {string} */ half, /** @type {number} */ layer, /** @type {string} */ sublayer) {
+export function before(/** @type {Trace} */ trace, /** @type {string} */ half, /** @type {number} */ layer, /** @type {string} */ sublayer) {
   const index = SUBLAYERS[half].indexOf(sublayer);
   if (index) return `${half}.layers.${layer}.${SUBLAYERS[half][index - 1]}_norm.out`;
-  return layer === 0 ? `${half}.embedding.sum` : `${half}.layers.${layer - 1}.feed_forward_norm.out`;
+  return layer === 0 ? `${half}.embedding.${trace.json.embedding_norm ? "normed" : "sum"}` : `${half}.layers.${layer - 1}.feed_forward_norm.out`;
 }
 
 /** The value that a sub-layer reads. */
 export function inputTo(/** @type {Trace} */ trace, /** @type {string} */ half, /** @type {number} */ layer, /** @type {string} */ sublayer) {
-  return trace.json.norm === "pre" ? `${half}.layers.${layer}.${sublayer}_norm.normed` : before(half, layer, sublayer);
+  return trace.json.norm === "pre" ? `${half}.layers.${layer}.${sublayer}_norm.normed` : before(trace, half, layer, sublayer);
 }
 
 /** The value that a projection of an attention reads. */
@@ -65,6 +65,7 @@ function recipe(/** @type {Trace} */ trace, /** @type {string} */ name) {
   const [half, , number_, part, role] = name.split(".");
   const [layer, base] = [Number(number_), `${half}.layers.${number_}`];
   const pre = trace.json.norm === "pre";
+  if (name === `${half}.embedding.normed`) return { of: [`${half}.embedding.sum`], norm: `${half}.embedding.norm` };
   if (name === "encoder.memory" || name === "decoder.out") {
     return pre ? { of: [`${half}.layers.${trace.layers(half === "encoder" ? "encoder" : "cross") - 1}.feed_forward_norm.out`], norm: `${half}.norm` } : null;
   }
@@ -73,7 +74,7 @@ function recipe(/** @type {Trace} */ trace, /** @type {string} */ name) {
     return role === "hidden" ? { of: [inputTo(trace, half, layer, part)], matrix: `${base}.feed_forward.w_1` } : { of: [`${base}.feed_forward.hidden`], matrix: `${base}.feed_forward.w_2` };
   }
   const sublayer = part.replace("_norm", "");
-  const [x, y] = [before(half, layer, sublayer), `${base}.${sublayer}.out`];
+  const [x, y] = [before(trace, half, layer, sublayer), `${base}.${sublayer}.out`];
   if (role === "normed") return { of: [x], norm: `${base}.${part}.norm` };
   return role === "out" && !pre ? { of: [`${base}.${part}.sum`], norm: `${base}.${part}.norm` } : { of: [x, y] };
 }
@@ -93,7 +94,7 @@ export function lacking(/** @type {Trace} */ trace, /** @type {Cell} */ { name, 
   const [half, part] = name.split(".");
   const made = recipe(trace, name);
   if (base) return { names: absent([name, `${base}.z`, ...parameters(`${base}.w_o`)]), more: { column: col } };
-  if (part === "embedding") return { names: absent([name, ...["embedded", "scaled", "positions"].map((role) => `${half}.embedding.${role}`)]), more: {} };
+  if (part === "embedding" && !made) return { names: absent([name, ...["embedded", "scaled", "positions"].map((role) => `${half}.embedding.${role}`)]), more: {} };
   return { names: absent([name, ...(made?.of ?? []), ...[made?.norm, made?.matrix].flatMap((module) => (module ? parameters(module) : []))]), more: { column: col } };
 }
 
@@ -171,7 +172,7 @@ function between(/** @type {Trace} */ trace, /** @type {Cell} */ { name, row: r,
 function elsewhere(/** @type {Trace} */ trace, /** @type {Cell} */ cell) {
   const { name, row: r, col: c } = cell;
   const [half, part, role] = name.split(".");
-  if (part !== "embedding") return between(trace, cell);
+  if (part !== "embedding" || role === "normed") return between(trace, cell);
   if (!["embedded", "scaled", "positions"].every((other) => trace.has(`${half}.embedding.${other}`))) return null;
   const value = (/** @type {string} */ other) => trace.matrix(`${half}.embedding.${other}`).at(r, c);
   const d = trace.json.d_model;
@@ -179,16 +180,22 @@ function elsewhere(/** @type {Trace} */ trace, /** @type {Cell} */ cell) {
   if (role === "scaled") {
     return [
       { say: `‘${visible(token.token)}’ has the number ${token.id}: row ${token.id} of the embedding table, column ${c}.`, sum: `E[${token.id}, ${c}]`, value: value("embedded") },
-      { say: `Times √d_model = √${d}:`, sum: `${six(value("embedded"))} · ${six(Math.sqrt(d))}`, value: value("embedded") * Math.sqrt(d) },
+      trace.json.scale_embeddings ? { say: `Times √d_model = √${d}:`, sum: `${six(value("embedded"))} · ${six(Math.sqrt(d))}`, value: value("embedded") * Math.sqrt(d) }
+        : { say: "This model does not scale it:", sum: six(value("embedded")), value: value("embedded") },
     ];
   }
   if (role === "positions") {
-    if (trace.json.positions !== "paper") return [{ say: `Position ${r}, dimension ${c} of the encoding.`, sum: `PE(${r}, ${c})`, value: value("positions") }];
-    const even = c - (c % 2);
-    const wave = c % 2 ? "cos" : "sin";
-    const angle = r / 10000 ** (even / d);
+    const kind = trace.json.positions;
+    if (kind === "learned") return [{ say: `Position ${r}, dimension ${c} of the encoding.`, sum: `PE(${r}, ${c})`, value: value("positions") }];
+    const interleaved = kind === "paper";
+    const i = interleaved ? Math.floor(c / 2) : c % (d / 2); // the number of the pair of sine and cosine
+    const wave = (interleaved ? c % 2 : c >= d / 2) ? "cos" : "sin";
+    const first = { fairseq: 2, opennmt: 1 }[/** @type {string} */ (kind)] ?? 0; // these two count from here
+    const [pos, top, bottom] = first ? [r + first, i, d / 2 - 1] : [r, 2 * i, d];
+    const angle = pos / 10000 ** (top / bottom);
+    const where = interleaved ? ` = 2·${i}${c % 2 ? " + 1" : ""}` : `, pair ${i}`;
     return [
-      { say: `Position ${r}, dimension ${c} = 2·${even / 2}${c % 2 ? " + 1" : ""}: a ${wave === "sin" ? "sine" : "cosine"}.`, sum: `${r} / 10000^(${even}/${d})`, value: angle },
+      { say: `Position ${r}${first ? `, counted as ${pos}` : ""}, dimension ${c}${where}: a ${wave === "sin" ? "sine" : "cosine"}.`, sum: `${pos} / 10000^(${top}/${bottom})`, value: angle },
       { say: "Of that angle:", sum: `${wave} ${six(angle)}`, value: wave === "sin" ? Math.sin(angle) : Math.cos(angle) },
     ];
   }

@@ -27,10 +27,11 @@ export function boxOf(/** @type {string} */ id, /** @type {Record<string, any>} 
     return { ...attention, code: masked ? ["mask", "attention"] : ["attention"], formulas: [masked ? "mask" : "attention"], set: { kind } };
   }
   if (part === "tokens") return { title: half === "encoder" ? "Inputs" : "Outputs, shifted right", says: half === "encoder" ? "The text, cut into tokens." : "The answer so far, behind <sos>: at each place the decoder has read what comes before.", panel: "tokens", code: ["tokens"], formulas: [] };
-  if (part === "embedding") return { title: `${half === "encoder" ? "Input" : "Output"} embedding`, says: "Each token’s row of a learned table, times √d_model (section 3.4).", panel: "embedding", code: ["embedding"], formulas: ["embedding"], set: { side } };
+  if (part === "embedding") return { title: `${half === "encoder" ? "Input" : "Output"} embedding`, says: `Each token’s row of a learned table${config.scale_embeddings ? ", times √d_model" : ""} (section 3.4).`, panel: "embedding", code: ["embedding"], formulas: ["embedding"], set: { side } };
   if (part === "positions") return { title: "Positional encoding", says: config.positions === "learned" ? "A learned vector for each position is added (section 3.5)." : "Sines and cosines of the position are added, lest order be lost (section 3.5).", panel: "embedding", code: ["positions"], formulas: ["positions"], set: { side } };
   if (part === "feed_forward") return { title: `Feed-forward network of the ${half}`, says: "The same two layers at every position, by itself (section 3.3).", panel: "layer", code: ["feed_forward"], formulas: ["feed_forward"], set: { part: id } };
   if (part === "norm" && config.norm === "pre") return { title: `Last norm of the ${half}`, says: "Where norms stand before the sub-layers, each stack ends with one.", panel: "layer", code: [`${half}.norm`], formulas: ["norm"], set: { part: id } };
+  if (part === "embedding_norm") return { title: "Norm of the embedding", says: "The sum of embedding and position is normalised, as in BART.", panel: "embedding", code: ["embedding.norm"], formulas: ["norm"], set: { side } };
   if (part?.endsWith("_norm")) {
     return {
       title: config.norm === "pre" ? "Norm, and add" : "Add & norm", panel: "layer", code: [config.norm], formulas: [config.norm], set: { part: id },
@@ -111,6 +112,12 @@ class Drawing {
     const at = centre + side * 17;
     this.button(`${half}.positions`, svg("rect", { x: Math.min(centre - side * 14, at + side * 58), y: y - 17, width: 89, height: 34, rx: 5, class: "clear" }), svg("circle", { cx: centre, cy: y, r: 12, class: "round" }), wave,
       ...words2.map((word, index) => svg("text", { x: at, y: y - 2 + 13 * index, class: side < 0 ? "end" : "start" }, word)));
+    if (this.config.embedding_norm) {
+      this.line([[x, y - 7], [x, y - 22]]);
+      const above = this.box(`${half}.embedding_norm`, x, y - 24, "box-norm", "Norm");
+      this.line([[x, above], [x, above - 16]], false);
+      return above - 16;
+    }
     this.line([[x, y - 7], [x, y - 30]], false);
     return y - 30;
   }

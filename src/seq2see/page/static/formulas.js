@@ -40,8 +40,8 @@ export const attentionFormula = () => formula("Attention", "(", "Q", ",", "K", "
 /** @type {Record<string, (config: Record<string, any>) => HTMLElement[]>} */
 export const FORMULAS = {
   tokens: () => [],
-  embedding: () => [formula("x", "=", root(d()), "·", "E", "[", "id", "]")],
-  positions: ({ positions }) => (positions === "learned" ? [formula("PE", "(", "pos", ")", "=", "P", "[", "pos", "]")] : [
+  embedding: ({ scale_embeddings }) => [formula("x", "=", ...(scale_embeddings ? [root(d()), "·"] : []), "E", "[", "id", "]")],
+  positions: ({ positions }) => (positions === "learned" ? [formula("PE", "(", "pos", ")", "=", "P", "[", "pos", "]")] : positions !== "paper" ? inHalves({ fairseq: "2", opennmt: "1" }[/** @type {string} */ (positions)]) : [
     formula(sub("PE", row("pos", ",", "2", "i")), "=", "sin", "(", over("pos", sup("10000", row("2", "i", "/", d()))), ")"),
     formula(sub("PE", row("pos", ",", "2", "i", "+", "1")), "=", "cos", "(", over("pos", sup("10000", row("2", "i", "/", d()))), ")"),
   ]),
@@ -60,9 +60,19 @@ export const FORMULAS = {
   feed_forward: ({ activation }) => [activation === "relu"
     ? formula("FFN", "(", "x", ")", "=", "max", "(", "0", ",", "x", sub("W", "1"), "+", sub("b", "1"), ")", sub("W", "2"), "+", sub("b", "2"))
     : formula("FFN", "(", "x", ")", "=", activation, "(", "x", sub("W", "1"), "+", sub("b", "1"), ")", sub("W", "2"), "+", sub("b", "2"))],
-  linear: ({ share_output }) => [formula("z", "=", "y", sup(share_output ? "E" : "W", "T"), ...(share_output ? [] : ["+", "b"]))],
+  linear: ({ share_output, output_bias }) => [formula("z", "=", "y", sup(share_output ? "E" : "W", "T"), ...(share_output && !output_bias ? [] : ["+", "b"]))],
   softmax: () => [formula("P", "(", "j", ")", "=", over(sup("e", sub("z", "j")), row(sub("∑", "k"), sup("e", sub("z", "k")))))],
 };
+
+/** All sines before all cosines; those of fairseq and OpenNMT do not count from 0, and have another exponent. */
+function inHalves(/** @type {string|undefined} */ first) {
+  const half = () => over(d(), "2");
+  const angle = () => over(first ? row("pos", "+", first) : "pos", sup("10000", first ? row("i", "/", "(", half(), "−", "1", ")") : row("2", "i", "/", d())));
+  return [
+    formula(sub("PE", row("pos", ",", "i")), "=", "sin", "(", angle(), ")"),
+    formula(sub("PE", row("pos", ",", half(), "+", "i")), "=", "cos", "(", angle(), ")"),
+  ];
+}
 
 function norm() {
   return formula("LayerNorm", "(", "x", ")", "=", "γ", over(row("x", "−", "μ"), root(sup("σ", "2"), "+", "ε")), "+", "β");

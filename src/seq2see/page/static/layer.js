@@ -30,7 +30,7 @@ function figures(/** @type {Trace} */ trace, /** @type {string} */ half, /** @ty
     return [{ name: inputTo(trace, half, layer, part), title: "x", sign: "" }, { name: `${base}.feed_forward.hidden`, title: "h", sign: "→" }, { name: `${base}.feed_forward.out`, title: "FFN(x)", sign: "→" }];
   }
   const sublayer = part.replace("_norm", "");
-  const [x, y] = [{ name: before(half, layer, sublayer), title: "x", sign: "" }, { name: `${base}.${sublayer}.out`, title: "y", sign: "+" }];
+  const [x, y] = [{ name: before(trace, half, layer, sublayer), title: "x", sign: "" }, { name: `${base}.${sublayer}.out`, title: "y", sign: "+" }];
   if (trace.json.norm === "pre") return [x, { name: `${base}.${part}.normed`, title: "LN(x)", sign: "→" }, { ...y, sign: "→" }, { name: `${base}.${part}.out`, title: "x + y", sign: "→" }];
   return [x, y, { name: `${base}.${part}.sum`, title: "x + y", sign: "=" }, { name: `${base}.${part}.out`, title: "LN(x + y)", sign: "→" }];
 }

@@ -33,7 +33,8 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     const { side } = view;
     const half = side === "source" ? "encoder" : "decoder";
     for (const button of choice.children) button.setAttribute("aria-pressed", String(button.value === side));
-    if (!trace.has(`${half}.embedding.sum`)) await fetchMore(["embedded", "scaled", "positions", "sum"].map((role) => `${half}.embedding.${role}`));
+    const normed = trace.json.embedding_norm ? ["normed"] : [];
+    if (!trace.has(`${half}.embedding.sum`)) await fetchMore(["embedded", "scaled", "positions", "sum", ...normed].map((role) => `${half}.embedding.${role}`));
     if (side !== view.side || !trace.has(`${half}.embedding.sum`)) return; // another answer may have replaced this one
     // the three matrices stand on one line if there is space for them, otherwise each has its own line
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
@@ -41,14 +42,14 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
       h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title, largest }).element);
     const largest = Math.max(...["scaled", "positions", "sum"].map((role) => largestOf(trace.matrix(`${half}.embedding.${role}`)))); // one scale for the whole equation
     shades.textContent = `One scale for all three: the strongest shades are ±${number(largest, 2)}.`;
-    body.replaceChildren(term("", "scaled", "√d · E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"));
+    body.replaceChildren(term("", "scaled", trace.json.scale_embeddings ? "√d · E[x]" : "E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"), ...normed.map((role) => term("→", role, "LN(X)")));
   };
   const make = () => {
     if (trace.has("encoder.embedding.sum")) build();
     else whenSeen(body, build);
     return [choice, body, shades];
   };
-  return new Panel("embedding", "From numbers to vectors", "Each token’s row of the embedding table, times √d, plus the encoding of its position: what layer 0 reads (sections 3.4, 3.5).",
+  return new Panel("embedding", "From numbers to vectors", `Each token’s row of the embedding table${trace.json.scale_embeddings ? ", times √d" : ""}, plus the encoding of its position${trace.json.embedding_norm ? ", then normalised" : ""}: what layer 0 reads (sections 3.4, 3.5).`,
     make, (changed) => changed.has("side") && build());
 }
 

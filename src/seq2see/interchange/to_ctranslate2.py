@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -20,20 +19,20 @@ from ctranslate2.specs import (
 )
 from torch import Tensor, nn
 
-from seq2see.config import ModelConfig
+from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.engines import FORMAT, NOTE, digest_of
-from seq2see.decoding.hypothesis import Hypothesis, Special
+from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
+from seq2see.interchange.checks import made_up
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import END, PAD, START, UNKNOWN
 
 LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's
 QUANTIZATIONS = ("float32", "int8")
@@ -76,7 +75,12 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
         config.heads,
         pre_norm=config.norm == "pre",
         activation=ACTIVATIONS[config.activation],
+        layernorm_embedding=config.embedding_norm,
     )
+    for half, ours in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        half.scale_embeddings = config.scale_embeddings
+        if ours.embedding.norm is not None:
+            _norm(half.layernorm_embedding, ours.embedding.norm)
     _embedding(spec.encoder.embeddings[0], spec.encoder.position_encodings, model.encoder.embedding)
     _embedding(spec.decoder.embeddings, spec.decoder.position_encodings, model.decoder.embedding)
     for layer, encoder_layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
@@ -94,10 +98,14 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
     _linear(spec.decoder.projection, model.output)
     spec.register_source_vocabulary(tokenizers.source.vocabulary())
     spec.register_target_vocabulary(tokenizers.target.vocabulary())
-    # Our ids carry <sos> and <eos> already. A vocabulary without <unk> must name some token, or one would be added.
-    known = tokenizers.source.unknown is not None and tokenizers.target.unknown is not None
-    settings = {"bos_token": START, "eos_token": END, "decoder_start_token": START,
-                "unk_token": UNKNOWN if known else PAD, "add_source_bos": False, "add_source_eos": False,
+    # Our ids carry what goes around a text. A vocabulary without <unk> must name some token, or one would be added.
+    target, unknown = tokenizers.target, tokenizers.target.unknown
+    known = tokenizers.source.unknown is not None and unknown is not None
+    start, end, other = target.tokens(
+        [target.start, target.end, unknown if known and unknown is not None else target.pad]
+    )
+    settings = {"bos_token": start, "eos_token": end, "decoder_start_token": start,
+                "unk_token": other, "add_source_bos": False, "add_source_eos": False,
                 "layer_norm_epsilon": LAYER_NORM_EPSILON}  # fmt: skip
     for key, value in settings.items():
         setattr(spec.config, key, value)
@@ -167,20 +175,21 @@ def export(
     tokenizers: Tokenizers,
     quantization: str = "float32",
     inputs: Sequence[str] = (),
+    rules: DecodingConfig = PAPER,
 ) -> Parity:
     """Write ``ctranslate2/`` into a model folder, whole and checked, or not at all."""
     if quantization not in QUANTIZATIONS:
         raise UserError(f"Quantization {quantization!r} is not one of {', '.join(QUANTIZATIONS)}.")
-    sources = tokenizers.source.encode_batch(inputs) if inputs else _made_up(model.config, tokenizers)
+    sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(model.config, tokenizers, INPUTS)
     try:
         temporary = Path(tempfile.mkdtemp(dir=path, prefix=f".{FORMAT}."))
     except OSError as error:
         raise FolderError(f"{path} cannot be written: {error.strerror}.") from None
     try:
-        parity = _write(temporary / "float32", model, tokenizers, "float32", sources)
+        parity = _write(temporary / "float32", model, tokenizers, "float32", sources, rules)
         if quantization != "float32":
             # The layout is proven by now; what differs from here on is the rounding.
-            parity = _write(temporary / quantization, model, tokenizers, quantization, sources)
+            parity = _write(temporary / quantization, model, tokenizers, quantization, sources, rules)
         note = {
             "model": digest_of(path, model.config),
             "quantization": quantization,
@@ -197,14 +206,19 @@ def export(
 
 
 def _write(
-    path: Path, model: Transformer, tokenizers: Tokenizers, quantization: str, sources: list[list[int]]
+    path: Path,
+    model: Transformer,
+    tokenizers: Tokenizers,
+    quantization: str,
+    sources: list[list[int]],
+    rules: DecodingConfig,
 ) -> Parity:
     spec = specification(model, tokenizers)
     spec.validate()
     spec.optimize(quantization)
     path.mkdir()
     spec.save(str(path))
-    special = Special(tokenizers.target.start, tokenizers.target.end, tokenizers.source.pad)
+    special = Special.of(tokenizers)
     engine = CTranslate2Engine(
         path,
         (tokenizers.source.vocabulary(), tokenizers.target.vocabulary()),
@@ -212,26 +226,21 @@ def _write(
         model.config,
         compute_type=quantization,
     )
-    return _compare(engine, greedy(model, sources, special), sources, exact=quantization == "float32")
-
-
-def _made_up(config: ModelConfig, tokenizers: Tokenizers) -> list[list[int]]:
-    """Draw sources of all lengths from the ordinary tokens; the same ones each time."""
-    source, draw = tokenizers.source, random.Random(1)
-    ordinary = [i for i in range(source.size) if i not in (source.start, source.end, source.pad)]
-    longest = min(config.max_length, 100) - 2
-    return [
-        [source.start, *draw.choices(ordinary, k=1 + number * (longest - 1) // (INPUTS - 1)), source.end]
-        for number in range(INPUTS)
-    ]
+    rules = rules.but(beam=1)
+    ours = greedy(model, sources, special, rules)
+    return _compare(engine, ours, sources, rules, exact=quantization == "float32")
 
 
 def _compare(
-    engine: CTranslate2Engine, ours: list[Hypothesis], sources: list[list[int]], exact: bool
+    engine: CTranslate2Engine,
+    ours: list[Hypothesis],
+    sources: list[list[int]],
+    rules: DecodingConfig,
+    exact: bool,
 ) -> Parity:
     """Compare greedy answers, and the log-probabilities on ours; where it must be exact, a difference is an error."""
-    theirs = [hypotheses[0] for hypotheses in engine.search(sources)]
-    scored = engine.score(sources, [answer.ids for answer in ours])
+    theirs = [hypotheses[0] for hypotheses in engine.search(sources, rules)]
+    scored = engine.score(sources, [answer.ids for answer in ours], rules)
     largest, same_tokens = 0.0, 0
     for number, (a, b, values) in enumerate(zip(ours, theirs, scored, strict=True), 1):
         differences = [abs(x - y) for x, y in zip(a.log_probabilities, values, strict=True)]

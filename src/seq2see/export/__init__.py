@@ -1,1 +1,0 @@
-"""Models written for other engines, each checked against ours before it is kept."""

@@ -1,0 +1,77 @@
+"""What every export shares: made-up inputs to compare on, the comparison, and a folder that is whole or not there."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from seq2see.config import ModelConfig
+from seq2see.errors import FolderError, UserError
+from seq2see.folder import Tokenizers
+
+
+def made_up(config: ModelConfig, tokenizers: Tokenizers, count: int) -> list[list[int]]:
+    """Draw sources of all lengths from the ordinary tokens; the same ones each time."""
+    source, draw = tokenizers.source, random.Random(1)
+    around = {*source.before, *source.after, source.pad}
+    ordinary = [i for i in range(source.size) if i not in around]
+    longest = min(config.max_length, 100) - len(source.before) - len(source.after)
+    return [
+        [*source.before, *draw.choices(ordinary, k=1 + number * (longest - 1) // (count - 1)), *source.after]
+        for number in range(count)
+    ]
+
+
+class Compared:
+    """How far another program's numbers agree with ours: every logit of our greedy answers, and every token."""
+
+    def __init__(self, inputs: int, tolerance: float) -> None:
+        self.inputs, self.tolerance = inputs, tolerance
+        self.largest, self.tokens, self.same_tokens = 0.0, 0, 0
+
+    def logits(self, ours: Tensor, theirs: Tensor) -> None:
+        """Compare the logits of an answer, (T, V)."""
+        difference = float((ours - theirs).abs().max() / ours.abs().max())
+        self.largest = max(self.largest, difference) if difference == difference else float("inf")
+
+    def answer(self, ours: list[int], theirs: list[int]) -> None:
+        """Compare the tokens of an answer."""
+        self.tokens += len(ours)
+        self.same_tokens += sum(a == b for a, b in zip(ours, theirs, strict=False))
+
+    @property
+    def same(self) -> bool:
+        """Whether both agree: a token may differ only where the logits say that two are equally likely."""
+        return self.largest <= self.tolerance and self.tokens - self.same_tokens <= self.tokens // 1000
+
+    def __str__(self) -> str:
+        return (
+            f"{self.same_tokens:,} of {self.tokens:,} tokens of {self.inputs} answers the same, logits within "
+            f"{self.largest:.1e} of the largest"
+        )
+
+
+@contextmanager
+def whole_or_nothing(out: Path) -> Iterator[Path]:
+    """Give a folder to fill, which becomes ``out`` at the end, or goes away if something fails."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is there already: name a folder that is not.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    except OSError as error:
+        raise FolderError(f"{out} cannot be written: {error.strerror}.") from None
+    try:
+        yield made
+        made.chmod(0o755)
+        if out.exists():
+            out.rmdir()
+        made.rename(out)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

@@ -1,0 +1,192 @@
+"""Reads fairseq's checkpoints of the Transformer, with the dictionaries and the BPE codes that lie near them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer as Engine
+from tokenizers import decoders, models, pre_tokenizers
+from torch import Tensor
+
+from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.errors import FolderError, UserError
+from seq2see.folder import Tokenizers
+from seq2see.interchange.imported import Imported, fitting, model_config
+from seq2see.interchange.names import renamed
+from seq2see.interchange.tensors import from_pytorch
+from seq2see.text import sentencepiece
+from seq2see.text.tokenizer import Tokenizer
+
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first four ids
+WORD_END = "</w>"
+ACTIVATIONS = ("relu", "gelu", "swish")
+
+
+def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, None)) -> Imported:
+    """Read a checkpoint such as ``checkpoint_best.pt``."""
+    found = from_pytorch(path)
+    settings = _settings(found)
+    theirs = found.get("model") if isinstance(found, dict) else None
+    if settings is None or not isinstance(theirs, dict) or "decoder.embed_tokens.weight" not in theirs:
+        raise FolderError(
+            f"{path.name} is not a fairseq checkpoint of a Transformer: it lacks settings or weights."
+        )
+    theirs = {name: tensor for name, tensor in theirs.items() if isinstance(tensor, Tensor)}
+    model = _model(settings, theirs)
+    tables = (
+        "encoder.embed_tokens.weight",
+        "decoder.embed_tokens.weight",
+        "decoder.output_projection.weight",
+    )
+    if tables[2] not in theirs and not model.share_output:
+        theirs[tables[2]] = theirs.pop("decoder.embed_out")
+    skipped = 2 if model.positions == "learned" else 0
+    weights = renamed(theirs, model, tables, None, skipped)
+    source, target = _dictionaries(path, settings, languages)
+    codes = _codes(source)
+    return Imported(
+        "fairseq",
+        model,
+        DecodingConfig(beam=5, length_penalty=1.0, penalty="length", length_ratio=0.0,
+                       length_offset=min(200, model.max_length - 1), stopping="full", suppressed=(1,)),
+        Tokenizers(
+            _tokenizer(source, model.source_vocabulary, []),
+            _tokenizer(target, model.target_vocabulary, ["</s>"]),
+        ),
+        weights,
+        notes=[f"Text is cut by {codes.name if codes else 'spaces'}; give it as it was prepared "
+               "for training (in some models: small letters, marks apart)."],
+    )  # fmt: skip
+
+
+def _settings(found: Any) -> dict[str, Any] | None:
+    """Return the settings of the model, wherever the version of fairseq keeps them."""
+    if not isinstance(found, dict):
+        return None
+    settings = found.get("args")
+    if settings is None and isinstance(found.get("cfg"), dict):
+        settings = found["cfg"].get("model")
+    if isinstance(settings, Namespace):
+        settings = vars(settings)
+    return settings if isinstance(settings, dict) else None
+
+
+def _model(settings: dict[str, Any], theirs: dict[str, Tensor]) -> ModelConfig:
+    def same(name: str) -> Any:
+        values = [settings.get(f"{half}_{name}") for half in ("encoder", "decoder")]
+        if values[0] != values[1]:
+            raise FolderError(
+                f"The checkpoint has encoder_{name} other than decoder_{name}: here both are the same."
+            )
+        return values[0]
+
+    activation = settings.get("activation_fn", "relu")
+    if activation not in ACTIVATIONS:
+        raise FolderError(
+            f"The activation {activation!r} is not one of those known here: {', '.join(ACTIVATIONS)}."
+        )
+    source, target = (theirs[f"{half}.embed_tokens.weight"].shape[0] for half in ("encoder", "decoder"))
+    together = source == target and torch.equal(
+        theirs["encoder.embed_tokens.weight"], theirs["decoder.embed_tokens.weight"]
+    )
+    learned = bool(same("learned_pos"))
+    longest = min(int(settings.get(f"max_{side}_positions", 1024)) for side in ("source", "target"))
+    if learned:
+        longest = min(len(theirs[f"{half}.embed_positions.weight"]) - 2 for half in ("encoder", "decoder"))
+    return model_config(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        d_model=int(same("embed_dim")),
+        heads=int(same("attention_heads")),
+        d_ff=int(same("ffn_embed_dim")),
+        encoder_layers=int(settings["encoder_layers"]),
+        decoder_layers=int(settings["decoder_layers"]),
+        dropout=float(settings.get("dropout", 0.1)),
+        norm="pre" if same("normalize_before") else "post",
+        activation=activation,
+        positions="learned" if learned else "fairseq",
+        max_length=longest,
+        share_embeddings=together,
+        share_output=bool(
+            settings.get("share_decoder_input_output_embed") or settings.get("share_all_embeddings")
+        ),
+        scale_embeddings=not settings.get("no_scale_embedding", False),
+        embedding_norm=bool(settings.get("layernorm_embedding", False)),
+    )
+
+
+def _dictionaries(
+    path: Path, settings: dict[str, Any], languages: tuple[str | None, str | None]
+) -> tuple[Path, Path]:
+    """Find dict.SOURCE.txt and dict.TARGET.txt beside the checkpoint, or in a folder near it."""
+    names = [
+        given or settings.get(key)
+        for given, key in zip(languages, ("source_lang", "target_lang"), strict=True)
+    ]
+    places = [path.parent, *sorted(p for p in path.parent.iterdir() if p.is_dir()), path.parent.parent,
+              *sorted(p for p in path.parent.parent.iterdir() if p.is_dir())]  # fmt: skip
+    for place in places:
+        here = sorted(place.glob("dict.*.txt"))
+        if here and None in names:
+            known = ", ".join(file.name.split(".")[1] for file in here)
+            raise UserError(f"Say which language is which, by --from-language and --to-language: {known}.")
+        files = [place / f"dict.{name}.txt" for name in names]
+        if all(file.is_file() for file in files):
+            return files[0], files[1]
+    wanted = " and ".join(f"dict.{name or 'LANGUAGE'}.txt" for name in names)
+    raise FolderError(
+        f"{wanted} were expected beside {path.name} or in a folder near it: they number the tokens."
+    )
+
+
+def _codes(dictionary: Path) -> Path | None:
+    for name in ("bpe.code", "bpe.codes", "bpecodes", "code", "sentencepiece.bpe.model", "spm.model"):
+        if (dictionary.parent / name).is_file():
+            return dictionary.parent / name
+    return None
+
+
+def _names(dictionary: Path) -> list[str]:
+    try:
+        lines = dictionary.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise FolderError(f"{dictionary.name} is not UTF-8 text.") from None
+    return [*SPECIAL, *(line.rsplit(" ", 1)[0] for line in lines if line.strip())]
+
+
+def _tokenizer(dictionary: Path, size: int, before: list[str]) -> Tokenizer:
+    """Cut as fairseq does: by BPE codes of subword-nmt, by a SentencePiece model, or at spaces alone."""
+    names, codes = _names(dictionary), _codes(dictionary)
+    fitting(len(names), size, dictionary.name)
+    names += [f"madeupword{number:04}" for number in range(size - len(names))]
+    if codes is not None and codes.suffix == ".model":
+        engine = sentencepiece.engine_of(sentencepiece.read(codes), names, "<unk>", SPECIAL)
+    elif codes is not None:
+        engine = _subwords(names, codes)
+    else:
+        engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
+        engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return Tokenizer.of_others(engine, before, ["</s>"], "<pad>", size)
+
+
+def _subwords(names: list[str], codes: Path) -> Engine:
+    """Read subword-nmt's codes. There ``a@@`` goes on and ``a`` ends a word; here ``a`` goes on and ``a</w>`` ends it."""
+    ids: dict[str, int] = {}
+    for number, name in enumerate(names):
+        piece = name.removesuffix("@@") if name.endswith("@@") else name + WORD_END
+        ids[name if number < len(SPECIAL) else piece] = number
+    merges = []
+    for line in codes.read_text(encoding="utf-8").splitlines():
+        parts = line.split(" ")
+        if line.startswith("#version") or len(parts) < 2:
+            continue
+        merges.append((parts[0], parts[1]))
+        for piece in (parts[0], parts[1], parts[0] + parts[1]):
+            ids.setdefault(piece, len(ids))  # beyond the vocabulary: it becomes unknown
+    engine = Engine(models.BPE(ids, merges, unk_token="<unk>", end_of_word_suffix=WORD_END))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.decoder = decoders.BPEDecoder(suffix=WORD_END)
+    return engine

@@ -1,0 +1,339 @@
+"""Reads CTranslate2 folders and Argos packages: the model's own binary format, with every length checked."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, pre_tokenizers
+from torch import Tensor
+
+from seq2see.config import DecodingConfig
+from seq2see.errors import FolderError
+from seq2see.folder import Tokenizers
+from seq2see.interchange.imported import Imported, Renamed, fitting, model_config, not_a_pointer, read_json
+from seq2see.model.positions import position_table
+from seq2see.text import sentencepiece
+from seq2see.text.tokenizer import Tokenizer
+
+KINDS = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: None}  # 5 is bfloat16
+SIZES = {0: 4, 1: 1, 2: 2, 3: 4, 4: 2, 5: 2}
+ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # 1 is an approximation of gelu
+MOST_LENGTH = 1024  # positions, where the file does not say
+
+
+class Variables:
+    """The named arrays of a model.bin, mapped into memory."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise FolderError(f"{path.parent.name} has no {path.name}: the folder is incomplete.")
+        not_a_pointer(path)
+        self.name, self.data, self.place = path.name, np.memmap(path, dtype=np.uint8, mode="r"), 0
+        self.version = self._number("I")
+        if not 2 <= self.version <= 6:
+            raise FolderError(f"{path.name} is of the version {self.version}: 2 to 6 are known here.")
+        self.spec, self.revision = self._text(), self._number("I")
+        self.places: dict[str, tuple[int, int, tuple[int, ...]]] = {}  # the kind, where it begins, the shape
+        for _ in range(self._number("I")):
+            self._variable()
+        self.aliases: dict[str, str] = {}
+        if self.version >= 3:
+            for _ in range(self._number("I")):
+                alias = self._text()
+                self.aliases[alias] = self._text()
+
+    def _number(self, kind: str) -> int:
+        size = struct.calcsize(kind)
+        if self.place + size > len(self.data):
+            raise FolderError(f"{self.name} ends too early: copy or download it again.")
+        (value,) = struct.unpack("<" + kind, self.data[self.place : self.place + size].tobytes())
+        self.place += size
+        return int(value)
+
+    def _text(self) -> str:
+        length = self._number("H")
+        if length < 1 or self.place + length > len(self.data):
+            raise FolderError(f"{self.name} ends too early: copy or download it again.")
+        raw = self.data[self.place : self.place + length - 1].tobytes()
+        self.place += length
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise FolderError(f"{self.name} is not a model of CTranslate2.") from None
+
+    def _variable(self) -> None:
+        name = self._text()
+        shape = tuple(self._number("I") for _ in range(self._number("B")))
+        if self.version >= 4:
+            kind, length = self._number("B"), self._number("I")
+        else:
+            size, count = self._number("B"), self._number("I")
+            kinds = {4: 0, 1: 1, 2: 2}
+            if size not in kinds:
+                raise FolderError(f"{self.name} has numbers of {size} bytes, which are not known here.")
+            kind, length = kinds[size], size * count
+        expected = SIZES.get(kind, 0) * int(np.prod(shape, dtype=np.int64))
+        if kind not in KINDS or length != expected or self.place + length > len(self.data):
+            raise FolderError(f"{self.name} is damaged at {name!r}: copy or download it again.")
+        self.places[name] = (kind, self.place, shape)
+        self.place += length
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places or name in self.aliases
+
+    def array(self, name: str) -> Tensor:
+        """Return an array as it is kept."""
+        name = self.aliases.get(name, name)
+        if name not in self.places:
+            raise FolderError(f"The model lacks {name!r}: is it an encoder and a decoder of the Transformer?")
+        kind, place, shape = self.places[name]
+        raw = self.data[place : place + SIZES[kind] * int(np.prod(shape, dtype=np.int64))]
+        dtype = KINDS[kind]
+        if dtype is None:
+            return torch.from_numpy(raw.view(np.int16).copy()).view(torch.bfloat16).reshape(shape)
+        return torch.from_numpy(raw.copy().view(dtype)).reshape(shape)
+
+    def numbers(self, name: str) -> Tensor:
+        """Return a matrix or a vector in floating point; what was rounded, as the numbers that it stands for."""
+        name = self.aliases.get(name, name)
+        x = self.array(name)
+        if x.dtype == torch.int8:
+            return x.float() / self.array(f"{name}_scale").float().reshape(-1, *[1] * (x.ndim - 1))
+        if x.dtype == torch.int16:
+            return x.float() / self.array(f"{name}_scale").float()
+        return x
+
+    def setting(self, name: str, default: int) -> int:
+        """Return a number that the file keeps as an array of one, if it does."""
+        return int(self.array(name).reshape(-1)[0]) if name in self else default
+
+
+def read_ctranslate2(path: Path, spm: sentencepiece.SentencePiece | None = None) -> Imported:
+    """Read a folder with model.bin and vocabularies; ``spm`` cuts the texts, where it is known."""
+    found = Variables(path / "model.bin")
+    if not found.spec.startswith("Transformer") or "encoder/embeddings/weight" not in _plain(found):
+        raise FolderError(
+            f"{path.name} holds a {found.spec}: an encoder and a decoder of the Transformer were expected."
+        )
+    config = read_json(path / "config.json") if (path / "config.json").is_file() else {}
+    if config.get("layer_norm_epsilon") not in (None, 1e-5):
+        raise FolderError(f"The norms have ε = {config['layer_norm_epsilon']}: here it is 0.00001.")
+    weights, model = _weights(found)
+    names = _vocabularies(path, (model.source_vocabulary, model.target_vocabulary), config)
+    start = str(config.get("decoder_start_token") or config.get("bos_token") or "<s>")
+    end, unknown = str(config.get("eos_token") or "</s>"), str(config.get("unk_token") or "<unk>")
+    source_end = [end] if config.get("add_source_eos") or found.setting("with_source_eos", 0) else []
+    source_start = (
+        [str(config.get("bos_token") or "<s>")]
+        if config.get("add_source_bos") or found.setting("with_source_bos", 0)
+        else []
+    )
+    longest = min(256, model.max_length - 1)
+    return Imported(
+        "CTranslate2",
+        model,
+        DecodingConfig(beam=2, length_penalty=1.0, penalty="length", length_ratio=0.0, length_offset=longest,
+                       stopping="full"),
+        Tokenizers(
+            _tokenizer(names[0], source_start, source_end, unknown, spm),
+            _tokenizer(names[1], [start], [end], unknown, spm),
+        ),
+        weights,
+        notes=[] if spm else ["Its folder has tokens, and nothing that cuts text into them: give tokens with spaces "
+                              "between them, as its makers cut them."],
+    )  # fmt: skip
+
+
+def _plain(found: Variables) -> set[str]:
+    return {name.replace("embeddings_0", "embeddings") for name in (*found.places, *found.aliases)}
+
+
+def _weights(found: Variables) -> tuple[Renamed, Any]:
+    """Return the weights under our names, and the model's config."""
+    first = "encoder/embeddings_0" if "encoder/embeddings_0/weight" in found else "encoder/embeddings"
+    table, target = f"{first}/weight", "decoder/embeddings/weight"
+    readers: dict[str, Callable[[], Tensor]] = {}
+
+    def put(ours: str, name: str, part: slice = slice(None)) -> None:
+        readers[ours] = lambda: found.numbers(name)[part].contiguous()
+
+    d_model = found.numbers(table).shape[1]
+    counts = {}
+    for half in ("encoder", "decoder"):
+        count = 0
+        while f"{half}/layer_{count}/self_attention/linear_0/weight" in found:
+            base, ours = f"{half}/layer_{count}", f"{half}.layers.{count}"
+            kinds = [("self_attention", "self_attention")]
+            kinds += [("attention", "cross_attention")] if half == "decoder" else []
+            for name, own in kinds:
+                matrices = [("linear_0", ("w_q", "w_k", "w_v")), ("linear_1", ("w_o",))]
+                if own == "cross_attention":
+                    matrices = [("linear_0", ("w_q",)), ("linear_1", ("w_k", "w_v")), ("linear_2", ("w_o",))]
+                for matrix, parts in matrices:
+                    for number, part in enumerate(parts):
+                        rows = slice(number * d_model, (number + 1) * d_model)
+                        for kind in ("weight", "bias"):
+                            put(f"{ours}.{own}.{part}.{kind}", f"{base}/{name}/{matrix}/{kind}", rows)
+                _put_norm(put, f"{ours}.{own}_norm.norm", f"{base}/{name}/layer_norm")
+            for number in (0, 1):
+                for kind in ("weight", "bias"):
+                    put(f"{ours}.feed_forward.w_{number + 1}.{kind}", f"{base}/ffn/linear_{number}/{kind}")
+            _put_norm(put, f"{ours}.feed_forward_norm.norm", f"{base}/ffn/layer_norm")
+            count += 1
+        counts[half] = count
+        if f"{half}/layer_norm/gamma" in found:
+            _put_norm(put, f"{half}.norm", f"{half}/layer_norm")
+        if f"{half}/layernorm_embedding/gamma" in found:
+            _put_norm(put, f"{half}.embedding.norm", f"{half}/layernorm_embedding")
+    heads = found.setting("num_heads", found.setting("encoder/num_heads", 16 if "Big" in found.spec else 8))
+    activation = found.setting("activation", found.setting("encoder/activation", 0))
+    if activation not in ACTIVATIONS or found.setting("encoder/multi_query_attention", 0):
+        raise FolderError("The model has an activation or an attention that is not known here.")
+    positions, longest = _positions(found, d_model, readers)
+    same = _same(found, table, target)
+    tied = _same(found, "decoder/projection/weight", target)
+    put("encoder.embedding.table.weight", table)
+    if not same:
+        put("decoder.embedding.table.weight", target)
+    if not tied:
+        put("output.weight", "decoder/projection/weight")
+    size = found.numbers(target).shape[0]
+    has_bias = "decoder/projection/bias" in found
+    if has_bias:
+        put("output.bias", "decoder/projection/bias")
+    elif not tied:
+        readers["output.bias"] = lambda: torch.zeros(size)
+    model = model_config(
+        source_vocabulary=found.numbers(table).shape[0],
+        target_vocabulary=size,
+        d_model=d_model,
+        heads=heads,
+        d_ff=found.numbers("encoder/layer_0/ffn/linear_0/weight").shape[0],
+        encoder_layers=counts["encoder"],
+        decoder_layers=counts["decoder"],
+        norm="pre" if found.setting("encoder/pre_norm", 1) else "post",
+        activation=ACTIVATIONS[activation],
+        positions=positions,
+        max_length=longest,
+        share_embeddings=same,
+        share_output=tied,
+        scale_embeddings=bool(found.setting("encoder/scale_embeddings", 1)),
+        embedding_norm="encoder/layernorm_embedding/gamma" in found,
+        output_bias=has_bias and tied,
+    )
+    return Renamed(readers), model
+
+
+def _put_norm(put: Callable[..., None], ours: str, theirs: str) -> None:
+    put(f"{ours}.weight", f"{theirs}/gamma")
+    put(f"{ours}.bias", f"{theirs}/beta")
+
+
+def _same(found: Variables, a: str, b: str) -> bool:
+    """Whether two tables are one."""
+    if found.aliases.get(a, a) == found.aliases.get(b, b):
+        return True
+    x, y = found.numbers(a), found.numbers(b)
+    return x.shape == y.shape and bool(torch.equal(x, y))
+
+
+def _positions(found: Variables, d_model: int, readers: dict[str, Callable[[], Tensor]]) -> tuple[str, int]:
+    """Say which positions a model has: known ones, or a table of its own."""
+    name = "position_encodings/encodings"
+    if f"encoder/{name}" not in found:
+        return "opennmt", MOST_LENGTH  # CTranslate2 computes these by itself
+    tables = [found.numbers(f"{half}/{name}").float() for half in ("encoder", "decoder")]
+    longest = min(len(table) for table in tables)
+    for order in ("paper", "halves", "fairseq", "opennmt"):
+        ours = position_table(longest, d_model, order)
+        if all(torch.allclose(table[:longest], ours, atol=1e-5) for table in tables):
+            return order, longest
+    for half, table in zip(("encoder", "decoder"), tables, strict=True):
+        readers[f"{half}.embedding.positions"] = lambda table=table: table[:longest]  # type: ignore[misc]
+    return "learned", longest
+
+
+def _vocabularies(path: Path, sizes: tuple[int, int], config: dict[str, Any]) -> list[list[str]]:
+    found = []
+    for side, size in zip(("source", "target"), sizes, strict=True):
+        for name in (f"{side}_vocabulary", "shared_vocabulary"):
+            if (path / f"{name}.json").is_file():
+                names = json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
+                break
+            if (path / f"{name}.txt").is_file():
+                names = (path / f"{name}.txt").read_text(encoding="utf-8").split("\n")
+                names = names[:-1] if names and names[-1] == "" else names
+                break
+        else:
+            raise FolderError(
+                f"{path.name} has no {side}_vocabulary and no shared_vocabulary: it is incomplete."
+            )
+        unknown = str(config.get("unk_token") or "<unk>")
+        if unknown not in names:
+            names = [*names, unknown]  # CTranslate2 adds it in the same place
+        fitting(len(names), size, f"the {side} vocabulary")
+        found.append([*names, *(f"unused {number}" for number in range(size - len(names)))])
+    return found
+
+
+def _tokenizer(
+    names: list[str],
+    before: list[str],
+    after: list[str],
+    unknown: str,
+    spm: sentencepiece.SentencePiece | None,
+) -> Tokenizer:
+    pad = next((name for name in ("<pad>", "<blank>", "<s>", unknown) if name in names), names[0])
+    if spm is not None:
+        special = [name for name in dict.fromkeys([*before, *after, pad, unknown]) if name in names]
+        engine = sentencepiece.engine_of(spm, names, unknown, special)
+    else:
+        engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=unknown))
+        engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return Tokenizer.of_others(engine, before, after, pad, len(names))
+
+
+def read_argos(path: Path) -> Imported:
+    """Read an Argos package: a zip with a CTranslate2 folder and a SentencePiece model."""
+    try:
+        with zipfile.ZipFile(path) as package, tempfile.TemporaryDirectory() as place:
+            wanted = [name for name in package.namelist() if not name.endswith("/") and _wanted(name)]
+            if sum(package.getinfo(name).file_size for name in wanted) > 20 * 2**30:
+                raise FolderError(f"{path.name} would unpack to more than 20 GB: is it an Argos package?")
+            for name in wanted:
+                file = Path(place) / Path(name).name
+                with package.open(name) as inside, file.open("wb") as outside:
+                    while part := inside.read(2**20):
+                        outside.write(part)
+            return _argos(path, Path(place))
+    except zipfile.BadZipFile:
+        raise FolderError(f"{path.name} is not an Argos package: it is not a zip file.") from None
+
+
+def _wanted(name: str) -> bool:
+    return Path(name).name in ("model.bin", "config.json", "sentencepiece.model", "metadata.json") or (
+        "vocabulary" in Path(name).name and "/stanza/" not in name
+    )
+
+
+def _argos(path: Path, place: Path) -> Imported:
+    for name in ("model.bin", "sentencepiece.model"):
+        if not (place / name).is_file():
+            raise FolderError(f"{path.name} has no {name}: it is not an Argos package that can be imported.")
+    found = read_ctranslate2(place, sentencepiece.read(place / "sentencepiece.model"))
+    found.weights = {name: tensor.clone() for name, tensor in found.weights.items()}  # the files go away
+    found.family = "Argos"
+    found.decoding = found.decoding.but(beam=4, length_penalty=0.2)
+    about = read_json(place / "metadata.json") if (place / "metadata.json").is_file() else {}
+    if about.get("from_code"):
+        found.notes.append(f"Languages: {about['from_code']} to {about.get('to_code')}.")
+    return found

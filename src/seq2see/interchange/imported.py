@@ -1,0 +1,151 @@
+"""A model of others on its way into a model folder: what every reader returns, and what is checked at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2see import folder
+from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
+from seq2see.errors import ConfigError, FolderError
+from seq2see.folder import Tokenizers
+from seq2see.interchange.checks import whole_or_nothing
+from seq2see.model.transformer import Transformer
+from seq2see.model.weights import write_weights
+
+TASK = "imported"  # texts are given to such a model as they are
+LFS = b"version https://git-lfs.github.com/spec"
+PADDING = 256  # rows of an embedding table without a token, at most: more of them mean another vocabulary
+
+
+@dataclass
+class Imported:
+    """A model that was read, in our names."""
+
+    family: str
+    model: ModelConfig
+    decoding: DecodingConfig
+    tokenizers: Tokenizers
+    weights: Mapping[str, Tensor]
+    licence: str = ""
+    notes: list[str] = field(default_factory=list)  # what a person should know
+
+    def write(self, out: Path, origin: str) -> None:
+        """Write a model folder, whole or not at all."""
+        config = Config(TASK, self.model, TrainingConfig(), self.decoding)
+        checked = check(self)
+        with whole_or_nothing(out) as made:
+            folder.write_tokenizers(made, self.tokenizers)
+            folder.write_atomically(made / folder.CONFIG, config.to_toml().encode())
+            folder.write_atomically(made / folder.CARD, self.card(out.name, origin, checked).encode())
+            write_weights(made / folder.WEIGHTS, self.weights)
+
+    def card(self, name: str, origin: str, checked: str) -> str:
+        """Write what a person should know of the model."""
+        lines = [
+            f"# {name}",
+            "",
+            f"Imported from {origin} ({self.family}) by `seq2see import`.",
+            "",
+            f"- Licence: {self.licence or 'not stated in its files; ask its makers'}.",
+            f"- Parameters: {self.model.parameters:,}.",
+            f"- Checked: {checked}",
+            *(f"- {note}" for note in self.notes),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def check(found: Imported) -> str:
+    """Raise a FolderError if the weights are not those of the config; say what was checked."""
+    with torch.device("meta"):
+        expected = {name: tuple(p.shape) for name, p in Transformer(found.model).named_parameters()}
+    for name, shape in expected.items():
+        if name not in found.weights:
+            raise FolderError(f"The model lacks the weights for {name}: is the file complete?")
+        if tuple(found.weights[name].shape) != shape:
+            raise FolderError(
+                f"The model does not fit its own config: {name} is {tuple(found.weights[name].shape)}, but {shape} by it."
+            )
+    for name, tensor in found.weights.items():
+        if name not in expected:
+            raise FolderError(f"The model holds weights that this architecture does not have: {name}.")
+        if not torch.isfinite(tensor).all():
+            raise FolderError(f"The weights for {name} are not all finite numbers: the file is damaged.")
+    for side, tokenizer, size in (
+        ("source", found.tokenizers.source, found.model.source_vocabulary),
+        ("target", found.tokenizers.target, found.model.target_vocabulary),
+    ):
+        if tokenizer.size != size:
+            raise FolderError(
+                f"The vocabulary does not fit: the model has {size:,} {side} tokens, its tokenizer {tokenizer.size:,}."
+            )
+        ids = [*tokenizer.before, *tokenizer.after, tokenizer.pad]
+        if max(ids) >= size:
+            raise FolderError(
+                f"The vocabulary does not fit: the {side} needs token {max(ids)}, but the model has {size:,}."
+            )
+    return (
+        f"all {len(expected)} tensors are there, of the shapes that its config says, finite, and no other is."
+    )
+
+
+def fitting(count: int, size: int, what: str) -> None:
+    """Raise a FolderError if so many tokens cannot be those of a table of so many rows."""
+    if abs(size - count) > min(PADDING, size // 4):
+        raise FolderError(
+            f"The vocabulary does not fit: {what} has {count:,} tokens, but the model's table has {size:,} rows."
+        )
+
+
+def model_config(**settings: Any) -> ModelConfig:
+    """Make the config of a model; what it cannot say is an error about the model, not about a config of ours."""
+    try:
+        return ModelConfig.of(**settings)
+    except ConfigError as error:
+        raise FolderError(f"A model of this shape cannot be imported: {error}") from None
+
+
+def not_a_pointer(path: Path) -> None:
+    """Refuse a file that only says where the real one is."""
+    if path.stat().st_size < 1024:
+        with path.open("rb") as file:
+            if file.read(len(LFS)) == LFS:
+                raise FolderError(
+                    f"{path.name} is a Git LFS pointer, not the file itself: run `git lfs pull` there, or download it."
+                )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object."""
+    try:
+        not_a_pointer(path)
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise FolderError(f"{path.parent.name} has no {path.name}: the folder is incomplete.") from None
+    except ValueError as error:
+        raise FolderError(f"{path.name} is not valid JSON ({error}): copy it again.") from None
+    if not isinstance(found, dict):
+        raise FolderError(f"{path.name} was expected to hold an object.")
+    return found
+
+
+class Renamed(Mapping[str, Tensor]):
+    """Weights under our names, each read from its file when it is asked for."""
+
+    def __init__(self, readers: dict[str, Callable[[], Tensor]]) -> None:
+        self.readers = readers
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.readers[name]()
+
+    def __iter__(self) -> Any:
+        return iter(self.readers)
+
+    def __len__(self) -> int:
+        return len(self.readers)

@@ -1,0 +1,106 @@
+"""From a model of others, wherever it lies, to a model folder of ours."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from seq2see.errors import UserError
+from seq2see.interchange.fairseq import read_fairseq
+from seq2see.interchange.from_ctranslate2 import read_argos, read_ctranslate2
+from seq2see.interchange.huggingface import read_huggingface
+from seq2see.interchange.huggingface_text import Languages
+from seq2see.interchange.imported import Imported
+
+HUB = "hf:"
+#: What is downloaded of a repository: no code, no weights of other frameworks.
+FILES = [
+    "*.json",
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "*.spm",
+    "*.model",
+    "merges.txt",
+    "vocab.txt",
+    "README.md",
+]
+
+
+def import_model(source: str, out: Path | None = None, languages: Languages = (None, None)) -> Path:
+    """Read a model of others and write a model folder; return where it is."""
+    name = (
+        re.sub(r"[^\w.-]+", "-", Path(source.removeprefix(HUB)).name.removesuffix(".argosmodel"))
+        or "imported"
+    )
+    out = out or Path(name)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is there already: name a folder that is not, by --out.")
+    if source.startswith(HUB):
+        with tempfile.TemporaryDirectory() as place:
+            path = download(source.removeprefix(HUB), Path(place))
+            read(path, languages).write(out, source)
+        return out
+    path = Path(source)
+    if not path.exists():
+        raise UserError(
+            f"There is no {source!r}: a folder, a file, or hf:NAME for a model of the Hugging Face Hub was expected."
+        )
+    read(path, languages).write(out, f"`{path.name}`")
+    return out
+
+
+def read(path: Path, languages: Languages = (None, None)) -> Imported:
+    """Read a model, of whichever kind it is."""
+    if path.is_dir():
+        if (path / "model.bin").is_file():
+            return read_ctranslate2(path)
+        if (path / "config.json").is_file():
+            return read_huggingface(path, languages)
+        checkpoints = [path / name for name in ("checkpoint_best.pt", "model.pt") if (path / name).is_file()]
+        if checkpoints:
+            return read_fairseq(checkpoints[0], languages)
+        raise UserError(
+            f"{path.name} is no model that is known here: config.json (Hugging Face), model.bin (CTranslate2) or "
+            "checkpoint_best.pt (fairseq) was expected in it."
+        )
+    if path.suffix == ".argosmodel" or (zipfile.is_zipfile(path) and path.suffix == ".zip"):
+        return read_argos(path)
+    if path.suffix in (".pt", ".bin"):
+        return read_fairseq(path, languages)
+    raise UserError(
+        f"{path.name} is no model that is known here: a folder, a .pt or an .argosmodel was expected."
+    )
+
+
+def push(path: Path, name: str, private: bool = False) -> str:
+    """Upload a folder to the Hugging Face Hub, and return its address there."""
+    if find_spec("huggingface_hub") is None:
+        raise UserError("The package huggingface_hub is not installed: pip install 'seq2see[hub]'.")
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=path, commit_message="Uploaded by seq2see")
+    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, httpx.HTTPError, OSError) as error:
+        raise UserError(f"{name} could not be uploaded ({str(error).splitlines()[0]}).") from None
+    return str(address)
+
+
+def download(name: str, place: Path) -> Path:
+    """Download a model of the Hugging Face Hub, its data alone."""
+    if find_spec("huggingface_hub") is None:
+        raise UserError("The package huggingface_hub is not installed: pip install 'seq2see[hub]'.")
+    import httpx
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=FILES, local_dir=place / "model"))
+    except (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError) as error:
+        raise UserError(f"{name} could not be downloaded ({str(error).splitlines()[0]}).") from None

@@ -1,0 +1,108 @@
+"""Tensors by name from the files of others: safetensors and PyTorch's own format, mapped and never run."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy._core import multiarray
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from seq2see.errors import FolderError
+from seq2see.interchange.imported import not_a_pointer, read_json
+
+#: What fairseq's checkpoints hold beside tensors: settings, and numbers of NumPy. None of it runs anything.
+PLAIN: list[Any] = [
+    argparse.Namespace,
+    (multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),
+    (multiarray.scalar, "numpy.core.multiarray.scalar"),
+    np.ndarray,
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("f2", "f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8", "?")),
+]
+
+
+class Safetensors(Mapping[str, Tensor]):
+    """The tensors of one or several safetensors files, mapped into memory."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.homes: dict[str, Any] = {}
+        for path in paths:
+            try:
+                not_a_pointer(path)
+                file: Any = safe_open(path, framework="pt")
+                names = [*file.keys()]
+            except (SafetensorError, OSError) as error:
+                raise FolderError(
+                    f"{path.name} cannot be read as safetensors ({error}): copy or download it again."
+                ) from None
+            self.homes |= dict.fromkeys(names, file)
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor: Tensor = self.homes[name].get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Any:
+        return iter(self.homes)
+
+    def __len__(self) -> int:
+        return len(self.homes)
+
+
+def from_pytorch(path: Path) -> Any:
+    """Read a file that ``torch.save`` wrote, without running what is pickled in it."""
+    try:
+        not_a_pointer(path)
+        mapped = zipfile.is_zipfile(path)  # the older format cannot be mapped
+        with torch.serialization.safe_globals(PLAIN):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except FileNotFoundError:
+        raise FolderError(f"There is no file {str(path)!r}.") from None
+    except pickle.UnpicklingError as error:
+        what = str(error).split("GLOBAL ")[-1].split(" ")[0] if "GLOBAL " in str(error) else "unknown objects"
+        raise FolderError(
+            f"{path.name} holds more than tensors and settings ({what}). Reading that would run code, so it is refused: "
+            "save the weights alone, best as safetensors."
+        ) from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FolderError(f"{path.name} cannot be read ({reason}): copy or download it again.") from None
+
+
+def of_folder(path: Path) -> Mapping[str, Tensor]:
+    """Return the weights of a Hugging Face folder: safetensors if there are some, else PyTorch's files."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (path / name).is_file():
+            return _files([path / name])
+        index = path / f"{name}.index.json"
+        if index.is_file():
+            homes = read_json(index).get("weight_map")
+            if not isinstance(homes, dict) or not all(isinstance(home, str) for home in homes.values()):
+                raise FolderError(f"{index.name} has no weight_map: download it again.")
+            files = [path / Path(home).name for home in sorted(set(homes.values()))]
+            for file in files:
+                if not file.is_file():
+                    raise FolderError(f"{path.name} has no {file.name}: the folder is incomplete.")
+            return _files(files)
+    raise FolderError(
+        f"{path.name} has no weights: neither model.safetensors nor pytorch_model.bin is there."
+    )
+
+
+def _files(paths: list[Path]) -> Mapping[str, Tensor]:
+    if paths[0].suffix == ".safetensors":
+        return Safetensors(paths)
+    found: dict[str, Tensor] = {}
+    for path in paths:
+        read = from_pytorch(path)
+        if not isinstance(read, dict) or not all(isinstance(value, Tensor) for value in read.values()):
+            raise FolderError(f"{path.name} was expected to hold tensors by name, and nothing else.")
+        found |= read
+    return found

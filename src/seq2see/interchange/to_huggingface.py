@@ -1,0 +1,264 @@
+"""Any model folder as a Hugging Face folder, which ``transformers`` loads, checked against ours before it is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2see.config import Config, DecodingConfig, ModelConfig
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.search import greedy, padded
+from seq2see.errors import FolderError, UserError
+from seq2see.folder import Tokenizers
+from seq2see.interchange.checks import Compared, made_up, whole_or_nothing
+from seq2see.interchange.names import ATTENTION, SUBLAYERS
+from seq2see.model.positions import position_table
+from seq2see.model.transformer import Transformer
+from seq2see.model.weights import write_weights
+from seq2see.text.tokenizer import Tokenizer
+
+#: Which family has a norm, positions, and a norm of the embedding.
+FAMILIES = {
+    ("post", "halves", False): ("marian", "MarianMTModel"),
+    ("pre", "halves", False): ("pegasus", "PegasusForConditionalGeneration"),
+    ("post", "learned", True): ("bart", "BartForConditionalGeneration"),
+    ("pre", "learned", True): ("mbart", "MBartForConditionalGeneration"),
+    ("pre", "fairseq", False): ("m2m_100", "M2M100ForConditionalGeneration"),
+}
+TOLERANCE = 1e-4  # of a logit, as a share of the largest
+INPUTS = 32
+LONGEST = 40  # tokens of an answer in the check
+
+
+def export(
+    out: Path,
+    config: Config,
+    model: Transformer,
+    tokenizers: Tokenizers,
+    inputs: Sequence[str] = (),
+    card: str = "",
+) -> Compared:
+    """Write a folder with config, weights, tokenizer and generation config, whole and checked, or not at all."""
+    family, name = _family(config.model)
+    if family == "m2m_100" and tokenizers.target.pad != 1:
+        raise UserError(
+            "The family m2m_100 counts positions from its padding token, which must be 1, but here is "
+            f"{tokenizers.target.pad}."
+        )
+    sources = (
+        tokenizers.source.encode_batch(list(inputs)) if inputs else made_up(config.model, tokenizers, INPUTS)
+    )
+    with whole_or_nothing(out) as place:
+        described = _config(config.model, tokenizers, family, name)
+        (place / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        generation = _generation(config, tokenizers)
+        (place / "generation_config.json").write_text(
+            json.dumps(generation, indent=2) + "\n", encoding="utf-8"
+        )
+        write_weights(place / "model.safetensors", weights_for(model, family))
+        _write_tokenizer(place, tokenizers.source, config.model.max_length)
+        if not tokenizers.shared:
+            (place / "target").mkdir()
+            _write_tokenizer(place / "target", tokenizers.target, config.model.max_length)
+        (place / "README.md").write_text(card or "Written by `seq2see export --to hf`.\n", encoding="utf-8")
+        return _compare(place, name, model, tokenizers, sources, config.decoding)
+
+
+def _family(config: ModelConfig) -> tuple[str, str]:
+    order = "halves" if config.positions == "paper" else config.positions
+    found = FAMILIES.get((config.norm, order, config.embedding_norm))
+    if found is None:
+        raise UserError(
+            f"No family of Hugging Face's has {config.norm}-norm with positions {config.positions!r}"
+            f"{' and a norm of the embedding' if config.embedding_norm else ''}: export it to ctranslate2 or onnx."
+        )
+    if not config.d_k == config.d_v == config.d_model / config.heads:
+        raise UserError(
+            f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but Hugging Face's models "
+            f"know only heads of d_model / heads = {config.d_model}/{config.heads}."
+        )
+    if found[0] != "marian" and not config.share_embeddings:
+        raise UserError(
+            f"The family {found[0]} has one embedding table for both sides, and this model has two."
+        )
+    if found[0] == "m2m_100" and (config.output_bias or not config.share_output):
+        raise UserError("The family m2m_100 has no bias on its logits, and this model has.")
+    return found
+
+
+def order_of(config: ModelConfig) -> Tensor:
+    """Return the order of d_model in which the paper's sines and cosines stand in halves."""
+    if config.positions != "paper":
+        return torch.arange(config.d_model)
+    return torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
+
+
+def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
+    """Return the weights under their names, with d_model in their order. Nothing else changes by that order."""
+    order = order_of(model.config)
+    back = {ours: theirs for theirs, ours in SUBLAYERS.items()}
+    matrices = {ours: theirs for theirs, ours in ATTENTION.items()}
+    found: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        x, parts = parameter.detach().cpu(), name.split(".")
+        if name.endswith("table.weight"):
+            shared = model.config.share_embeddings
+            found["model.shared.weight" if shared else f"model.{parts[0]}.embed_tokens.weight"] = x[:, order]
+        elif name == "output.weight":
+            found["lm_head.weight"] = x[:, order]
+        elif name == "output.bias":
+            found["final_logits_bias"] = x[None]
+        elif name.endswith("embedding.positions"):
+            skipped = torch.zeros(2, x.shape[1])  # BART's tables begin with two rows that no position uses
+            found[f"model.{parts[0]}.embed_positions.weight"] = torch.cat([skipped, x])[:, order]
+        elif parts[1] == "embedding":
+            found[f"model.{parts[0]}.layernorm_embedding.{parts[-1]}"] = x[order]
+        elif parts[1] == "norm":
+            found[f"model.{parts[0]}.layer_norm.{parts[-1]}"] = x[order]
+        else:
+            found[f"model.{'.'.join(parts[:3])}.{_within(parts, back, matrices)}.{parts[-1]}"] = _ordered(
+                parts, x, order
+            )
+    if family == "pegasus":  # it looks for its sines and cosines in the file
+        for half in ("encoder", "decoder"):
+            table = position_table(model.config.max_length, model.config.d_model, "halves")
+            found[f"model.{half}.embed_positions.weight"] = table
+    if model.config.share_output and not model.config.output_bias and family != "m2m_100":
+        found["final_logits_bias"] = torch.zeros(1, model.config.target_vocabulary)
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _within(parts: list[str], back: dict[str, str], matrices: dict[str, str]) -> str:
+    sublayer, inner = parts[3], parts[4]
+    if f"{sublayer}.{inner}" in back:
+        return back[f"{sublayer}.{inner}"]
+    return f"{back[sublayer]}.{matrices[inner]}"
+
+
+def _ordered(parts: list[str], x: Tensor, order: Tensor) -> Tensor:
+    """Put those rows or columns into order that run over d_model."""
+    if parts[4] in ("w_o", "w_2", "norm"):
+        return x[order]  # they write d_model
+    return x[:, order] if x.ndim == 2 else x
+
+
+def _config(config: ModelConfig, tokenizers: Tokenizers, family: str, name: str) -> dict[str, Any]:
+    target = tokenizers.target
+    return {
+        "model_type": family,
+        "architectures": [name],
+        "vocab_size": config.source_vocabulary,
+        "decoder_vocab_size": config.target_vocabulary,
+        "d_model": config.d_model,
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "encoder_attention_heads": config.heads,
+        "decoder_attention_heads": config.heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "max_position_embeddings": config.max_length,
+        "activation_function": config.activation,
+        "dropout": config.dropout,
+        "scale_embedding": config.scale_embeddings,
+        "share_encoder_decoder_embeddings": config.share_embeddings,
+        "tie_word_embeddings": config.share_output,
+        "is_encoder_decoder": True,
+        "pad_token_id": target.pad,
+        "bos_token_id": target.start,
+        "eos_token_id": target.end,
+        "decoder_start_token_id": target.start,
+        "torch_dtype": "float32",
+    }
+
+
+def _generation(config: Config, tokenizers: Tokenizers) -> dict[str, Any]:
+    target, rules = tokenizers.target, config.decoding
+    if len(target.before) > 2:
+        raise UserError(
+            "Several tokens are forced at the beginning of an answer: Hugging Face's settings know one."
+        )
+    found: dict[str, Any] = {
+        "pad_token_id": target.pad,
+        "bos_token_id": target.start,
+        "eos_token_id": target.end,
+        "decoder_start_token_id": target.start,
+        "max_length": rules.limit(config.model.max_length, config.model.max_length) + 1,
+        "num_beams": rules.beam,
+    }
+    if rules.beam > 1:
+        found |= {"length_penalty": rules.length_penalty, "early_stopping": rules.stopping == "full"}
+    if len(target.before) == 2:
+        found["forced_bos_token_id"] = target.before[1]
+    if rules.forced_end:
+        found["forced_eos_token_id"] = target.end
+    if rules.suppressed:
+        found["bad_words_ids"] = [[number] for number in rules.suppressed]
+    return found
+
+
+def _write_tokenizer(place: Path, tokenizer: Tokenizer, longest: int) -> None:
+    """Write what AutoTokenizer loads."""
+    start, end, pad = tokenizer.tokens([tokenizer.start, tokenizer.end, tokenizer.pad])
+    about = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": start,
+        "eos_token": end,
+        "pad_token": pad,
+        "model_max_length": longest,
+        "clean_up_tokenization_spaces": False,
+    }
+    if tokenizer.unknown is not None:
+        about["unk_token"] = tokenizer.tokens([tokenizer.unknown])[0]
+    (place / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    (place / "tokenizer_config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _compare(
+    place: Path,
+    name: str,
+    model: Transformer,
+    tokenizers: Tokenizers,
+    sources: list[list[int]],
+    rules: DecodingConfig,
+) -> Compared:
+    """Load the folder with ``transformers``, and compare every logit of our greedy answers, and their tokens."""
+    import transformers
+
+    theirs = getattr(transformers, name).from_pretrained(place).eval()
+    special = Special.of(tokenizers)
+    limit = min(LONGEST, model.config.max_length - 1)
+    rules = rules.but(beam=1, length_ratio=0.0, length_offset=limit)
+    ours = greedy(model, sources, special, rules)
+    source, mask = padded(sources, special.pad)
+    rows = [[special.start, *answer.ids[:-1]] for answer in ours]
+    target, _ = padded(rows, special.pad)
+    real = (source != special.pad).long() if mask.keys is None else mask.keys.long()
+    with torch.no_grad():
+        expected = model(source, target, mask)
+        found = theirs(input_ids=source, attention_mask=real, decoder_input_ids=target).logits
+        compared = Compared(len(sources), TOLERANCE)
+        for row, (answer, read) in enumerate(zip(ours, rows, strict=True)):
+            compared.logits(expected[row, : len(read)], found[row, : len(read)])
+            compared.answer(answer.ids, _said(found[row, : len(read)], special, rules, limit))
+    if not compared.same:
+        raise FolderError(
+            f"The exported model does not answer as ours ({compared}): nothing was written. Please report this with the "
+            "config.toml."
+        )
+    return compared
+
+
+def _said(logits: Tensor, special: Special, rules: DecodingConfig, limit: int) -> list[int]:
+    """Return the tokens that logits (T, V) choose under the rules."""
+    from seq2see.decoding.search import Rule
+
+    rule, steps = Rule(special, rules, logits.device), torch.arange(len(logits))
+    if not rule.idle:
+        logits = rule.allowed(logits, steps, torch.full_like(steps, limit))[0]
+    said: list[int] = logits.argmax(-1).tolist()
+    return said

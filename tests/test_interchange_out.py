@@ -1,0 +1,302 @@
+"""Models of ours in the forms of others and back: Hugging Face, CTranslate2, ONNX, and the Hub."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import seq2see
+from seq2see.cli import app
+from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
+from seq2see.errors import FolderError, UserError
+from seq2see.folder import Tokenizers
+from seq2see.interchange import to_ctranslate2, to_huggingface, to_onnx
+from seq2see.interchange.reading import import_model
+from seq2see.model.transformer import Transformer
+from seq2see.seq2seq import Seq2Seq
+from seq2see.text.tokenizer import Tokenizer
+
+DATES = ["1845-01-05", "2025-09-03", "1426-08-10", "1969-07-20"]
+TOKENIZER = Tokenizer.characters(["<sos>", "<pad>", "<eos>", *"abcdefghij"])  # M2M100 wants 1 for padding
+
+
+def small(**settings: Any) -> Seq2Seq:
+    """A random model of ours whose norms and biases are not 1 and 0."""
+    torch.manual_seed(4)
+    shape = dict(source_vocabulary=13, target_vocabulary=13, d_model=16, heads=4, d_ff=24, encoder_layers=2,
+                 decoder_layers=2, max_length=40)  # fmt: skip
+    config = ModelConfig.of(**{**shape, **settings})
+    model = Transformer(config)
+    for parameter in model.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    rules = DecodingConfig(length_ratio=0.0, length_offset=20)
+    return Seq2Seq(
+        Config("pairs", config, TrainingConfig(), rules),
+        Tokenizers.one(TOKENIZER),
+        model.eval(),
+        engine="torch",
+    )
+
+
+def to_hf(model: Seq2Seq, out: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of transformers about itself
+        return to_huggingface.export(out, model.config, model.transformer, model.tokenizers)
+
+
+SHAPES: list[dict[str, Any]] = [
+    {}, {"norm": "pre"}, {"positions": "halves", "activation": "gelu"}, {"output_bias": True, "norm": "pre"},
+    {"share_embeddings": False, "share_output": False}, {"positions": "learned", "embedding_norm": True},
+    {"positions": "learned", "embedding_norm": True, "norm": "pre", "scale_embeddings": False},
+    {"positions": "fairseq", "norm": "pre"}, {"scale_embeddings": False},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", SHAPES, ids=str)
+def test_a_model_goes_to_hugging_face_and_back(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = small(**settings)
+    compared = to_hf(model, tmp_path / "theirs")
+    assert compared.largest < 1e-5
+    assert compared.same_tokens == compared.tokens > 50
+    if model.config.model.positions in ("paper", "halves"):  # the others put languages around a text
+        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+        back = seq2see.load(tmp_path / "ours", engine="torch")
+        texts = ["abc", "jihgfedcba", "a"]
+        assert back.predict(texts) == model.predict(texts)
+        first, second = (m.score([("abc", "cab")])[0] for m in (back, model))
+        assert first == pytest.approx(second, abs=1e-5)
+
+
+def test_a_difference_is_refused_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(to_huggingface, "order_of", lambda config: torch.arange(config.d_model))
+    with pytest.raises(FolderError, match="does not answer as ours"):
+        to_hf(small(), tmp_path / "theirs")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"positions": "opennmt"}, {"d_k": 3}, {"norm": "pre", "share_embeddings": False}], ids=str
+)
+def test_what_hugging_face_cannot_say_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        to_hf(small(**settings), tmp_path / "theirs")
+    assert not list(tmp_path.iterdir())
+
+
+def test_transformers_alone_answers_the_exported_dates(tmp_path: Path) -> None:
+    """Their tokenizer, their model, their generate, and no line of ours."""
+    import transformers
+
+    model = seq2see.load("dates", engine="torch")
+    to_hf(model, tmp_path / "theirs")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+        theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs")
+        rows = theirs.generate(**tokenizer(DATES, return_tensors="pt", return_token_type_ids=False))
+    assert tokenizer.batch_decode(rows, skip_special_tokens=True) == model.predict(DATES)
+
+
+@pytest.mark.parametrize("settings", SHAPES, ids=str)
+def test_a_model_goes_to_ctranslate2_and_back(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = small(**settings)
+    model.save(tmp_path / "ours")
+    parity = to_ctranslate2.export(
+        tmp_path / "ours", model.transformer, model.tokenizers, rules=model.config.decoding
+    )
+    assert parity.same_answers == parity.inputs
+    import_model(str(tmp_path / "ours/ctranslate2"), tmp_path / "back")
+    back = seq2see.load(tmp_path / "back", engine="torch")
+    theirs, ours = back.config.model, model.config.model
+    for name in (
+        "norm",
+        "activation",
+        "embedding_norm",
+        "scale_embeddings",
+        "heads",
+        "max_length",
+        "positions",
+    ):
+        assert getattr(theirs, name) == getattr(ours, name), name
+    source = torch.tensor([[0, 4, 5, 6, 2]])
+    target = torch.tensor([[0, 7, 8]])
+    assert torch.allclose(back.transformer(source, target), model.transformer(source, target), atol=1e-5)
+
+
+def test_shipped_dates_come_back_from_ctranslate2(tmp_path: Path) -> None:
+    model = seq2see.load("dates", engine="torch")
+    assert model.path is not None
+    import_model(str(model.path / "ctranslate2"), tmp_path / "back")
+    back = seq2see.load(tmp_path / "back", engine="torch")
+    spaced = [" ".join(["<sos>", *text, "<eos>"]) for text in DATES]
+    rows = back.answers(spaced, beam=1)
+    assert [row.ids for row in rows] == [row.ids for row in model.answers(DATES)]
+
+
+def test_onnx_answers_as_ours(tmp_path: Path) -> None:
+    model = small(norm="pre", positions="learned", embedding_norm=True, encoder_layers=1, decoder_layers=1)
+    compared = to_onnx.export(tmp_path / "onnx", model.config, model.transformer, model.tokenizers)
+    assert compared.largest < 1e-5
+    assert compared.same_tokens == compared.tokens > 50
+    assert sorted(path.name for path in (tmp_path / "onnx").iterdir()) == [
+        "decoder.onnx", "encoder.onnx", "onnx.json", "tokenizer.json",
+    ]  # fmt: skip
+
+
+# --- the Hub ---------------------------------------------------------------------------------------------------
+
+
+class Hub(BaseHTTPRequestHandler):
+    """A stand-in for the Hub: it keeps what is uploaded, and hands it out."""
+
+    files: dict[str, bytes]
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _answer(self, body: Any, headers: dict[str, str] | None = None, code: int = 200) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            data = b""
+            while size := int(self.rfile.readline(), 16):
+                data += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return data
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def do_POST(self) -> None:
+        body = self._body()
+        if self.path == "/api/repos/create":
+            self._answer(
+                {"url": f"http://{self.headers['Host']}/me/small", "name": "me/small", "id": "me/small"}
+            )
+        elif "/preupload/" in self.path:
+            files = json.loads(body)["files"]
+            self._answer(
+                {
+                    "files": [
+                        {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files
+                    ]
+                }
+            )
+        elif "/commit/" in self.path:
+            for line in body.decode().splitlines():
+                entry = json.loads(line)
+                if entry["key"] == "file":
+                    self.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
+            self._answer({"commitUrl": f"http://{self.headers['Host']}/me/small/commit/1", "commitOid": "1" * 40,
+                          "success": True})  # fmt: skip
+        else:
+            self._answer({}, code=200 if "validate" in self.path else 404)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        if path.startswith("/api/models/me/small/tree"):
+            self._answer(
+                [
+                    {"type": "file", "path": name, "size": len(data), "oid": "2" * 40}
+                    for name, data in self.files.items()
+                ]
+            )
+        elif path.startswith("/api/models/me/small"):
+            siblings = [{"rfilename": name} for name in self.files]
+            self._answer({"id": "me/small", "modelId": "me/small", "sha": "1" * 40, "siblings": siblings, "tags": [],
+                          "private": False, "downloads": 0})  # fmt: skip
+        elif path.startswith("/me/small/resolve/") and path.split("/", 5)[5] in self.files:
+            data = self.files[path.split("/", 5)[5]]
+            self._answer(data, {"ETag": f'"{len(data):040}"', "X-Repo-Commit": "1" * 40})
+        else:
+            self._answer({"error": "not found"}, {"X-Error-Code": "RepoNotFound"}, 404)
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "seq2see", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_model_is_pushed_and_imported_again(tmp_path: Path) -> None:
+    Hub.files = {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        there = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": "hf_stand_in",
+                 "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}  # fmt: skip
+        pushed = command("push", "hf:me/small", "--model", "dates", **there)
+        assert pushed.returncode == 0, pushed.stderr
+        assert "tokens" in pushed.stdout
+        assert {
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "generation_config.json",
+        } <= Hub.files.keys()
+        found = command("import", "hf:me/small", "--out", str(tmp_path / "back"), **there)
+        assert found.returncode == 0, found.stderr
+        missing = command("import", "hf:me/none", "--out", str(tmp_path / "none"), **there)
+        assert missing.returncode == 2
+        assert "could not be downloaded" in missing.stderr
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert seq2see.load(tmp_path / "back", engine="torch").predict(DATES, beam=1) == seq2see.load(
+        "dates"
+    ).predict(DATES)
+
+
+def test_the_page_of_the_docs_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent.parent / "docs/bring-your-model.md").read_text(encoding="utf-8")
+    commands = [
+        line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+    ]
+    assert len(commands) == 7
+    for line in commands:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            done = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
+        assert done.exit_code == 0, line
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    assert (tmp_path / "dates-again/ctranslate2/model.bin").is_file()
+
+
+def test_an_imported_model_learns_on(tmp_path: Path) -> None:
+    to_hf(small(), tmp_path / "theirs")
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    start = seq2see.load(tmp_path / "ours", engine="torch")
+    before = start.score([("abc", "cba")])[0]
+    pairs = [(text, text[::-1]) for text in ("abc", "bcd", "cde", "def", "efg", "fgh", "ghi", "hij")] * 8
+    learned = seq2see.fit(pairs, start=start, training={"steps": 30, "learning_rate": 0.01, "warmup": 5})
+    assert sum(learned.score([("abc", "cba")])[0]) > sum(before)
+    assert learned.config.model.positions == "halves"
