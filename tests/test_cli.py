@@ -55,7 +55,9 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["export"] == ["--file", "--format", "--model", "--quantization"]
     assert options["compress"] == ["--model", "--out"]
     assert options["bench"] == ["--json", "--plot", "--rounds"]
-    assert options["serve"] == ["--host", "--model", "--open", "--port"]
+    assert options["serve"] == [
+        "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
+    ]  # fmt: skip
     assert options["see"] == ["--html", "--model", "--open"]
     assert options["watch"] == ["--host", "--open", "--port"]
 
