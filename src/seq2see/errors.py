@@ -51,6 +51,13 @@ def shown(text: str, limit: int = 40) -> str:
     return repr(text)
 
 
+def printable(text: str) -> str:
+    """Return a text as a terminal may show it: what is no visible character or plain space is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def counted(number: int, noun: str) -> str:
     """Count things in words: 1 pair, 2,000 pairs."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -88,7 +88,7 @@ def serve(
                 if token is None
                 else "it asks for a token, which HTTP sends openly"
             )
-            complain(f"Other machines can reach this server, and {asks}.")
+            complain(f"Careful: other machines can reach this server, and {asks}.")
         if open_:
             typer.launch(address)
 
@@ -171,7 +171,7 @@ def watch(
     def ready(address: str) -> None:
         complain(f"Showing {run} at {address} (Ctrl-C ends it)")
         if not is_loopback(host):
-            complain("Other machines can reach this page, and it asks nobody for a password.")
+            complain("Careful: other machines can reach this page, and it asks nobody for a password.")
         if open_:
             typer.launch(address)
 

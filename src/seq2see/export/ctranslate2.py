@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -22,10 +23,11 @@ from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.engines import FORMAT, NOTE, digest_of
+from seq2see.decoding.engines import FORMAT, NOTE, digest_of, files_of
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
+from seq2see.files import remove_leftovers
 from seq2see.folder import Tokenizers
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import DecoderLayer
@@ -172,8 +174,9 @@ def export(
     if quantization not in QUANTIZATIONS:
         raise UserError(f"Quantization {quantization!r} is not one of {', '.join(QUANTIZATIONS)}.")
     sources = tokenizers.source.encode_batch(inputs) if inputs else _made_up(model.config, tokenizers)
+    remove_leftovers(path)
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path, prefix=f".{FORMAT}."))
+        temporary = Path(tempfile.mkdtemp(dir=path, prefix=f".{FORMAT}.{os.getpid()}."))
     except OSError as error:
         raise FolderError(f"{path} cannot be written: {error.strerror}.") from None
     try:
@@ -183,6 +186,7 @@ def export(
             parity = _write(temporary / quantization, model, tokenizers, quantization, sources)
         note = {
             "model": digest_of(path, model.config),
+            "files": files_of(temporary / quantization),
             "quantization": quantization,
             "parity": str(parity),
             "written_by": f"ctranslate2 {ctranslate2.__version__}",

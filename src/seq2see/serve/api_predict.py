@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -210,7 +211,7 @@ def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
 def refusal_of_form(error: ValidationError) -> JSONResponse:
     """Return the answer to a request of another form. It does not repeat what was sent, because that may be anything."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    if faults[0]["type"] == "json_invalid" and "surrogate" in faults[0]["msg"]:
+    if faults[0]["type"] == "json_invalid" and re.search("surrogate|hex escape", faults[0]["msg"]):
         return refusal(422, "The request has a text with half a character (a lone surrogate).")
     if faults[0]["type"] == "json_invalid":
         return refusal(400, "The body is not JSON in UTF-8.")

@@ -43,7 +43,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def address_of(listener: socket.socket, host: str) -> str:
     """Return the address at which a browser finds an open port."""
-    name = f"[{host}]" if ":" in host else host
+    name = f"[{host}]" if ":" in host else host.lower()
     return f"http://{name}:{listener.getsockname()[1]}/"
 
 

@@ -14,6 +14,8 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, InputError, UserError, shown
+from seq2see.files import parsed, read_text
+from seq2see.text import limits
 
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
@@ -254,13 +256,26 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
-        """Read the library's own JSON format."""
+        """Read the library's own JSON format, after a check that the library can bear it."""
+        text = read_text(path, limits.LARGEST)
+        size = limits.check(parsed(text, path.name), path.name)
         try:
-            return cls(Engine.from_file(str(path)))
+            loaded = cls(Engine.from_str(text))
+            ids = loaded.engine.encode("").ids
         except FolderError:
             raise
-        except Exception as error:  # the library raises bare Exception
-            raise FolderError(f"{path.name} is not a tokenizer that can be read ({error}).") from None
+        except (
+            BaseException
+        ) as error:  # the library raises bare Exception, and what Rust calls a panic is none
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            why = shown(str(error), 200)
+            raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
+        if loaded.size != size or any(not 0 <= number < size for number in ids):
+            raise FolderError(
+                f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary)."
+            )
+        return loaded
 
 
 def _between(number_of: Any) -> processors.TemplateProcessing:
