@@ -21,6 +21,7 @@ type_names = {int: "a whole number", float: "a number", str: "a text", bool: "tr
 
 LARGEST_POSITIONS = 2**28
 LARGEST_CONFIG = 2**20  # bytes
+LONGEST_LINE = 8_000  # characters
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
 Positions = Literal["paper", "halves", "learned"]
@@ -53,7 +54,9 @@ class Schema:
         known = {setting.name for setting in fields(cls)}
         for key in settings:
             if key not in known:
-                raise ConfigError(f"There is no setting {cls.section}.{key}. {suggest(key, known)}")
+                raise ConfigError(
+                    f"There is no setting {cls.section}.{printable(key)}. {suggest(key, known)}"
+                )
         return cls(**settings)
 
     def but(self, **settings: Any) -> Self:
@@ -299,6 +302,10 @@ class Config:
     def from_toml(cls, text: str, origin: str) -> Config:
         """Read what ``to_toml`` wrote; ``origin`` names the file in errors."""
         try:
+            if (
+                max(map(len, text.split("\n"))) > LONGEST_LINE
+            ):  # reading a key of 20,000 parts takes half a minute
+                raise ValueError(f"it has a line of more than {LONGEST_LINE:,} characters")
             table = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too, and nesting
             raise ConfigError(f"{origin} is not valid TOML: {printable(str(error)[:200])}.") from None

@@ -51,6 +51,18 @@ def shown(text: str, limit: int = 40) -> str:
     return repr(text)
 
 
+#: What a terminal takes as an order and not as text: control characters, and what ends a line, but for tab and line feed.
+ORDERS = {
+    number: chr(number).encode("unicode_escape").decode()
+    for number in (*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029)
+}
+
+
+def harmless(text: str) -> str:
+    """Return a text that only says something: what would move the cursor or change the terminal is escaped."""
+    return text if text.isprintable() else text.translate(ORDERS)
+
+
 def printable(text: str) -> str:
     """Return a text as a terminal may show it: what is no visible character or plain space is escaped."""
     if text.isprintable():

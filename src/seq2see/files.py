@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +21,7 @@ from typing import Any
 
 from seq2see.errors import FolderError, shown
 
+LOCK = ".lock"  # a file that the process at work in a folder holds
 STEP = "/step"  # what follows a matrix's name in the name of its rows' steps, in a file of weights
 REMEMBERED = 4_000_000  # bytes from which the digest of a file is remembered
 FORGOTTEN = 3600.0  # seconds after which a temporary file that names no process counts as left behind
@@ -129,6 +132,35 @@ def synchronise(folder: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+class Lock:
+    """Makes a folder this process's own, until the lock is dropped or the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.handle = -1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise FolderError(f"{folder} cannot be written: {error.strerror}.") from None
+        try:
+            fcntl.lockf(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                other = os.pread(self.handle, 20, 0).decode("ascii", "replace")
+                raise FolderError(
+                    f"Process {other if other.isdigit() else '(unknown)'} is training in {folder}: wait for its end, or "
+                    "name another folder."
+                ) from None
+            return  # a file system without locks
+        with suppress(OSError):  # on a full disk the lock holds all the same
+            os.ftruncate(self.handle, 0)
+            os.pwrite(self.handle, str(os.getpid()).encode(), 0)
+
+    def __del__(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
+LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
 WORTH_BFLOAT16 = 16  # from so many inputs on, torch's bfloat16 products are faster, where the CPU has them
 WORTH_TORCH = 256  # from so many inputs on, it is worth importing torch for them
 WORTH_TORCH_TINY = 2048  # from so many inputs on, an imported torch answers faster with a tiny model
@@ -287,6 +288,8 @@ class Seq2Seq:
     def _checked(self, text: str) -> list[int]:
         if not isinstance(text, str):
             raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
+        if len(text) > LONGEST_TEXT:
+            raise InputError(f"The text has more than {LONGEST_TEXT:,} characters: cut it up.")
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from importlib import import_module
-from inspect import cleandoc  # not the module: ours of this name takes its place
-from pathlib import Path
-from typing import Annotated, Any
+import signal
+import threading
 
-import typer
-from typer.core import TyperGroup
+# Until `main` can say a word, Ctrl-C ends the process as it ends any program: in silence.
+_own = threading.current_thread() is threading.main_thread()
+_before = signal.signal(signal.SIGINT, signal.SIG_DFL) if _own else None
 
-from seq2see import __version__
-from seq2see.cli.output import complain, hang_up
-from seq2see.errors import UserError
+import os  # noqa: E402
+import re  # noqa: E402
+import sys  # noqa: E402
+from importlib import import_module  # noqa: E402
+from inspect import cleandoc  # noqa: E402 - not the module: ours of this name takes its place
+from pathlib import Path  # noqa: E402
+from typing import Annotated, Any  # noqa: E402
+
+import typer  # noqa: E402
+from typer.core import TyperGroup  # noqa: E402
+
+from seq2see import __version__  # noqa: E402
+from seq2see.cli.output import complain, hang_up  # noqa: E402
+from seq2see.errors import UserError  # noqa: E402
 
 #: The commands, in the order of the help, and the module of this package that each is in.
 HOMES = {
@@ -129,6 +136,18 @@ def _open_closed() -> None:
 
 def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
+    try:
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _run()
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is not worth a traceback
+    except KeyboardInterrupt:
+        complain("Stopped.")
+        sys.exit(130)
+
+
+def _run() -> None:
     _open_closed()
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
@@ -136,10 +155,11 @@ def main() -> None:
     except UserError as error:
         complain(str(error), last=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        complain("Stopped.")
-        sys.exit(130)
     except OSError as error:
         complain(f"{error.filename or 'The output'}: {error.strerror}.", last=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
+
+
+if _before is not None:
+    signal.signal(signal.SIGINT, _before)

@@ -51,7 +51,7 @@ class Run:
             "quiet": time.time() - max(path.stat().st_mtime for path in (self.path, self.path / LOG)),
             "first": first,
             # A loss may be NaN or infinite, which JSON cannot express: it becomes null.
-            "lines": [json.loads(line, parse_constant=lambda name: None) for line in lines[first:]],
+            "lines": [_record(line) for line in lines[first:]],
         }
 
     def _lines(self) -> list[str]:
@@ -60,6 +60,14 @@ class Run:
         return [
             line for line in text.split("\n")[:-1] if line
         ]  # a line without an end is still being written
+
+
+def _record(line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line, parse_constant=lambda name: None)
+    except (ValueError, RecursionError):
+        return {}  # a line that was cut short when its writer was killed
+    return record if isinstance(record, dict) else {}
 
 
 def find_run(name: Path) -> Path:

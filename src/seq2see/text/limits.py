@@ -120,6 +120,12 @@ def _check_part(part: dict[str, Any], refuse: Refusal) -> None:
             raise refuse(f"a template that is no list of at most {PARTS} parts")
         if sum("Sequence" in one for one in template if isinstance(one, dict)) != 1:
             raise refuse("a template that does not hold the text once")
+        known = part.get("special_tokens")
+        used = [one["SpecialToken"] for one in template if isinstance(one, dict) and "SpecialToken" in one]
+        if not isinstance(known, dict) or any(
+            not isinstance(one, dict) or one.get("id") not in known for one in used
+        ):
+            raise refuse("a template with a token that it does not explain")
 
 
 def _is_number(value: Any) -> bool:

@@ -19,6 +19,7 @@ from seq2see.text import limits
 
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
+MARKS = 256  # combining marks in a row that are composed together
 BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
 
 #: Where sub-words may not reach across: a word with the space before it, a digit, signs, white space. "<" stands
@@ -48,7 +49,24 @@ def fold(text: str) -> str:
 
     Texts are trained on in this form, and answered in it.
     """
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return " ".join(_composed(text).split())
+
+
+def _composed(text: str) -> str:
+    """Write a text in Unicode NFC.
+
+    The time for a run of combining marks grows with the square of its length, since they are sorted. No script has runs
+    of more than a few, so that a longer run is composed in parts.
+    """
+    if len(text) <= MARKS or text.isascii():
+        return unicodedata.normalize("NFC", text)
+    parts, start, run = [], 0, 0
+    for place, character in enumerate(text):
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > MARKS:
+            parts.append(unicodedata.normalize("NFC", text[start:place]))
+            start, run = place, 0
+    return "".join([*parts, unicodedata.normalize("NFC", text[start:])])
 
 
 class Tokenizer:
