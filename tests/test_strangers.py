@@ -302,9 +302,10 @@ def _end_before(number: int) -> None:
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
         nonlocal count
-        count += event in {"os.rename", "os.remove", "os.mkdir", "os.chmod", "os.rmdir", "os.link"}
-        if count == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if event in {"os.rename", "os.remove", "os.mkdir", "os.chmod", "os.rmdir", "os.link"}:
+            count += 1
+            if count == number:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
 
@@ -352,13 +353,13 @@ def test_leftovers_of_killed_writers_are_removed(tmp_path: Path) -> None:
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     )
     dead = int(ended.stdout)
-    (tmp_path / f".model.safetensors.{dead}.abcdefgh").write_bytes(b"half")
-    (tmp_path / f".folder.{dead}.abcdefgh").mkdir()
-    (tmp_path / f".mine.{os.getpid()}.abcdefgh").write_bytes(b"at work")
-    (tmp_path / ".gitignore").write_text("")
+    (tmp_path / f".model.safetensors.{dead}.seq2see-abcdefgh").write_bytes(b"half")
+    (tmp_path / f".folder.{dead}.seq2see-abcdefgh").mkdir()
+    (tmp_path / f".mine.{os.getpid()}.seq2see-abcdefgh").write_bytes(b"at work")
+    (tmp_path / ".notes.99999.markdown").write_text("")
     files.write_atomically(tmp_path / "card.md", b"card")
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {f".mine.{os.getpid()}.abcdefgh", ".gitignore", "card.md"}
+    assert names == {f".mine.{os.getpid()}.seq2see-abcdefgh", ".notes.99999.markdown", "card.md"}
 
 
 def test_the_digest_of_a_large_file_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

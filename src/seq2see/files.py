@@ -13,7 +13,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,8 +23,7 @@ from seq2see.errors import FolderError, shown
 LOCK = ".lock"  # a file that the process at work in a folder holds
 STEP = "/step"  # what follows a matrix's name in the name of its rows' steps, in a file of weights
 REMEMBERED = 4_000_000  # bytes from which the digest of a file is remembered
-FORGOTTEN = 3600.0  # seconds after which a temporary file that names no process counts as left behind
-TEMPORARY = re.compile(r"\..+\.(\d+\.)?[0-9a-z_]{8}")
+TEMPORARY = re.compile(r"\..+\.(\d+)\.seq2see-[0-9a-z_]{8}")
 EXCHANGE = 2  # renameat2's RENAME_EXCHANGE
 HERE = -100  # AT_FDCWD: paths are relative to the current folder
 
@@ -106,7 +104,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{os.getpid()}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path.name))
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -123,6 +121,11 @@ def write_atomically(path: Path, data: bytes) -> None:
             ) from error
         raise
     synchronise(path.parent)
+
+
+def temporary_prefix(name: str) -> str:
+    """Return how the name of a temporary file or folder begins: it tells what it is for, and which process writes it."""
+    return f".{name}.{os.getpid()}.seq2see-"
 
 
 def synchronise(folder: Path) -> None:
@@ -170,8 +173,7 @@ def remove_leftovers(folder: Path) -> None:
             found = TEMPORARY.fullmatch(entry.name)
             if found is None:
                 continue
-            old = time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN
-            if (old and not found[1]) or (found[1] and not _runs(int(found[1][:-1]))):
+            if not _runs(int(found[1])):
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         shutil.rmtree(entry.path)
@@ -199,7 +201,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path = path.resolve()
     remove_leftovers(path.parent)
     try:
-        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.{os.getpid()}."))
+        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=temporary_prefix(path.name)))
     except OSError as error:
         raise FolderError(
             f"{path} cannot be written anew, since {path.parent} cannot: {error.strerror}."
@@ -210,7 +212,7 @@ def replacing(path: Path) -> Iterator[Path]:
         synchronise(new)
         inside = Path.cwd() == path
         if not _exchanged(new, path):
-            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.{os.getpid()}."))
+            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=temporary_prefix(path.name)))
             path.rename(old / "old")
             new.rename(path)
             new = old

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 
-# Until `main` can say a word, Ctrl-C ends the process as it ends any program: in silence.
-_own = threading.current_thread() is threading.main_thread()
-_before = signal.signal(signal.SIGINT, signal.SIG_DFL) if _own else None
+# Until `main` can say a word, Ctrl-C ends the command as it ends any program: in silence. A program that imports this
+# module keeps its own way with Ctrl-C.
+_is_command = sys.argv[0].endswith(("seq2see", "__main__.py", "-m"))
+if _is_command and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import os  # noqa: E402
 import re  # noqa: E402
-import sys  # noqa: E402
 from importlib import import_module  # noqa: E402
 from inspect import cleandoc  # noqa: E402 - not the module: ours of this name takes its place
 from pathlib import Path  # noqa: E402
@@ -159,7 +161,3 @@ def _run() -> None:
         complain(f"{error.filename or 'The output'}: {error.strerror}.", last=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
-
-
-if _before is not None:
-    signal.signal(signal.SIGINT, _before)

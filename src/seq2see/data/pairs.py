@@ -24,10 +24,8 @@ from seq2see.text.tokenizer import fold
 Pair = tuple[str, str]
 
 LONGEST_LINE = 20_000  # characters; a sentence has some 100, and one such line would fill a whole batch
-UNPACKED, UNPACKED_TIMES = (
-    8_000_000,
-    200,
-)  # bytes that any packed file may have, and how often its size beyond that
+UNPACKED = 1_000_000  # bytes that any packed file may have
+UNPACKED_TIMES = 100  # how many times its size a packed file may have beyond that
 HEAD = 1000  # rows that tell how many columns a file has
 
 #: Words that head a column. A first row is a header only if both its cells are such words.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding import layout
 from seq2see.decoding.hypothesis import PAPER, Hypothesis
 from seq2see.errors import FolderError, UserError, printable, suggest
-from seq2see.files import digest, parsed, plain_file, read_text
+from seq2see.files import digest, parsed, plain_file, read_text, temporary_prefix
 
 ENGINES = ("auto", "torch", "ctranslate2")
 FORMAT = folder.EXPORT  # an export's folder within a model folder
@@ -109,7 +108,7 @@ def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
     """Put an export beside the same weights in another folder, where it notes the digest of that folder."""
     if path / FORMAT == export:
         return
-    with tempfile.TemporaryDirectory(dir=path, prefix=f".{FORMAT}.{os.getpid()}.") as temporary:
+    with tempfile.TemporaryDirectory(dir=path, prefix=temporary_prefix(FORMAT)) as temporary:
         new = Path(shutil.copytree(export, Path(temporary) / "new"))
         note = json.loads((new / NOTE).read_text(encoding="utf-8"))
         note["model"] = digest_of(path, config)

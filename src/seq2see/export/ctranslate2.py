@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import tempfile
@@ -27,7 +26,7 @@ from seq2see.decoding.engines import FORMAT, NOTE, digest_of, files_of
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
-from seq2see.files import remove_leftovers
+from seq2see.files import remove_leftovers, temporary_prefix
 from seq2see.folder import Tokenizers
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import DecoderLayer
@@ -176,7 +175,7 @@ def export(
     sources = tokenizers.source.encode_batch(inputs) if inputs else _made_up(model.config, tokenizers)
     remove_leftovers(path)
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path, prefix=f".{FORMAT}.{os.getpid()}."))
+        temporary = Path(tempfile.mkdtemp(dir=path, prefix=temporary_prefix(FORMAT)))
     except OSError as error:
         raise FolderError(f"{path} cannot be written: {error.strerror}.") from None
     try:
