@@ -59,6 +59,7 @@ def test_commands_and_options_are_frozen() -> None:
         "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
     assert options["see"] == ["--html", "--model", "--open"]
+    assert options["inspect"] == ["--seconds"]
     assert options["watch"] == ["--host", "--open", "--port"]
 
 

@@ -374,3 +374,24 @@ def test_the_digest_of_a_large_file_is_remembered(tmp_path: Path, monkeypatch: p
     assert files.digest(tmp_path / "large") == first
     (tmp_path / "large").write_bytes(b"123456")
     assert files.digest(tmp_path / "large") != first
+
+
+def test_inspect_tries_a_folder_in_another_process(copy: Path) -> None:
+    command = [sys.executable, "-m", "seq2see", "inspect", str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "18,692 parameters" in done.stdout
+    setting(copy, "d_ff = 1000000")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "does not fit together" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    lock = files.Lock(tmp_path)
+    code = f"from pathlib import Path; from seq2see import files; files.Lock(Path({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"Process {os.getpid()} is training in" in done.stderr
+    del lock
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

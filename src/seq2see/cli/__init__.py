@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import sys
-import threading
+from importlib import import_module
+from inspect import cleandoc  # not the module: ours of this name takes its place
+from pathlib import Path
+from typing import Annotated, Any
 
-# Until `main` can say a word, Ctrl-C ends the command as it ends any program: in silence. A program that imports this
-# module keeps its own way with Ctrl-C.
-_is_command = sys.argv[0].endswith(("seq2see", "__main__.py", "-m"))
-if _is_command and threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+import typer
+from typer.core import TyperGroup
 
-import os  # noqa: E402
-import re  # noqa: E402
-from importlib import import_module  # noqa: E402
-from inspect import cleandoc  # noqa: E402 - not the module: ours of this name takes its place
-from pathlib import Path  # noqa: E402
-from typing import Annotated, Any  # noqa: E402
-
-import typer  # noqa: E402
-from typer.core import TyperGroup  # noqa: E402
-
-from seq2see import __version__  # noqa: E402
-from seq2see.cli.output import complain, hang_up  # noqa: E402
-from seq2see.errors import UserError  # noqa: E402
+from seq2see import __version__
+from seq2see.cli.output import complain, hang_up
+from seq2see.errors import UserError
 
 #: The commands, in the order of the help, and the module of this package that each is in.
 HOMES = {
@@ -42,6 +34,7 @@ HOMES = {
     "trace": "inspect",
     "positions": "inspect",
     "similarity": "inspect",
+    "inspect": "inspect",
     "plot": "plot",
     "serve": "serve",
     "see": "serve",
