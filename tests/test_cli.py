@@ -57,8 +57,11 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["push"] == ["--model", "--private"]
     assert options["compress"] == ["--model", "--out"]
     assert options["bench"] == ["--json", "--plot", "--rounds"]
-    assert options["serve"] == ["--host", "--model", "--open", "--port"]
+    assert options["serve"] == [
+        "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
+    ]  # fmt: skip
     assert options["see"] == ["--html", "--model", "--open"]
+    assert options["inspect"] == ["--seconds"]
     assert options["watch"] == ["--host", "--open", "--port"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ import torch
 import seq2see
 from seq2see import folder
 from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.decoding import engines
+from seq2see.decoding import engines, layout
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import Special, with_beam
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.folder import Tokenizers
+from seq2see.interchange import to_ctranslate2 as ctranslate2_export
 from seq2see.interchange.to_ctranslate2 import export
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
@@ -66,6 +68,7 @@ def test_every_shape_answers_as_ours(tmp_path: Path, settings: dict[str, object]
     assert parity.same_answers == parity.inputs > 20
     assert parity.same_tokens == parity.tokens > parity.inputs
     assert 0 < parity.largest_difference < 1e-3
+    assert engines.why_not_exported(tmp_path, model.config, Tokenizers(SOURCE, TARGET)) == ""
 
 
 def test_shared_embeddings(tmp_path: Path) -> None:
@@ -74,6 +77,7 @@ def test_shared_embeddings(tmp_path: Path) -> None:
     parity = export(folder_of(tmp_path, model, one), model, one)
     assert parity.same_answers == parity.inputs
     assert (tmp_path / "ctranslate2" / "shared_vocabulary.json").exists()
+    assert engines.why_not_exported(tmp_path, model.config, one) == ""
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
@@ -134,6 +138,7 @@ def test_int8_is_told_and_does_not_touch_the_model(tmp_path: Path) -> None:
     note = json.loads((tmp_path / "ctranslate2" / "seq2see.json").read_text())
     assert note["quantization"] == "int8"
     assert note["parity"] == str(parity)
+    assert engines.why_not_exported(tmp_path, model.config, Tokenizers(SOURCE, TARGET)) == ""
 
 
 @pytest.mark.parametrize("settings", [{"d_k": 5, "d_v": 5}, {"d_v": 7}])
@@ -162,21 +167,62 @@ def test_a_conversion_that_answers_otherwise_is_an_error(
 def test_an_export_of_other_weights_is_noticed(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(folder.find("dates"), tmp_path / "dates"))
     config = folder.read_config(copy).model
-    assert engines.why_not_exported(copy, config) == ""
+    tokenizers = folder.read_tokenizers(copy)
+    assert engines.why_not_exported(copy, config, tokenizers) == ""
     model = seq2see.load(copy, engine="torch")
     with torch.no_grad():
         model.transformer.output.bias[0] += 30.0
-    model.save(copy)
-    assert "other weights" in engines.why_not_exported(copy, config)
+    model.save(tmp_path / "changed")
+    assert "has no ctranslate2 export" in engines.why_not_exported(tmp_path / "changed", config, tokenizers)
+    shutil.copy(tmp_path / "changed/model.safetensors", copy)
+    assert "other weights" in engines.why_not_exported(copy, config, tokenizers)
     assert seq2see.load(copy)("1845-01-05").startswith("0")  # auto answers with the weights of the folder
     with pytest.raises(UserError, match="seq2see export --model dates"):
         seq2see.load(copy, engine="ctranslate2")
     changed = config.but(norm="pre")
-    assert "other weights" in engines.why_not_exported(folder.find("dates"), changed)
+    assert "other weights" in engines.why_not_exported(folder.find("dates"), changed, tokenizers)
 
 
-def test_a_broken_export_is_explained(tmp_path: Path) -> None:
+def test_a_broken_export_is_not_used(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(folder.find("dates"), tmp_path / "dates"))
     (copy / "ctranslate2" / "model.bin").write_bytes(b"junk")
-    with pytest.raises(FolderError, match="seq2see export"):
-        seq2see.load(copy)("1845-01-05")
+    assert seq2see.load(copy)("1845-01-05") == "January 5, 1845"
+    with pytest.raises(UserError, match=r"was changed.*seq2see export"):
+        seq2see.load(copy, engine="ctranslate2")
+
+
+def _rewritten(copy: Path, data: bytes) -> str:
+    """Write another model.bin with a note that fits it, as a stranger would; return why it is refused."""
+    export = copy / "ctranslate2"
+    (export / "model.bin").write_bytes(data)
+    note = json.loads((export / "seq2see.json").read_text())
+    (export / "seq2see.json").write_text(json.dumps({**note, "files": engines.files_of(export)}))
+    return engines.why_not_exported(copy, folder.read_config(copy).model, folder.read_tokenizers(copy))
+
+
+def test_a_strangers_export_must_have_the_shape_of_the_model(tmp_path: Path) -> None:
+    """CTranslate2 reads beyond the end of a table that is shorter than the vocabulary."""
+    copy = Path(shutil.copytree(folder.find("dates"), tmp_path / "dates"))
+    data = (copy / "ctranslate2/model.bin").read_bytes()
+    assert _rewritten(copy, data) == ""
+    head = struct.pack("<H", 26) + b"decoder/embeddings/weight\0" + b"\x02"
+    whole = head + struct.pack("<II", 68, 16) + b"\0" + struct.pack("<I", 68 * 16 * 4)
+    assert data.count(whole) == 1
+    place = data.index(whole) + len(whole)
+    short = head + struct.pack("<II", 2, 16) + b"\0" + struct.pack("<I", 2 * 16 * 4)
+    rows = data[: place - len(whole)] + short + data[place : place + 128] + data[place + 68 * 64 :]
+    assert "another decoder/embeddings/weight" in _rewritten(copy, rows)
+    turned = data.replace(whole, head + struct.pack("<II", 16, 68) + whole[-5:])
+    assert "another decoder/embeddings/weight" in _rewritten(copy, turned)
+    heads = b"encoder/num_heads\0" + b"\0\x02" + struct.pack("<I", 2)
+    assert "encoder/num_heads" in _rewritten(copy, data.replace(heads + b"\4\0", heads + b"\0\0"))
+    assert "damaged" in _rewritten(copy, data[:1000])
+    assert "damaged" in _rewritten(copy, data + b"more")
+    assert "damaged" in _rewritten(copy, b"\xff" * 70_000)
+    file = copy / "ctranslate2/shared_vocabulary.json"
+    file.write_text(json.dumps(["x", *json.loads(file.read_text())[1:]]))
+    assert "other tokens" in _rewritten(copy, data)
+
+
+def test_the_numbers_of_the_activations_are_theirs() -> None:
+    assert {name: int(kind) for name, kind in ctranslate2_export.ACTIVATIONS.items()} == layout.ACTIVATIONS

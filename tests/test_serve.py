@@ -25,8 +25,8 @@ from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
-from seq2see.serve.batching import Batcher, Busy, Limits
-from seq2see.serve.server import listen
+from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
+from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
 
 LIMITS = Limits(characters=50, inputs=5, body=4000, beam=4)
 
@@ -375,7 +375,7 @@ def test_what_is_in_the_way_of_the_short_way_goes_the_long_way(client: TestClien
 def test_words_are_aligned_with_their_places(client: TestClient, model: Seq2Seq) -> None:
     body = {"inputs": ["1845-01-05", "2023-02-30", "2025-09-03"], "align": True, "probabilities": False}
     answers = client.post("/api/predict", json=body).json()["answers"]
-    assert set(answers[0]) == {"input", "output", "alignment"}
+    assert set(answers[0]) == {"input", "output", "finished", "alignment"}
     assert set(answers[1]) == {"input", "error"}
     for answer in (answers[0], answers[2]):
         (expected,) = model.align([(answer["input"], answer["output"])])
@@ -398,7 +398,256 @@ def test_words_are_aligned_with_their_places(client: TestClient, model: Seq2Seq)
 def test_without_probabilities_only_the_texts_are_told(client: TestClient) -> None:
     body = {"inputs": "1845-01-05", "probabilities": False}
     (answer,) = client.post("/api/predict", json=body).json()["answers"]
-    assert answer == {"input": "1845-01-05", "output": "January 5, 1845"}
+    assert answer == {"input": "1845-01-05", "output": "January 5, 1845", "finished": True}
     body["n_best"] = 2
     (answer,) = client.post("/api/predict", json=body).json()["answers"]
-    assert set(answer) == {"input", "output", "alternatives"}
+    assert set(answer) == {"input", "output", "finished", "alternatives"}
+
+
+# --- under fire ----------------------------------------------------------------------------------------
+
+
+def test_an_answer_says_whether_it_came_to_its_end(client: TestClient) -> None:
+    body = {"inputs": "1845-01-05", "max_length": 3, "length_penalty": 1.0, "beam": 2}
+    (answer,) = client.post("/api/predict", json=body).json()["answers"]
+    assert (answer["output"], answer["finished"]) == ("Jan", False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"inputs": ["1845-01-05"]}'.encode("utf-16"),
+        '{"inputs": ["1845-01-05"]}'.encode("utf-16-le"),
+        b"\xef\xbb\xbf" + b'{"inputs": ["1845-01-05"]}',
+    ],
+)
+def test_only_utf8_is_json(client: TestClient, body: bytes) -> None:
+    response = client.post("/api/predict", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert "UTF-8" in error_of(response)
+
+
+def test_a_list_of_wrong_items_has_one_fault(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Naming each of 100,000 faults took 20 s."""
+    with TestClient(create_app({"dates": model})) as client:
+        for path, body in (
+            ("predict", {"inputs": [1] * 1000}),
+            ("trace", {"input": "1845-01-05", "muted": [1] * 1000}),
+            ("trace", {"input": "1845-01-05", "prefix": [-1] * 1000}),
+        ):
+            response = client.post(f"/api/{path}", json=body)
+            assert response.status_code == 422
+            assert error_of(response).count("Input should") <= 2
+
+
+def test_a_request_for_too_much_work_is_refused_before_it_begins(model: Seq2Seq) -> None:
+    with TestClient(create_app({"dates": model}, Limits(work=1e8))) as client:
+        body = {"inputs": ["1845-01-05"] * 256, "beam": 16, "n_best": 16, "align": True}
+        response = client.post("/api/predict", json=body)
+        assert response.status_code == 422
+        assert "multiplications" in error_of(response)
+        body = {"input": "1845-01-05", "also": ["saliency"]}
+        assert "multiplications" in error_of(client.post("/api/trace", json=body))
+        assert client.post("/api/trace", json={**body, "step": 0}).status_code == 200
+
+
+def test_the_size_of_a_trace_is_known_before_it_is_made(model: Seq2Seq) -> None:
+    with TestClient(create_app({"dates": model}, Limits(answer=200_000))) as client:
+        response = client.post("/api/trace", json={"input": "1845-01-05"})
+        assert response.status_code == 422
+        assert "ask for fewer values" in error_of(response)
+        names = {"input": "1845-01-05", "names": ["*.weights"]}
+        assert len(client.post("/api/trace", json=names).content) < 200_000
+    with TestClient(create_app({"dates": model}, Limits(numbers=1000))) as client:
+        assert "shorter text" in error_of(client.post("/api/trace", json={"input": "1845-01-05"}))
+
+
+def test_a_number_that_json_lacks_is_null() -> None:
+    broken = seq2see.load("dates", engine="torch")
+    for parameter in broken.transformer.parameters():
+        parameter.data.fill_(float("nan"))
+    with TestClient(create_app({"dates": broken})) as client:
+        for path, body in (("predict", {"inputs": "1845-01-05"}), ("trace", {"input": "1845-01-05"})):
+            response = client.post(f"/api/{path}", json=body)
+            assert b"NaN" not in response.content
+            response.json()
+
+
+def test_a_token_opens_the_server(model: Seq2Seq) -> None:
+    lines: list[str] = []
+    app = create_app({"dates": model}, token="let-me-in", log=lines.append)
+    with TestClient(app) as client:
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/api/models").status_code == 401
+        assert client.get("/", headers={"authorization": "Bearer let-me-out"}).status_code == 401
+        right = {"authorization": "Bearer let-me-in"}
+        assert client.post("/api/predict", json={"inputs": "1845-01-05"}, headers=right).status_code == 200
+        client.get("/%0aforged%1b[31m", headers=right)
+    assert [line.split(" ms")[0].rsplit(" ", 2)[1] for line in lines] == ["200", "401", "401", "200", "404"]
+    assert not any("\n" in line or "\x1b" in line or "let-me" in line for line in lines)
+
+
+def test_a_request_names_one_server(model: Seq2Seq) -> None:
+    with TestClient(create_app({"dates": model}, hosts=hosts_of("127.0.0.1"))) as client:
+        for hosts in (
+            ["evil.example"],
+            ["localhost", "evil.example"],
+            ["localhost@evil.example"],
+            ["127.0.0.2"],
+        ):
+            response = client.get("/healthz", headers=[("host", host) for host in hosts])
+            assert response.status_code == 400
+            assert "error" in response.json()
+        for host in ("localhost", "LOCALHOST:80", "127.0.0.1:8000", "[::1]:1"):
+            assert client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("127.0.0.1", True), ("127.0.0.2", True), ("127.1", True), ("LOCALHOST", True), ("::1", True),
+        ("0.0.0.0", False), ("0", False), ("::", False), ("192.0.2.1", False), ("example.org", False),
+    ],
+)  # fmt: skip
+def test_every_address_of_loopback_is_guarded(host: str, own: bool) -> None:
+    assert is_loopback(host) is own
+    assert ("*" not in hosts_of(host)) is own
+
+
+def test_clients_take_turns_and_a_costly_job_gives_way() -> None:
+    calls: list[list[str]] = []
+    release = threading.Event()
+
+    def work(items: list[str]) -> list[str]:
+        release.wait(10)
+        calls.append(items)
+        return items
+
+    async def scenario() -> None:
+        batcher = Batcher(Limits(piece=2.0, queue=4))
+        batcher.start()
+        big, small = Client("big"), Client("small")
+        first = asyncio.create_task(batcher.do("k", ["a1", "a2", "a3", "a4", "a5"], work, big, [1.0] * 5))
+        await asyncio.sleep(0.05)
+        rest = [asyncio.create_task(batcher.do("other", [f"b{n}"], work, Client("big"))) for n in range(3)]
+        await asyncio.sleep(0.05)
+        # The queue is full, and `big` holds all of it: its last request gives way.
+        mine = asyncio.create_task(batcher.do("k", ["s"], work, small, [1.0]))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy):
+            await rest[-1]
+        with pytest.raises(Busy):
+            await batcher.do("k", ["b9"], work, Client("big"))
+        release.set()
+        assert await mine == ["s"]
+        assert await first == ["a1", "a2", "a3", "a4", "a5"]
+        await asyncio.gather(*rest[:-1])
+        await batcher.stop()
+
+    asyncio.run(scenario())
+    assert calls[0] == ["a1", "a2"]
+    assert calls[1][0] == "s"  # it waited for one piece only, not for the whole job
+
+
+def test_the_work_of_a_client_that_left_is_dropped() -> None:
+    calls: list[list[int]] = []
+    began, release = threading.Event(), threading.Event()
+
+    def work(items: list[int]) -> list[int]:
+        calls.append(items)
+        began.set()
+        release.wait(10)
+        return items
+
+    async def scenario() -> None:
+        batcher, client = Batcher(Limits(piece=1.0)), Client("one")
+        batcher.start()
+        job = asyncio.create_task(batcher.do("k", [1, 2, 3], work, client, [1.0] * 3))
+        await asyncio.to_thread(began.wait, 10)
+        client.leave()
+        with pytest.raises(Left):
+            await job
+        release.set()
+        await batcher.stop()
+
+    asyncio.run(scenario())
+    assert calls == [[1]]
+
+
+@pytest.fixture
+def guarded(model: Seq2Seq) -> Iterator[tuple[int, Server]]:
+    """A server with short patience, and its port."""
+    limits = Limits(head=4000, head_seconds=0.5, idle_seconds=0.5, connections=8)
+    app, listener = create_app({"dates": model}, limits), listen("127.0.0.1", 0)
+    server = Server(configured(app, limits), app.state.metrics)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    wait_for(listener.getsockname()[1])
+    yield listener.getsockname()[1], server
+    server.should_exit = True
+    thread.join()
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """Read until the server closes."""
+    connection.settimeout(20)
+    data = b""
+    try:
+        while part := connection.recv(65536):
+            data += part
+    except ConnectionError:
+        pass
+    return data
+
+
+def test_an_endless_head_is_refused(guarded: tuple[int, Server]) -> None:
+    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with pytest.raises(OSError):  # noqa: PT011 - a reset or a broken pipe
+            one.sendall(b"a" * 100_000_000)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: local", b"\r\n"])
+def test_a_silent_connection_is_closed(guarded: tuple[int, Server], sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
+        one.sendall(sent)
+        assert b" 408 " in all_of(one)
+
+
+def test_a_crowd_of_silent_connections_keeps_nobody_out(guarded: tuple[int, Server]) -> None:
+    crowd = [socket.create_connection(("127.0.0.1", guarded[0])) for _ in range(20)]
+    assert httpx.get(f"http://127.0.0.1:{guarded[0]}/healthz").status_code == 200
+    for one in crowd:
+        one.close()
+
+
+def test_many_requests_at_once_are_not_a_long_head(guarded: tuple[int, Server]) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
+        one.sendall((request + b"\r\n") * 999 + request + b"Connection: close\r\n\r\n")
+        assert all_of(one).count(b"HTTP/1.1 200") == 1000
+
+
+def test_what_is_not_http_is_refused_in_json(guarded: tuple[int, Server]) -> None:
+    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
+        one.sendall(b"\x16\x03\x01\x02")
+        head, _, body = all_of(one).partition(b"\r\n\r\n")
+    assert b" 400 " in head
+    assert b"content-security-policy" in head
+    assert b'{"error":' in body
+
+
+def test_the_connection_tells_the_worker_that_its_client_left(
+    guarded: tuple[int, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = threading.Event()
+    monkeypatch.setattr(Client, "leave", lambda self: left.set())
+    body = b'{"inputs": ["' + b"1" * 20
+    head = b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
+        one.sendall(head + body)
+        while not any(
+            isinstance(c, Connection) and c.cycle for c in list(guarded[1].server_state.connections)
+        ):
+            pass
+    assert left.wait(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fnmatch import fnmatchcase
 from functools import cache
 
 import pytest
@@ -14,7 +15,7 @@ from conftest import small_model
 from seq2see.decoding.search import Special, greedy
 from seq2see.errors import InputError, UserError
 from seq2see.folder import Tokenizers
-from seq2see.inspection.trace import Trace, mute_head, names_of, trace, trace_text
+from seq2see.inspection.trace import Trace, globbed, mute_head, names_of, trace, trace_text
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
 from seq2see.text.tokenizer import Tokenizer
@@ -302,3 +303,50 @@ def test_texts_that_do_not_fit_are_refused() -> None:
         trace_text(model(), TOKENIZERS, "a" * 40)
     with pytest.raises(InputError, match="The target has 41 tokens"):
         trace_text(model(), TOKENIZERS, "a", target="A" * 40)
+
+
+def test_globs_mean_what_fnmatch_means() -> None:
+    names = [
+        "encoder.layers.0.self_attention.weights",
+        "decoder.layers.11.z",
+        "logits",
+        "a[b]c",
+        "]",
+        "-",
+        "!",
+        "^",
+    ]
+    signs = [
+        "[[]*",
+        "a[[]b]c",
+        "[]]",
+        "[!]]",
+        "[]-]",
+        "[!!]",
+        "[z-a]",
+        "[",
+        "[!",
+        "[]",
+        "[!]",
+        "l[^x]*",
+        "[a-]*",
+        "[\\d]",
+    ]
+    globs = [
+        "",
+        "*",
+        "**",
+        "?*",
+        "*.weights",
+        "encoder.*.?.*",
+        "*[0-9]*",
+        "*[!0-9]",
+        "a*b*c*",
+        "*o*g*",
+        "logits",
+    ]
+    globs += signs
+    for pattern in globs:
+        for name in names:
+            assert globbed([pattern])(name) is fnmatchcase(name, pattern), (pattern, name)
+    assert not globbed(["[" * 15_000, "*a" * 7_000])("logits")

@@ -5,6 +5,14 @@ The names below are all that is public. Each is imported on first use, so that `
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import sys
+
+# The command `seq2see` begins here. Until its `main` can say a word, Ctrl-C ends it as it ends any program: in silence.
+# A program that imports this package keeps its own way with Ctrl-C.
+if sys.argv[:1] and sys.argv[0].endswith(("/seq2see", "/seq2see/__main__.py")):
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

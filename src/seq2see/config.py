@@ -14,10 +14,14 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
-from seq2see.errors import ConfigError, suggest
+from seq2see.errors import ConfigError, FolderError, printable, suggest
+from seq2see.files import read_text
 
 type_names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
+LARGEST_POSITIONS = 2**28
+LARGEST_CONFIG = 2**20  # bytes
+LONGEST_LINE = 8_000  # characters
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
 Positions = Literal["paper", "halves", "fairseq", "opennmt", "learned"]
@@ -51,7 +55,9 @@ class Schema:
         known = {setting.name for setting in fields(cls)}
         for key in settings:
             if key not in known:
-                raise ConfigError(f"There is no setting {cls.section}.{key}. {suggest(key, known)}")
+                raise ConfigError(
+                    f"There is no setting {cls.section}.{printable(key)}. {suggest(key, known)}"
+                )
         return cls(**settings)
 
     def but(self, **settings: Any) -> Self:
@@ -67,8 +73,8 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
         hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            known = suggest(str(value), get_args(hint))
-            raise ConfigError(f"{name} is {value!r}, which is not one of its values. {known}")
+            known = suggest(str(value)[:100], get_args(hint))
+            raise ConfigError(f"{name} is {_told(value)}, which is not one of its values. {known}")
         return value
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple) or any(
@@ -84,13 +90,20 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
         raise ConfigError(f"{name} is {value}; a finite number was expected ({setting.metadata['help']}).")
     if type(value) is not hint:
         raise ConfigError(
-            f"{name} is {value!r}; {type_names[hint]} was expected ({setting.metadata['help']})."
+            f"{name} is {_told(value)}; {type_names[hint]} was expected ({setting.metadata['help']})."
         )
     low, high = setting.metadata["low"], setting.metadata["high"]
     if (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise ConfigError(f"{name} is {value}; it must be {bounds} ({setting.metadata['help']}).")
+        below = type(value) is int and value < low
+        bounds = f"at least {low}" if high is None or below else f"between {low} and {high:,}"
+        raise ConfigError(f"{name} is {_told(value)}; it must be {bounds} ({setting.metadata['help']}).")
     return value
+
+
+def _told(value: Any) -> str:
+    """Write a value for a message: shortened, since a file may hold a number of thousands of digits."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
 
 
 @dataclass(frozen=True)
@@ -108,17 +121,17 @@ class ModelConfig(Schema):
 
     section: ClassVar[str] = "model"
 
-    source_vocabulary: int = option(37_000, "number of source tokens", low=4)
-    target_vocabulary: int = option(37_000, "number of target tokens", low=4)
-    d_model: int = option(512, "width of every vector between sub-layers", low=1)
-    heads: int = option(8, "attention heads, h", low=1)
+    source_vocabulary: int = option(37_000, "number of source tokens", 4, 2**24)
+    target_vocabulary: int = option(37_000, "number of target tokens", 4, 2**24)
+    d_model: int = option(512, "width of every vector between sub-layers", 1, 2**16)
+    heads: int = option(8, "attention heads, h", 1, 2**12)
     d_k: int | None = option(
-        None, "width of a query and a key in one head; d_model / heads if not given", low=1
+        None, "width of a query and a key in one head; d_model / heads if not given", 1, 2**16
     )
-    d_v: int | None = option(None, "width of a value in one head; d_model / heads if not given", low=1)
-    d_ff: int = option(2048, "width of the feed-forward hidden layer", low=1)
-    encoder_layers: int = option(6, "encoder layers, N", low=1)
-    decoder_layers: int = option(6, "decoder layers", low=1)
+    d_v: int | None = option(None, "width of a value in one head; d_model / heads if not given", 1, 2**16)
+    d_ff: int = option(2048, "width of the feed-forward hidden layer", 1, 2**20)
+    encoder_layers: int = option(6, "encoder layers, N", 1, 2**10)
+    decoder_layers: int = option(6, "decoder layers", 1, 2**10)
     dropout: float = option(0.1, "probability of dropping a sub-layer's output or an embedding sum", 0.0, 0.9)
     norm: Norm = option("post", "layer norm after the residual sum, as in the paper, or before the sub-layer")
     activation: Activation = option("relu", "the feed-forward layer's non-linearity")
@@ -127,7 +140,7 @@ class ModelConfig(Schema):
         "positional encoding: the paper's sinusoids, all sines before all cosines (halves), those of fairseq, those of "
         "OpenNMT, or learned",
     )
-    max_length: int = option(1024, "longest sequence, in tokens", low=2)
+    max_length: int = option(1024, "longest sequence, in tokens", 2, 2**20)
     share_embeddings: bool = option(True, "one embedding table for source and target (section 3.4)")
     share_output: bool = option(True, "the output projection is the target embedding (section 3.4)")
     scale_embeddings: bool = option(True, "embeddings are multiplied by √d_model (section 3.4)")
@@ -152,6 +165,11 @@ class ModelConfig(Schema):
                         f"choose a multiple of {self.heads}, or set model.d_k and model.d_v."
                     )
                 object.__setattr__(self, name, self.d_model // self.heads)
+        if self.max_length * self.d_model > LARGEST_POSITIONS:
+            raise ConfigError(
+                f"model.max_length {self.max_length:,} with model.d_model {self.d_model:,} makes a table of positions of "
+                f"more than {LARGEST_POSITIONS:,} numbers: choose a smaller max_length."
+            )
         if self.d_model % 2 and self.positions != "learned":
             raise ConfigError(
                 f"model.d_model is {self.d_model}; sines and cosines come in pairs, so it must be even "
@@ -338,9 +356,13 @@ class Config:
     def from_toml(cls, text: str, origin: str) -> Config:
         """Read what ``to_toml`` wrote; ``origin`` names the file in errors."""
         try:
+            if (
+                max(map(len, text.split("\n"))) > LONGEST_LINE
+            ):  # reading a key of 20,000 parts takes half a minute
+                raise ValueError(f"it has a line of more than {LONGEST_LINE:,} characters")
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{origin} is not valid TOML: {error}.") from None
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too, and nesting
+            raise ConfigError(f"{origin} is not valid TOML: {printable(str(error)[:200])}.") from None
         known = {"task", "model", "training", "decoding"}
         for key in table:
             if key not in known:
@@ -349,7 +371,7 @@ class Config:
                 table[key], dict
             ):
                 raise ConfigError(
-                    f"{origin} has {key} = {table[key]!r}: task is a text, the others are sections."
+                    f"{origin} has a {key} of another kind: task is a text, the others are sections."
                 )
         try:
             return cls(
@@ -365,9 +387,9 @@ class Config:
     def read(cls, path: Path) -> Config:
         """Read a config.toml."""
         try:
-            return cls.from_toml(path.read_text(encoding="utf-8"), path.name)
-        except UnicodeDecodeError:
-            raise ConfigError(f"{path.name} is not UTF-8 text.") from None
+            return cls.from_toml(read_text(path, LARGEST_CONFIG), path.name)
+        except FolderError as error:
+            raise ConfigError(str(error)) from None
 
 
 @dataclass(frozen=True)

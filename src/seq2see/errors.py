@@ -66,6 +66,25 @@ def shown(text: str, limit: int = 40) -> str:
     return repr(text)
 
 
+#: What a terminal takes as an order and not as text: control characters, and what ends a line, but for tab and line feed.
+ORDERS = {
+    number: chr(number).encode("unicode_escape").decode()
+    for number in (*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029)
+}
+
+
+def harmless(text: str) -> str:
+    """Return a text that only says something: what would move the cursor or change the terminal is escaped."""
+    return text if text.isprintable() else text.translate(ORDERS)
+
+
+def printable(text: str) -> str:
+    """Return a text as a terminal may show it: what is no visible character or plain space is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def counted(number: int, noun: str) -> str:
     """Count things in words: 1 pair, 2,000 pairs."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from seq2see.config import Config
-from seq2see.errors import FolderError, suggest
+from seq2see.config import Config, ModelConfig
+from seq2see.errors import FolderError, shown, suggest
+from seq2see.files import STEP, carry_over, parsed, plain_file, replacing
+from seq2see.files import write_atomically as write_atomically
 from seq2see.text.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, CARD = "config.toml", "model.safetensors", "card.md"
@@ -20,7 +21,11 @@ TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
     "target-tokenizer.json",
 )
 TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
+EXPORT = "ctranslate2"  # the folder of an exported engine
 SHIPPED = Path(__file__).parent / "models"
+LARGEST_HEAD, LARGEST_CARD = 2**24, 2**20  # bytes
+SLACK = 2**20  # numbers that a config may describe beyond those of its weights
+BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1}
 
 
 def shipped_models() -> list[str]:
@@ -97,50 +102,112 @@ def weights_path(path: Path) -> Path:
 
 def parameter_count(path: Path) -> int:
     """Count the numbers in a model folder's weights by the head of the file alone."""
-    with weights_path(path).open("rb") as file:
-        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return sum(
-        prod(entry["shape"])
-        for name, entry in head.items()
-        if name != "__metadata__"
-        and not name.endswith("/step")  # the step of a compressed matrix is no parameter
+        prod(shape) for name, (_, shape) in weights_head(weights_path(path)).items() if not is_step(name)
     )
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is either whole or not there, even if the power goes."""
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+def is_step(name: str) -> bool:
+    """Whether a tensor holds the steps of a compressed matrix, which are no parameters."""
+    return name.endswith(STEP)
+
+
+def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Read the head of a safetensors file: the type and shape of each tensor.
+
+    The head must describe the file to its last byte, so that nothing is allocated for numbers that are not there.
+    """
+    size = plain_file(path)
+
+    def refuse(why: str) -> FolderError:
+        return FolderError(f"{path.name} cannot be read as safetensors ({why}): copy or train it again.")
+
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, LARGEST_HEAD):
+            raise refuse(f"its head would have {length:,} bytes" if size >= 8 else "it is too short")
+        text = file.read(length)
+    head = parsed(text, f"the head of {path.name}")
+    if not isinstance(head, dict):
+        raise refuse("its head is no table")
+    head.pop("__metadata__", None)
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    places: list[tuple[int, int]] = []
+    for name, entry in head.items():
+        try:
+            kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+            good = all(type(number) is int and 0 <= number < 2**48 for number in (*shape, first, last))
+        except (TypeError, KeyError, ValueError):
+            raise refuse(f"its head says nothing of {shown(name)} that makes sense") from None
+        if kind not in BYTES_OF:
+            raise refuse(
+                f"{shown(name)} has numbers of type {shown(str(kind))}, and {', '.join(BYTES_OF)} are known"
+            )
+        if not good or prod(shape) * BYTES_OF[kind] != last - first:
+            raise refuse(f"the head gives {shown(name)} another size than its shape has")
+        found[name] = kind, shape
+        places.append((first, last))
+    places.sort()
+    ends = [0, *(last for _, last in places)]
+    if [first for first, _ in places] != ends[:-1] or ends[-1] != size - 8 - length:
+        raise refuse("its head describes another number of bytes than there are")
+    for name, (kind, shape) in found.items():
+        if kind == "I8" and found.get(name + STEP) != ("F32", (*shape[:-1], 1)):
             raise FolderError(
-                f"{path.name} could not be written to {path.parent}: {error.strerror}."
-            ) from error
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
+                f"{path.name} lacks {shown(name + STEP, 100)}, one for each row: copy or train it again."
+            )
+    return found
+
+
+def check_weights(path: Path, config: ModelConfig) -> None:
+    """Refuse weights that are far fewer than the config says, before a network of that size is made."""
+    held = parameter_count(path)
+    if config.parameters > held + SLACK:
+        raise FolderError(
+            f"{path.name} does not fit together: its config describes a model of {config.parameters:,} parameters, "
+            f"its {WEIGHTS} holds {held:,}."
+        )
+
+
+def read_card(path: Path) -> str:
+    """Read the card of a model folder; a card that is a link elsewhere, or no text, is none."""
     try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        plain_file(path / CARD, LARGEST_CARD)
+        return (path / CARD).read_text(encoding="utf-8", errors="replace")
+    except (FolderError, OSError):
+        return ""
 
 
-def write(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str) -> None:
-    """Write a whole model folder, new or in the place of another model; with weights, written last, it is complete."""
+def write(
+    path: Path,
+    config: Config,
+    tokenizers: Tokenizers,
+    weights: bytes,
+    card: str,
+    also: Callable[[Path], None] | None = None,
+) -> None:
+    """Write a whole model folder, new or in the place of another model; ``also`` adds to it.
+
+    A new folder is complete when it has its weights, which are written last. Another model is replaced in one step, so
+    that the folder is the old model or the new one at every moment; other files of the folder stay.
+    """
     if path.exists() and not path.is_dir():
         raise FolderError(f"{path} is a file: a folder for the model was expected.")
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
         raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
+    if not (path / WEIGHTS).exists():
+        _write(path, config, tokenizers, weights, card)
+        if also is not None:
+            also(path)
+        return
+    with replacing(path) as new:
+        _write(new, config, tokenizers, weights, card)
+        if also is not None:
+            also(new)
+        carry_over(path, new, {CONFIG, WEIGHTS, CARD, EXPORT, *TOKENIZER_FILES})
+
+
+def _write(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str) -> None:
     write_tokenizers(path, tokenizers)
     write_atomically(path / CONFIG, config.to_toml().encode())
     write_atomically(path / CARD, card.encode())

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
+LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
 WORTH_BFLOAT16 = 16  # from so many inputs on, torch's bfloat16 products are faster, where the CPU has them
 WORTH_TORCH = 256  # from so many inputs on, it is worth importing torch for them
 WORTH_TORCH_TINY = 2048  # from so many inputs on, an imported torch answers faster with a tiny model
@@ -148,12 +149,11 @@ class Seq2Seq:
                     f"{path.name} does not fit together: its config says {size} {side} tokens, "
                     f"its tokenizer has {tokenizer.size}."
                 )
-        folder.weights_path(path)
-        card = path / folder.CARD
-        text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-        model = cls(config, tokenizers, card=text, path=path, device=device, engine=engine, compiled=compiled)
+        folder.check_weights(path, config.model)
+        card = folder.read_card(path)
+        model = cls(config, tokenizers, card=card, path=path, device=device, engine=engine, compiled=compiled)
         if model.engine == "ctranslate2" or (model.engine == "auto" and device == "cpu"):
-            reason = engines.why_not_exported(path, config.model)
+            reason = engines.why_not_exported(path, config.model, tokenizers)
             if model.engine == "ctranslate2" and (reason or device != "cpu"):
                 raise UserError(
                     f"--engine ctranslate2: {reason or f'it answers on the cpu, not on {device}'}."
@@ -278,9 +278,12 @@ class Seq2Seq:
             self._path / engines.FORMAT if self._exported and self._path and not self._is_edited() else None
         )
         data = weights_bytes(weights_of(self._network()))
-        folder.write(Path(path), self.config, self.tokenizers, data, self.card)
-        if export is not None:
-            engines.copy_export(export, Path(path), self.config.model)
+
+        def copied(new: Path) -> None:
+            if export is not None:
+                engines.copy_export(export, new, self.config.model)
+
+        folder.write(Path(path), self.config, self.tokenizers, data, self.card, copied)
 
     def folded(self, text: str) -> str:
         """Return a text as the model reads it: as it was trained, in NFC with white space folded.
@@ -296,6 +299,8 @@ class Seq2Seq:
     def _checked(self, text: str) -> list[int]:
         if not isinstance(text, str):
             raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
+        if len(text) > LONGEST_TEXT:
+            raise InputError(f"The text has more than {LONGEST_TEXT:,} characters: cut it up.")
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from importlib import import_module
 from inspect import cleandoc  # not the module: ours of this name takes its place
@@ -35,6 +36,7 @@ HOMES = {
     "trace": "inspect",
     "positions": "inspect",
     "similarity": "inspect",
+    "inspect": "inspect",
     "plot": "plot",
     "serve": "serve",
     "see": "serve",
@@ -131,6 +133,18 @@ def _open_closed() -> None:
 
 def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
+    try:
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _run()
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is not worth a traceback
+    except KeyboardInterrupt:
+        complain("Stopped.")
+        sys.exit(130)
+
+
+def _run() -> None:
     _open_closed()
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
@@ -138,9 +152,6 @@ def main() -> None:
     except UserError as error:
         complain(str(error), last=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        complain("Stopped.")
-        sys.exit(130)
     except OSError as error:
         complain(f"{error.filename or 'The output'}: {error.strerror}.", last=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

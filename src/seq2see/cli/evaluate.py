@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli.data import are_dates, read
-from seq2see.cli.output import NAMED, Refusals, aside, complain, console, progress_bar, say
+from seq2see.cli.output import NAMED, Refusals, aside, complain, console, in_json, progress_bar, say
 from seq2see.cli.predict import Device, ModelName
 from seq2see.errors import UserError
 
@@ -136,7 +135,7 @@ def _dates(
             )
     seconds = time.perf_counter() - started
     if as_json:
-        print(json.dumps({
+        print(in_json({
             "data": "dates", "years": [first, last], "pairs": scores.pairs, "exact": scores.exact,
             "exact_match": scores.exact_match, "character_error_rate": scores.character_error_rate,
             "loss": scores.loss, "seconds": seconds,
@@ -216,7 +215,7 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
     match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst)
     if as_json:
-        print(json.dumps({
+        print(in_json({
             "pairs": len(pairs), "beam": beam, "exact": found.exact, "exact_match": match,
             "character_error_rate": found.character_error_rate, "token_error_rate": found.token_error_rate,
             "bleu": vars(bleu) if bleu else None,
@@ -224,7 +223,7 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
             "by_length": [{"words": words, "pairs": part.pairs, "exact_match": part.exact_match,
                            "bleu": part.bleu().score if sentences else None} for words, part in buckets],
             "worst": [{"chrf": c, "input": s, "expected": e, "output": g} for c, s, e, g in bad],
-        }, ensure_ascii=False))  # fmt: skip
+        }))  # fmt: skip
         return match
     console.print(f"exact match           {found.exact:,} of {len(pairs):,} ({match:.2%})")
     console.print(f"character error rate  {found.character_error_rate:.2%}")
@@ -271,7 +270,7 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool
     results = [compare(a.given, b.given, a.expected) for compare in methods]
     if as_json:
         print(
-            json.dumps(
+            in_json(
                 {"pairs": len(pairs), "a": names[0], "b": names[1], "results": [vars(r) for r in results]}
             )
         )
@@ -327,12 +326,12 @@ def score(
         for (source, target), row in zip(part, rows, strict=True):
             record: dict[str, object] = {"input": source, "target": target}
             if isinstance(row, str):
-                print(json.dumps({**record, "error": row}, ensure_ascii=False) if as_json else "")
+                print(in_json({**record, "error": row}) if as_json else "")
             elif as_json:
                 tokens = loaded.tokenizers.target.tokens(loaded.tokenizers.target.encode(target)[1:])
                 named = [{"token": t, "log_probability": v} for t, v in zip(tokens, row, strict=True)]
                 record |= {"log_probability": sum(row), "tokens": named}
-                print(json.dumps(record, ensure_ascii=False))
+                print(in_json(record))
             else:
                 print(f"{sum(row):.4f}\t{sum(row) / len(row):.4f}\t{source}\t{target}")
     refused.close("the answers say why" if as_json else "--json says why for each")

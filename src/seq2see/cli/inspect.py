@@ -1,8 +1,9 @@
-"""``seq2see trace``, ``seq2see positions`` and ``seq2see similarity``: the numbers inside a model."""
+"""``seq2see trace``, ``positions``, ``similarity`` and ``inspect``: what is inside a model and its folder."""
 
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,24 @@ from seq2see.errors import UserError, suggest
 if TYPE_CHECKING:
     from seq2see.inspection.trace import Trace
 
+REFUSED = 3  # the status of a trial whose folder was refused in a sentence
+#: What the trial does in its process: at most 8 GiB of memory, no file of the crash, a word on standard output.
+TRIAL = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+import seq2see
+try:
+    model = seq2see.load(sys.argv[1], engine=sys.argv[2])
+    text = "1845-01-05" if model.config.task == "dates" else next(
+        token for token in model.tokenizers.source.vocabulary() if token.isalnum()
+    )
+    model.answers([text])
+    print(repr(model).strip("<>"))
+except seq2see.UserError as error:
+    print(error)
+    sys.exit({REFUSED})
+"""
 FORMATS = ["table", "csv", "json", "npz"]
 
 
@@ -28,6 +47,36 @@ def register(app: typer.Typer) -> None:
     app.command()(trace)
     app.command()(positions)
     app.command()(similarity)
+    app.command()(inspect)
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A model folder, perhaps of somebody else.")],
+    seconds: Annotated[int, typer.Option("--seconds", min=1, help="Time in which it must load.")] = 60,
+) -> None:
+    """Try a model folder in a process of its own: a crash, a hang or too much memory becomes a sentence.
+
+    Every file of the folder is checked, the model is loaded by each engine that it has, and its shape is told.
+
+    [dim]seq2see inspect downloads/some-model[/dim]
+    """
+    from seq2see import folder
+
+    find = folder.find(path)
+    for engine in ("auto", "torch"):
+        command = [sys.executable, "-c", TRIAL, str(find), engine]
+        try:
+            tried = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"{path} does not load within {seconds} s: do not use it.") from None
+        said = tried.stdout.decode(errors="replace").strip()
+        if tried.returncode == REFUSED:
+            raise UserError(said)
+        if tried.returncode:
+            how = f"signal {-tried.returncode}" if tried.returncode < 0 else f"status {tried.returncode}"
+            raise UserError(f"{path} ends the process that loads it ({how}): do not use it.")
+    say(said)
+    say("The folder is whole, and both loading and answering are safe.")
 
 
 def trace(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from seq2see.errors import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +58,23 @@ def complain(message: str, last: bool = False) -> None:
 
 def say(message: str, style: str = "", on: Console = console) -> None:
     """Print a message as it is: its words whole on a terminal, in one line where a program or a log reads it."""
-    on.print(message, style=style, markup=False, soft_wrap=not on.is_terminal)
+    on.print(harmless(message), style=style, markup=False, soft_wrap=not on.is_terminal)
+
+
+def in_json(value: object) -> str:
+    """Write JSON in one line. A number that JSON cannot express, NaN or an infinity, becomes null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Refusals:

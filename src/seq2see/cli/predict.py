@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from seq2see.cli.output import Refusals, complain, console, progress_bar
-from seq2see.errors import UserError
+from seq2see.cli.output import Refusals, complain, console, in_json, progress_bar
+from seq2see.errors import ORDERS, UserError
 
 if TYPE_CHECKING:
     from seq2see.config import DecodingConfig
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 COMPARED = 4  # last lines of an interrupted run that must be as they would be now
-ONE_LINE = str.maketrans("\n\r\t", "   ")  # what ends a line or a column
+#: What ends a line or a column becomes a space, and what a terminal would take as an order is escaped.
+ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
+HELD = 2**24  # characters of inputs held in memory at a time
+LONGEST = 4_000_004  # bytes of a line that are read; so many are more characters than any model takes
 DOCUMENT_DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
 
 UNFINISHED = (
@@ -185,7 +188,7 @@ class Form:
             alignment = next(aligned, None) if answer.error is None else None
             if self.as_json:
                 record = _record(self.model, answer, self.n_best, self.raw, alignment)
-                yield json.dumps(record, ensure_ascii=False)
+                yield in_json(record)
             elif answer.error is not None:
                 yield ""
             else:
@@ -205,7 +208,7 @@ def _answer_all(
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
-        while window := list(itertools.islice(remaining, WINDOW)):
+        while window := _window(remaining):
             answers = form.answers(window)
             for answer, line in zip(answers, form.lines(answers), strict=True):
                 if answer.error is None:
@@ -222,6 +225,15 @@ def _answer_all(
     refusals.close("the answers say why" if form.as_json else "--json says why for each")
     cut.close('"finished" says which' if form.as_json else "--json says which", "cut")
     return answered, refused
+
+
+def _window(inputs: Iterator[str]) -> list[str]:
+    """Take the inputs that are answered together: not too many, and not too much text."""
+    window, size = list[str](), 0
+    while len(window) < WINDOW and size < HELD and (text := next(inputs, None)) is not None:
+        window.append(text)
+        size += len(text)
+    return window
 
 
 def _skip(form: Form, inputs: Iterator[str], out: _Writer) -> tuple[int, int]:
@@ -315,7 +327,13 @@ def _lines(path: Path | None) -> Iterator[str]:
     if path is not None and str(path) != "-" and (path.is_dir() or not path.exists()):
         raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
     with path.open("rb") if path is not None and str(path) != "-" else sys.stdin.buffer as file:
-        for number, line in enumerate(file):
+        for number in itertools.count():
+            line = file.readline(LONGEST)
+            if not line:
+                return
+            if len(line) == LONGEST and not line.endswith(b"\n"):
+                while len(rest := file.readline(LONGEST)) == LONGEST and not rest.endswith(b"\n"):
+                    pass  # the rest of a line that is refused for its length is not held in memory
             text = line.decode("utf-8", errors="surrogateescape").removesuffix("\n").removesuffix("\r")
             yield text if number else text.removeprefix("\ufeff")  # a byte order mark is no part of the text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +36,26 @@ def serve(
         int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 means any free port.")
     ] = 8000,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file with a token that clients must send, as Authorization: Bearer TOKEN. "
+            "The environment variable SEQ2SEE_TOKEN does the same.",
+        ),
+    ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Write a line for each request to the error output.")
+    ] = False,
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            "--proxy",
+            metavar="ADDRESS",
+            help="The address of a proxy whose X-Forwarded-For header tells the clients apart.",
+        ),
+    ] = None,
 ) -> None:
     """Answer over HTTP, and serve a page that shows every number of each answer.
 
@@ -46,8 +68,10 @@ def serve(
     """
     from seq2see.seq2seq import load
     from seq2see.serve.batching import Limits
-    from seq2see.serve.server import LOOPBACK
+    from seq2see.serve.server import is_loopback
     from seq2see.serve.server import serve as run
+
+    token = _token(token_file)
 
     models = {}
     for given in model or ["dates"]:
@@ -58,15 +82,40 @@ def serve(
 
     def ready(address: str) -> None:
         complain(f"Serving {', '.join(models)} at {address} (Ctrl-C ends it)")
-        if host not in LOOPBACK:
-            complain("Other machines can reach this server, and it asks nobody for a password.")
+        if not is_loopback(host):
+            asks = (
+                "it asks nobody for a password"
+                if token is None
+                else "it asks for a token, which HTTP sends openly"
+            )
+            complain(f"Careful: other machines can reach this server, and {asks}.")
         if open_:
             typer.launch(address)
 
     def ended(taken: int, answered: int) -> None:
         complain(f"Ended: {taken:,} requests taken, {answered:,} answered.")
 
-    run(models, host, port, ready, Limits(), ended)
+    run(models, host, port, ready, Limits(), ended, token, complain if access_log else None, proxy)
+
+
+def _token(path: Path | None) -> str | None:
+    """Read the token that clients must send. It never stands on a command line, where every user could read it."""
+    if path is None:
+        token = os.environ.get("SEQ2SEE_TOKEN")
+        origin = "SEQ2SEE_TOKEN"
+    else:
+        origin = str(path)
+        try:
+            token = path.read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{origin} cannot be read as a token ({error}): one line of letters was expected."
+            ) from None
+    if token is not None and not re.fullmatch(r"[!-~]{8,1000}", token):
+        raise UserError(
+            f"{origin} holds no token: 8 to 1,000 letters, digits or signs in one line were expected."
+        )
+    return token
 
 
 def see(
@@ -117,9 +166,12 @@ def watch(
     from seq2see.folder import shipped_models
     from seq2see.serve.live import find_run
     from seq2see.serve.live import watch as show
+    from seq2see.serve.server import is_loopback
 
     def ready(address: str) -> None:
         complain(f"Showing {run} at {address} (Ctrl-C ends it)")
+        if not is_loopback(host):
+            complain("Careful: other machines can reach this page, and it asks nobody for a password.")
         if open_:
             typer.launch(address)
 

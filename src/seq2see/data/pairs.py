@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from seq2see.text.tokenizer import fold
 Pair = tuple[str, str]
 
 LONGEST_LINE = 20_000  # characters; a sentence has some 100, and one such line would fill a whole batch
+UNPACKED = 1_000_000  # bytes that any packed file may have
+UNPACKED_TIMES = 100  # how many times its size a packed file may have beyond that
 HEAD = 1000  # rows that tell how many columns a file has
 
 #: Words that head a column. A first row is a header only if both its cells are such words.
@@ -360,7 +363,7 @@ def _json(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
             continue
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # brackets within brackets, thousands of them
             record = None
         if not isinstance(record, dict):
             yield number, "is not a JSON object"
@@ -372,7 +375,18 @@ def _json(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
             yield number, f"has no texts under the keys {wanted}"
             keys = keys if len(keys) == 2 else []
             continue
+        if any(not _is_whole(record[key]) for key in keys):
+            yield number, "has half a character (a lone surrogate)"
+            continue
         yield number, [record[key] for key in keys]
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _parallel(first: Path, second: Path) -> Iterator[Row]:
@@ -400,19 +414,28 @@ def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
     most = 4 * LONGEST_LINE  # bytes of a line: no more is read at a time, however long it is
     number = 0
     try:
+        most_unpacked = max(UNPACKED, UNPACKED_TIMES * path.stat().st_size)
+        read = 0
         with _opened(path) as file:
             while data := file.readline(most):
                 number += 1
                 whole = data.endswith(b"\n") or len(data) < most
+                read += len(data)
                 while not whole:
                     rest = file.readline(most)
                     whole = rest.endswith(b"\n") or len(rest) < most
+                    read += len(rest)
+                if read > most_unpacked:
+                    raise UserError(
+                        f"{path.name} unpacks to more than {UNPACKED_TIMES} times its size (at line {number:,}), as no "
+                        "text does: unpack it first if it is meant so."
+                    )
                 if number == 1:
                     data = data.removeprefix(b"\xef\xbb\xbf")
                     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
                         raise UserError(f"{path.name} is UTF-16 text: save it as UTF-8.")
                 yield number, _decoded(data)
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, OSError) as error:
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, OSError) as error:
         raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
 
 

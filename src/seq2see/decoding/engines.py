@@ -14,12 +14,15 @@ from typing import Protocol
 
 from seq2see import folder
 from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.decoding import layout
 from seq2see.decoding.hypothesis import PAPER, Hypothesis
-from seq2see.errors import UserError, suggest
+from seq2see.errors import FolderError, UserError, printable, suggest
+from seq2see.files import digest, parsed, plain_file, read_text, temporary_prefix
 
 ENGINES = ("auto", "torch", "ctranslate2")
-FORMAT = "ctranslate2"  # an export's folder within a model folder
+FORMAT = folder.EXPORT  # an export's folder within a model folder
 NOTE = "seq2see.json"  # what the export says of itself
+LARGEST_NOTE = 2**16  # bytes
 SMALL = 128  # a d_model below which one thread multiplies faster than two
 TINY = 16  # a d_model up to which torch answers thousands of inputs faster than CTranslate2
 LARGE = 256  # a d_model from which the width of the numbers decides the speed
@@ -66,27 +69,46 @@ def has_bfloat16() -> bool:
     return "amx_bf16" in flags or "avx512_bf16" in flags
 
 
-def why_not_exported(path: Path, config: ModelConfig) -> str:
-    """Say why a model folder cannot be used with CTranslate2; nothing if it can."""
+def why_not_exported(path: Path, config: ModelConfig, tokenizers: folder.Tokenizers) -> str:
+    """Say why a model folder cannot be used with CTranslate2; nothing if it can.
+
+    CTranslate2 trusts what it reads, so that everything is checked before: the export must have the bytes that its note
+    tells, and be of the shape and the vocabulary of this model.
+    """
     if find_spec(FORMAT) is None:
         return "the package ctranslate2 is not installed"
+    again = f"(`seq2see export --model {path.name}` writes it again)"
+    export = path / FORMAT
     try:
-        note = json.loads((path / FORMAT / NOTE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        note = parsed(read_text(export / NOTE, LARGEST_NOTE), NOTE)
+    except FolderError:
         return f"{path.name} has no {FORMAT} export (`seq2see export --model {path.name}` writes one)"
     if not isinstance(note, dict) or note.get("model") != digest_of(path, config):
-        return (
-            f"the {FORMAT} export in {path.name} is of other weights "
-            f"(`seq2see export --model {path.name}` writes it again)"
-        )
+        return f"the {FORMAT} export in {path.name} is of other weights {again}"
+    try:
+        if note.get("files") != files_of(export):
+            return f"the {FORMAT} export in {path.name} was changed, or comes from an older seq2see {again}"
+        layout.check(export, config, tokenizers)
+    except (FolderError, OSError) as error:
+        return f"the {FORMAT} export in {path.name} does not fit its model: {printable(str(error))} {again}"
     return ""
+
+
+def files_of(export: Path) -> dict[str, str]:
+    """Return the digest of each file of an export but its note."""
+    found = {}
+    for entry in sorted(export.iterdir()):
+        if entry.name != NOTE:
+            plain_file(entry)
+            found[entry.name] = digest(entry).hex()
+    return found
 
 
 def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
     """Put an export beside the same weights in another folder, where it notes the digest of that folder."""
     if path / FORMAT == export:
         return
-    with tempfile.TemporaryDirectory(dir=path, prefix=f".{FORMAT}.") as temporary:
+    with tempfile.TemporaryDirectory(dir=path, prefix=temporary_prefix(FORMAT)) as temporary:
         new = Path(shutil.copytree(export, Path(temporary) / "new"))
         note = json.loads((new / NOTE).read_text(encoding="utf-8"))
         note["model"] = digest_of(path, config)
@@ -105,9 +127,8 @@ def digest_of(path: Path, config: ModelConfig) -> str:
         for name, value in asdict(config).items()
         if name != "dropout" and not (name in later and value == later[name])
     }
-    digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode())
+    whole = hashlib.sha256(json.dumps(shape, sort_keys=True).encode())
     for name in (folder.WEIGHTS, folder.TOKENIZER, folder.SOURCE_TOKENIZER, folder.TARGET_TOKENIZER):
         if (path / name).is_file():
-            with (path / name).open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+            whole.update(digest(path / name))
+    return whole.hexdigest()

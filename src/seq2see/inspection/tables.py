@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from seq2see.errors import UserError, suggest
+from seq2see.errors import UserError, harmless, suggest
 from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.trace import Edit, Trace, mute_head, names_of
 from seq2see.model.transformer import Transformer
@@ -32,7 +32,7 @@ MOST_COLUMNS = 80  # the most columns shown in a terminal; files hold all
 
 def visible(token: str) -> str:
     """Make a token visible in a table: white space becomes a sign."""
-    return {" ": "␣", "\n": "↵", "\t": "⇥"}.get(token, token)
+    return {" ": "␣", "\n": "↵", "\t": "⇥"}.get(token) or harmless(token).replace("\n", "↵")
 
 
 # --- labels --------------------------------------------------------------------------------------------

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.engines import FORMAT, NOTE, digest_of
+from seq2see.decoding.engines import FORMAT, NOTE, digest_of, files_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
+from seq2see.files import remove_leftovers, temporary_prefix
 from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import made_up
 from seq2see.model.attention import MultiHeadAttention
@@ -181,8 +182,9 @@ def export(
     if quantization not in QUANTIZATIONS:
         raise UserError(f"Quantization {quantization!r} is not one of {', '.join(QUANTIZATIONS)}.")
     sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(model.config, tokenizers, INPUTS)
+    remove_leftovers(path)
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path, prefix=f".{FORMAT}."))
+        temporary = Path(tempfile.mkdtemp(dir=path, prefix=temporary_prefix(FORMAT)))
     except OSError as error:
         raise FolderError(f"{path} cannot be written: {error.strerror}.") from None
     try:
@@ -192,6 +194,7 @@ def export(
             parity = _write(temporary / quantization, model, tokenizers, quantization, sources, rules)
         note = {
             "model": digest_of(path, model.config),
+            "files": files_of(temporary / quantization),
             "quantization": quantization,
             "parity": str(parity),
             "written_by": f"ctranslate2 {ctranslate2.__version__}",

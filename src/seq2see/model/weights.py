@@ -13,10 +13,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from seq2see.config import ModelConfig
-from seq2see.errors import FolderError, UserError
+from seq2see.errors import FolderError, UserError, printable
+from seq2see.files import STEP
 from seq2see.model.transformer import Transformer
-
-STEP = "/step"  # what follows a matrix's name in the name of its rows' steps
 
 
 def weights_of(model: Transformer) -> dict[str, Tensor]:
@@ -76,6 +75,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file; what was rounded comes as the numbers that it stands for."""
     try:
         weights: dict[str, Tensor] = load_file(path)
+        for name, tensor in weights.items():
+            if tensor.dtype == torch.int8 and weights[name + STEP].shape != (*tensor.shape[:-1], 1):
+                raise FolderError(f"{path.name} has {name + STEP!r}, which is not one step for each row.")
         return {
             name: tensor.float() * weights[name + STEP] if tensor.dtype == torch.int8 else tensor
             for name, tensor in weights.items()
@@ -97,7 +99,7 @@ def put_weights(model: Transformer, weights: dict[str, Tensor], origin: str) -> 
             raise FolderError(f"{origin} does not fit its config: {name} is missing.")
         if name not in expected:
             raise FolderError(
-                f"{origin} does not fit its config: it holds {name}, which the model does not have."
+                f"{origin} does not fit its config: it holds {printable(name)}, which the model does not have."
             )
         if expected[name].shape != weights[name].shape:
             raise FolderError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,12 +10,15 @@ from typing import Any
 import torch
 
 from seq2see.config import Config, ModelConfig
+from seq2see.errors import UserError
+from seq2see.files import parsed, read_text
 from seq2see.inspection.attribution import logit_lens, saliency
 from seq2see.inspection.trace import Trace
 from seq2see.page.figure import code
 from seq2see.page.tree import beam_nodes
 from seq2see.page.wire import SMALL, packed
 
+LARGEST_LOG = 2**26  # bytes
 TOP = 20  # likeliest tokens listed at each step
 #: Inputs that the page suggests for the shipped models.
 EXAMPLES = {
@@ -45,9 +47,9 @@ def describe_model(name: str, config: Config, card: str, path: Path | None) -> d
 def _samples(path: Path | None) -> list[str]:
     """Return the sample inputs of the last line of a model's training log, if there is a log."""
     try:
-        last = (path / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1] if path else "{}"
-        return [str(source) for source, *_ in json.loads(last).get("samples", [])]
-    except (OSError, ValueError, IndexError):
+        last = read_text(path / "log.jsonl", LARGEST_LOG).splitlines()[-1] if path else "{}"
+        return [str(source) for source, *_ in parsed(last, "log.jsonl").get("samples", [])]
+    except (UserError, AttributeError, TypeError, ValueError, IndexError):
         return []
 
 

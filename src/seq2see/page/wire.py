@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from seq2see.errors import UserError
 from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import array_of
-from seq2see.inspection.trace import Trace
+from seq2see.inspection.trace import Trace, globbed
 
 #: A model of up to so many parameters sends everything at once, as float32. A larger model sends its attention weights as
 #: bytes first, and other values when the page asks for them.
@@ -63,9 +62,7 @@ def packed(
 
 
 def _wanted(traced: Trace, names: Sequence[str]) -> Iterator[tuple[str, np.ndarray, str, str]]:
-    def asked(name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in names)
-
+    asked = globbed(names)
     for name in filter(asked, traced.names):
         entry = _entry(name)
         yield name, array_of(traced, name), entry.symbol, entry.sentence

@@ -1,22 +1,24 @@
-"""``/api/predict``: the form of a request, how requests are answered together, and a shortcut past the framework."""
+"""``/api/predict``: the form of a request and how requests are answered together; and a shortcut past the framework."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi.responses import JSONResponse, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
 from pydantic_core import to_json
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from seq2see.config import DecodingConfig
 from seq2see.errors import UserError
 from seq2see.seq2seq import Answer, Seq2Seq
-from seq2see.serve.batching import Batcher, Busy, Limits
-from seq2see.serve.guard import Metrics, refusal, replayed
+from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
+from seq2see.serve.guard import Metrics, refusal
 
 PATH = "/api/predict"
 
@@ -31,6 +33,12 @@ def _whole(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
+
+
+class Hasty(FailFast):
+    """Stops to read a list at its first fault, because nobody reads 100,000 of them."""
+
+    __hash__ = object.__hash__  # a part of a union must have one
 
 
 class Request_(BaseModel):  # noqa: N801 - Request is the framework's
@@ -49,7 +57,8 @@ class Refusal(BaseModel):
 
 #: The ways in which a request may be refused, for the OpenAPI description.
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Refusal, "description": "The request is not JSON."},
+    400: {"model": Refusal, "description": "The request is not JSON, or names another server."},
+    401: {"model": Refusal, "description": "The server asks for a token."},
     408: {"model": Refusal, "description": "The request did not arrive in time."},
     413: {"model": Refusal, "description": "The request is longer than the limit."},
     422: {"model": Refusal, "description": "The request cannot be answered."},
@@ -61,8 +70,17 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 class PredictRequest(Request_):
     """Texts to answer."""
 
-    inputs: Text | list[Text] = Field(description="One text or many.")
-    beam: int = Field(1, ge=1, description="Width of the beam search; 1 is greedy.")
+    inputs: Text | Annotated[list[Text], Hasty()] = Field(description="One text or many.")
+    beam: int | None = Field(
+        None, ge=1, description="Width of the beam search; 1 is greedy. Without it, the model's own."
+    )
+    length_penalty: float | None = Field(
+        None, ge=-10, le=10, allow_inf_nan=False,
+        description="α, by which longer answers are preferred in a beam. Without it, the model's own.",
+    )  # fmt: skip
+    max_length: int | None = Field(
+        None, ge=1, description="Most tokens of an answer. Without it, the model's own."
+    )
     n_best: int = Field(1, ge=1, description="Answers to each input, best first.")
     probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
     align: bool = Field(
@@ -78,16 +96,24 @@ class Predictor:
     ) -> None:
         self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
 
-    async def __call__(self, request: PredictRequest) -> dict[str, Any]:
+    async def __call__(self, request: PredictRequest, client: Client | None = None) -> dict[str, Any]:
         """Answer texts. A text that is refused gets an error; the others are still answered."""
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         name = known(self.models, request.model)
-        self._check(request, len(texts))
-        most = self.limits.characters
+        if not 1 <= len(texts) <= self.limits.inputs:
+            raise UserError(
+                f"The request has {len(texts):,} inputs: a request may have 1 to {self.limits.inputs:,}. "
+                "Send them in parts."
+            )
+        model, most = self.models[name], self.limits.characters
+        check_beam(max(request.beam or 1, request.n_best), self.limits)
+        rules = model.rules(request.beam, request.length_penalty, request.max_length, request.n_best)
         good = [text for text in texts if len(text) <= most]
-        wanted = (request.beam, request.n_best, request.probabilities, request.align)
-        work = partial(_answers, self.models[name], *wanted)
-        found = iter(await self.batcher.do((name, *wanted), good, work) if good else [])
+        costs = [cost_of(model, rules, len(text), request.align) for text in good]
+        check_work(sum(costs), self.limits)
+        wanted = (rules, request.n_best, request.probabilities, request.align)
+        work = partial(_answers, model, *wanted)
+        found = iter(await self.batcher.do((name, *wanted), good, work, client, costs) if good else [])
         answers = [
             next(found) if len(text) <= most else {"input": text, "error": too_long(text, self.limits)}
             for text in texts
@@ -97,12 +123,22 @@ class Predictor:
         self.metrics.inputs["answered"] += len(answers) - refused
         return {"model": name, "answers": answers}
 
-    def _check(self, request: PredictRequest, count: int) -> None:
-        check_beam(max(request.beam, request.n_best), self.limits)
-        if not 1 <= count <= self.limits.inputs:
-            raise UserError(
-                f"The request has {count:,} inputs: a request may have 1 to {self.limits.inputs:,}. Send them in parts."
-            )
+
+def cost_of(model: Seq2Seq, rules: DecodingConfig, characters: int, again: bool = False) -> float:
+    """Estimate from above how many multiplications an answer to a text takes; ``again`` reads both texts once more."""
+    longest = model.config.model.max_length
+    source = min(characters + 2, longest)
+    target = rules.limit(source, longest)
+    return float(model.config.model.parameters) * (source + target * rules.beam + again * (source + target))
+
+
+def check_work(cost: float, limits: Limits) -> None:
+    """Refuse a request that would take too long, before any of it is done."""
+    if cost > limits.work:
+        raise UserError(
+            f"The request may take {cost:.1e} multiplications, and {limits.work:.0e} is the limit: send it in parts, or "
+            "ask for a narrower beam, shorter answers or fewer values."
+        )
 
 
 def known(models: Mapping[str, Seq2Seq], name: str | None) -> str:
@@ -128,9 +164,16 @@ def too_long(text: str, limits: Limits) -> str:
 
 
 def _answers(
-    model: Seq2Seq, beam: int, n_best: int, probabilities: bool, align: bool, texts: list[str]
+    model: Seq2Seq, rules: DecodingConfig, n_best: int, probabilities: bool, align: bool, texts: list[str]
 ) -> list[dict[str, Any]]:
-    answers = model.answers(texts, beam=beam, n_best=n_best, probabilities=probabilities)
+    answers = model.answers(
+        texts,
+        rules.beam,
+        n_best,
+        probabilities,
+        length_penalty=rules.length_penalty,
+        max_length=rules.max_length,
+    )
     shown = [_shown(answer, probabilities) for answer in answers]
     if align:
         good = [number for number, answer in enumerate(answers) if answer.error is None]
@@ -144,7 +187,7 @@ def _answers(
 def _shown(answer: Answer, probabilities: bool) -> dict[str, Any]:
     if answer.error is not None:
         return {"input": answer.input, "error": answer.error}
-    shown: dict[str, Any] = {"input": answer.input, "output": answer.output}
+    shown: dict[str, Any] = {"input": answer.input, "output": answer.output, "finished": answer.finished}
     if probabilities:
         shown["log_probability"] = answer.log_probability
         shown["tokens"] = [vars(token) for token in answer.tokens]
@@ -165,32 +208,63 @@ def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
     return refusal(503, message, {"retry-after": "1"})
 
 
-class Shortcut:
-    """Answers ``/api/predict`` without the framework, which takes longer over a request than a small model does.
+def refusal_of_form(error: ValidationError) -> JSONResponse:
+    """Return the answer to a request of another form. It does not repeat what was sent, because that may be anything."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    if faults[0]["type"] == "json_invalid" and re.search("surrogate|hex escape", faults[0]["msg"]):
+        return refusal(422, "The request has a text with half a character (a lone surrogate).")
+    if faults[0]["type"] == "json_invalid":
+        return refusal(400, "The body is not JSON in UTF-8.")
+    said = [
+        f"{'.'.join(str(part)[:80] for part in fault['loc'][:8])}: {fault['msg']}" for fault in faults[:5]
+    ]
+    text = "; ".join(said).encode("ascii", "backslashreplace").decode()
+    return refusal(422, f"The request does not have the expected form. {text[:500]}")
 
-    A request of another form goes through the framework, which says what is wrong with it.
+
+def in_json(value: object) -> bytes:
+    """Write JSON. A number that JSON cannot express, NaN or an infinity, becomes null."""
+    return to_json(value, inf_nan_mode="null")
+
+
+#: A request, its client → the bytes of the answer.
+Answerer = Callable[[Any, Client], Awaitable[bytes]]
+
+
+class Shortcut:
+    """Answers some paths without the framework, which takes longer over a request than a small model does.
+
+    ``paths`` gives the form of a request to a path, what answers it, and its route. A request that is not declared as
+    JSON goes to the framework, which refuses it.
     """
 
-    def __init__(self, app: ASGIApp, predict: Predictor, route: BaseRoute) -> None:
-        self.app, self.predict, self.route = app, predict, route
+    def __init__(
+        self, app: ASGIApp, limits: Limits, paths: Mapping[str, tuple[type[Request_], Answerer, BaseRoute]]
+    ) -> None:
+        self.app, self.limits, self.paths = app, limits, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; ``Guard`` has already read its whole body."""
-        if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["path"] not in self.paths or not _posts_json(scope):
             await self.app(scope, receive, send)
             return
+        form, answer, scope["route"] = self.paths[scope["path"]]
         body: bytes = (await receive()).get("body", b"")
-        try:
-            if (b"content-type", b"application/json") not in scope["headers"]:
-                raise ValueError
-            request = PredictRequest.model_validate_json(body)
-        except ValueError:  # pydantic's ValidationError is one
-            await self.app(scope, replayed(body, receive), send)
-            return
-        scope["route"] = self.route
         response: Response
         try:
-            response = Response(to_json(await self.predict(request)), media_type="application/json")
+            request = form.model_validate_json(body)
+            response = Response(await answer(request, scope["asker"]), media_type="application/json")
+        except ValidationError as error:
+            response = refusal_of_form(error)
+        except Left:
+            return
         except (UserError, Busy, TimeoutError) as error:
-            response = refusal_of(error, self.predict.limits)
+            response = refusal_of(error, self.limits)
         await response(scope, receive, send)
+
+
+def _posts_json(scope: Scope) -> bool:
+    kinds = [value for name, value in scope["headers"] if name == b"content-type"]
+    return scope["method"] == "POST" and [kind.split(b";")[0].strip() for kind in kinds] == [
+        b"application/json"
+    ]

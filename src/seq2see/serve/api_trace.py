@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from math import prod
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import SMALL, Engine
 from seq2see.decoding.search import CachedReader, Special, continued, limits_of
 from seq2see.errors import InputError, UserError
+from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import Head, muting
-from seq2see.inspection.trace import Edit, Recording, Trace, attached, ruled
+from seq2see.inspection.trace import Edit, Recording, Trace, attached, globbed, names_of, ruled
 from seq2see.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Request_, Text
+from seq2see.serve.api_predict import Hasty, Request_, Text, check_work
+from seq2see.serve.batching import Limits
 
-KEPT = 2**26  # a trace of up to so many numbers is remembered
+KEPT = 2**24  # a trace of up to so many numbers is remembered
 
 
 class HeadName(BaseModel):
@@ -40,8 +44,10 @@ class TraceRequest(Request_):
     """A text to answer, with every number on the way."""
 
     input: Text = Field(description="The text.")
-    prefix: list[Annotated[int, Field(ge=0)]] = Field([], description="Ids that the answer must begin with.")
-    muted: list[HeadName] = Field([], description="Heads to switch off.")
+    prefix: Annotated[list[Annotated[int, Field(ge=0)]], Hasty()] = Field(
+        [], description="Ids that the answer must begin with."
+    )
+    muted: Annotated[list[HeadName], Hasty()] = Field([], description="Heads to switch off.")
     names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
     beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
     compact: bool = Field(
@@ -65,14 +71,48 @@ class Tracer:
     What is traced is a view of the model's network, so that nobody else's answers are touched.
     """
 
-    def __init__(self, model: Seq2Seq) -> None:
-        self.model = model
+    def __init__(self, model: Seq2Seq, limits: Limits | None = None) -> None:
+        self.model, self.limits = model, limits or Limits()
         self.last: tuple[tuple[int, ...], tuple[Head, ...], Trace] | None = None
 
     @cached_property
     def network(self) -> Transformer:
         """The network that is watched; it is read when the first trace is asked for."""
         return self.model.view()
+
+    @cached_property
+    def names(self) -> list[str]:
+        """All values that a trace records."""
+        return [*names_of(self.network), "probabilities"]
+
+    def check_size(
+        self, text: str, names: Sequence[str], beam: int, compact: bool, saliencies: int | None
+    ) -> None:
+        """Refuse a trace that records, computes or sends too much, before any of it is done.
+
+        ``saliencies`` is the number of steps whose saliency is asked for, or None for every step.
+        """
+        self.model.check(text)
+        config, limits = self.model.config.model, self.limits
+        source = len(self.model.tokenizers.source.encode(self.model.folded(text)))
+        target = self.model.config.decoding.limit(source, config.max_length)
+        recorded = {name: _count(name, config, source, target) for name in self.names}
+        if sum(recorded.values()) > limits.numbers:
+            raise UserError(
+                f"The trace may record {sum(recorded.values()):,} numbers, and {limits.numbers:,} is the limit: "
+                "send a shorter text."
+            )
+        once = config.parameters * (source + target)
+        backward = 3 * once * (target if saliencies is None else saliencies)
+        check_work(2 * once + config.parameters * target * (beam if beam > 1 else 0) + backward, limits)
+        asked = globbed(names)
+        sent = {**recorded, **{name: value.numel() for name, value in self.network.named_parameters()}}
+        size = sum(count for name, count in sent.items() if asked(name)) * (2 if compact else 4) * 4 // 3
+        if size > limits.answer:
+            raise UserError(
+                f"The trace may have {size:,} bytes, and {limits.answer:,} is the limit: ask for fewer values by "
+                "`names`, or for `compact` ones."
+            )
 
     def trace(self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = ()) -> Trace:
         """Answer a text greedily, after a beginning that is forced, with some heads switched off."""
@@ -180,12 +220,21 @@ def describe_trace(
     arguments are those of ``describe``.
     """
     _check_head(tracer.network, head)
+    saliencies = 0 if "saliency" not in also else None if step is None else 1
+    tracer.check_size(text, names, beam, compact, saliencies)
     traced = tracer.trace(text, prefix, muted)
     return {
         **describe(traced, names, beam, compact, head, also, step, column),
         "forced": len(prefix),
         "muted": [list(key) for key in muted],
     }
+
+
+def _count(name: str, config: ModelConfig, source: int, target: int) -> int:
+    """Count the numbers of a recorded value by the glossary's letters for its shape."""
+    lengths = {"…": 1, "S": source, "T": target, "D": config.d_model, "H": config.heads, "K": config.d_k,
+               "d_v": config.d_v, "F": config.d_ff, "V": config.target_vocabulary}  # fmt: skip
+    return prod(lengths[letter] or 1 for letter in entry_of(name).shape)
 
 
 def _check_head(transformer: Transformer, head: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -12,10 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.routing import Match, Mount
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import Scope
 
 from seq2see import __version__
@@ -26,17 +24,22 @@ from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import (
     PATH,
     REFUSALS,
+    Answerer,
     Predictor,
     PredictRequest,
+    Request_,
     Shortcut,
     check_beam,
+    in_json,
     known,
     refusal_of,
     too_long,
 )
 from seq2see.serve.api_trace import Tracer, TraceRequest, describe_trace
-from seq2see.serve.batching import Batcher, Busy, Limits
+from seq2see.serve.batching import Batcher, Busy, Client, Limits
 from seq2see.serve.guard import Guard, Metrics, refusal
+
+TRACE = "/api/trace"
 
 
 class Page(Mount):
@@ -48,21 +51,28 @@ class Page(Mount):
 
 
 def create_app(
-    models: Mapping[str, Seq2Seq], limits: Limits | None = None, hosts: Sequence[str] = ("*",)
+    models: Mapping[str, Seq2Seq],
+    limits: Limits | None = None,
+    hosts: Sequence[str] = ("*",),
+    token: str | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> FastAPI:
-    """Make the application; ``hosts`` holds the host names that a request may use."""
+    """Make the application; ``hosts``, ``token`` and ``log`` are as in ``Guard``."""
     assert models
     limits = limits or Limits()
-    metrics, batcher = Metrics(), Batcher(limits)
+    # A trace may take seconds, so that traces have a thread of their own. It works on views of the models.
+    metrics, batcher, tracing = Metrics(), Batcher(limits), Batcher(limits)
     predictor = Predictor(models, limits, batcher, metrics)
-    tracers = {name: Tracer(model) for name, model in models.items()}
+    tracers = {name: Tracer(model, limits) for name, model in models.items()}
     described = [describe_model(name, model.config, model.card, model.path) for name, model in models.items()]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         batcher.start()
+        tracing.start()
         yield
         await batcher.stop()
+        await tracing.stop()
 
     # The framework's own documentation pages load scripts from other servers, so they are switched off.
     app = FastAPI(
@@ -87,37 +97,51 @@ def create_app(
         """List the models and the limits."""
         return {"models": described, "limits": vars(limits)}
 
-    @app.post(PATH, responses=REFUSALS)
-    async def predict(request: PredictRequest) -> dict[str, Any]:
-        """Answer texts. A text that is refused gets an error; the others are still answered."""
-        return await predictor(request)
+    async def answered(request: PredictRequest, client: Client) -> bytes:
+        return in_json(await predictor(request, client))
 
-    @app.post("/api/trace", responses=REFUSALS, response_model=dict[str, Any])
-    async def trace(request: TraceRequest) -> Response:
-        """Answer one text and return every number on the way.
-
-        ``data`` holds the tensors of the manifest as one block of bytes, in base64.
-        """
+    async def traced(request: TraceRequest, client: Client) -> bytes:
         name = known(models, request.model)
         if len(request.input) > limits.characters:
             raise UserError(too_long(request.input, limits))
         check_beam(request.beam, limits)
-        muted = [(head.attention, head.layer, head.head) for head in request.muted]
+        # A head that is muted twice is muted.
+        muted = list(dict.fromkeys((head.attention, head.layer, head.head) for head in request.muted))
         wanted = partial(
             describe_trace, tracers[name], prefix=request.prefix, muted=muted, names=request.names,
             beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
             column=request.column,
         )  # fmt: skip
-        (described,) = await batcher.do(object(), [request.input], lambda texts: [wanted(texts[0])])
-        # The framework would check every one of these numbers first.
-        return Response(to_json({"model": name, **described}), media_type="application/json")
+        (data,) = await tracing.do(
+            object(),
+            [request.input],
+            lambda texts: [in_json({"model": name, **wanted(texts[0])})],
+            client,
+        )
+        return bytes(data)
+
+    @app.post(PATH, responses=REFUSALS, response_model=dict[str, Any])
+    async def predict(request: PredictRequest) -> Response:
+        """Answer texts. A text that is refused gets an error; the others are still answered."""
+        return Response(await answered(request, Client()), media_type="application/json")
+
+    @app.post(TRACE, responses=REFUSALS, response_model=dict[str, Any])
+    async def trace(request: TraceRequest) -> Response:
+        """Answer one text and return every number on the way.
+
+        ``data`` holds the tensors of the manifest as one block of bytes, in base64.
+        """
+        return Response(await traced(request, Client()), media_type="application/json")
 
     app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
-    (route,) = (route for route in app.routes if isinstance(route, APIRoute) and route.path == PATH)
+    routes = {route.path: route for route in app.routes if isinstance(route, APIRoute)}
+    paths: dict[str, tuple[type[Request_], Answerer, BaseRoute]] = {
+        PATH: (PredictRequest, answered, routes[PATH]),
+        TRACE: (TraceRequest, traced, routes[TRACE]),
+    }
     # The middleware that is added last sees a request first.
-    app.add_middleware(Shortcut, predict=predictor, route=route)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    app.add_middleware(Guard, limits=limits, metrics=metrics)
+    app.add_middleware(Shortcut, limits=limits, paths=paths)
+    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token, log=log)
     return app
 
 
@@ -132,12 +156,10 @@ def _add_errors(app: FastAPI, limits: Limits) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def of_form(request: Request, error: RequestValidationError) -> JSONResponse:
-        # The message does not repeat what was sent, because that may be anything.
-        faults = [
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors()
-        ]
-        text = "; ".join(faults[:5]).encode("ascii", "backslashreplace").decode()
-        return refusal(422, f"The request does not have the expected form. {text[:500]}")
+        # JSON is read by Shortcut, so that this request was not declared as JSON.
+        return refusal(
+            422, "The request does not have the expected form: send JSON, as content-type: application/json."
+        )
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:

@@ -1,19 +1,18 @@
-"""How much the server accepts at once, and the one worker that answers waiting requests together."""
+"""How much the server accepts at once, and a worker that answers waiting requests together and in a fair order."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for, and how many requests may wait."""
+    """What one request may ask for, and how many requests and connections there may be."""
 
     characters: int = 2_000  # in one input
     inputs: int = 256  # in one request
@@ -22,33 +21,67 @@ class Limits:
     body: int = 1_000_000  # bytes of one request
     queue: int = 512  # requests waiting for the model
     seconds: float = 30.0  # the longest time for a request
+    work: float = 3e12  # multiplications of one request, estimated before it is accepted
+    piece: float = 1e11  # multiplications after which a request gives way to others, and may be cancelled
+    numbers: int = 2**27  # that one trace may record
+    answer: int = 64_000_000  # bytes of one trace
+    head: int = 65_536  # bytes of the head of a request
+    head_seconds: float = 10.0  # the longest time for the head of a request
+    idle_seconds: float = 5.0  # that a connection may stay open without a request
+    connections: int = 1_024
 
 
 class Busy(Exception):  # noqa: N818 - a state, not a fault
     """The queue of requests is full."""
 
 
-@dataclass(frozen=True, eq=False)
+class Left(Exception):  # noqa: N818 - a state, not a fault
+    """The client has disconnected, so nobody waits for the answer."""
+
+
+class Client:
+    """Who sent a request. Requests of different clients take turns; one whose client leaves is dropped."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.future: asyncio.Future[list[Any]] | None = None
+
+    def leave(self) -> None:
+        """Drop the request that this client is waiting for."""
+        if self.future is not None and not self.future.done():
+            self.future.set_exception(Left())
+
+
+@dataclass(eq=False)
 class Job:
     """Some items, the work to do on them, and the future that receives the results.
 
-    Jobs with the same key may run together: one call of ``work`` then gets the items of all of them.
+    Jobs with the same key may run together: one call of ``work`` then gets items of all of them. A job whose items cost
+    much is done in several pieces.
     """
 
     key: Hashable
     items: list[Any]
     work: Callable[[list[Any]], list[Any]]
+    client: Client
+    costs: Sequence[float]
     future: asyncio.Future[list[Any]] = field(repr=False)
+    taken: int = 0  # items that are done or being done
+    results: list[Any] = field(default_factory=list)
+
+
+Piece = tuple[Job, list[Any]]  # a job, and those of its items that are done now
 
 
 class Batcher:
-    """Runs jobs in one thread, because a model that is being traced cannot answer other requests at the same time."""
+    """Runs jobs in one thread. Clients take turns, and a costly job gives way to others after each of its pieces."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.waiting: deque[Job] = deque()
+        self.waiting: list[Job] = []
         self.batches = 0
         self.items = 0
+        self._turns: dict[str, int] = {}  # the last batch in which each waiting client was served
         self._arrived = asyncio.Event()
         self._ending = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seq2see-model")
@@ -59,62 +92,98 @@ class Batcher:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Finish the accepted jobs, then stop."""
+        """Finish the accepted jobs, then stop. Each job ends at the time limit of its request at the latest."""
         self._ending = True
         self._arrived.set()
         if self._task is not None:
             await self._task
         self._thread.shutdown()
 
-    async def do(self, key: Hashable, items: list[Any], work: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    async def do(
+        self,
+        key: Hashable,
+        items: list[Any],
+        work: Callable[[list[Any]], list[Any]],
+        client: Client | None = None,
+        costs: Sequence[float] = (),
+    ) -> list[Any]:
         """Queue some items and return their results; raise TimeoutError after the time limit of a request."""
+        client = client or Client()
         if len(self.waiting) >= self.limits.queue:
-            raise Busy
-        job = Job(key, items, work, asyncio.get_running_loop().create_future())
+            self._make_room(client)
+        job = Job(
+            key, items, work, client, costs or [0.0] * len(items), asyncio.get_running_loop().create_future()
+        )
+        client.future = job.future
         self.waiting.append(job)
         self._arrived.set()
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await job.future
         finally:
-            with suppress(ValueError):  # the job is still in the queue only if it timed out before its turn
+            job.future.cancel()  # no piece of it starts any more, if it timed out
+            if job in self.waiting:
                 self.waiting.remove(job)
+
+    def _make_room(self, client: Client) -> None:
+        """Refuse a request, or the last one of a client that holds more of the full queue than this client does."""
+        held = Counter(job.client.name for job in self.waiting)
+        name, most = held.most_common(1)[0]
+        if held[client.name] + 1 >= most:
+            raise Busy
+        last = next(job for job in reversed(self.waiting) if job.client.name == name)
+        self.waiting.remove(last)
+        last.future.set_exception(Busy())
 
     async def _run(self) -> None:
         while self.waiting or not self._ending:
             if self.waiting:
                 await self._work(self._next())
             else:
+                self._turns.clear()
                 self._arrived.clear()
                 await self._arrived.wait()
 
-    def _next(self) -> list[Job]:
-        """Take the first job and every job that can run with it, up to the size of a batch."""
-        first = self.waiting.popleft()
-        jobs, left, size = [first], deque[Job](), len(first.items)
+    def _next(self) -> list[Piece]:
+        """Take the first job of the client that has waited longest for a turn, and what can run with it."""
+        self.waiting.sort(key=lambda job: self._turns.get(job.client.name, 0))  # keeps the order of arrival
+        first = self.waiting[0]
+        pieces, left, size, cost = list[Piece](), list[Job](), 0, 0.0
         for job in self.waiting:
-            fits = job.key == first.key and size + len(job.items) <= self.limits.batch
-            (jobs if fits else left).append(job)
-            size += len(job.items) if fits else 0
+            start = job.taken
+            if job.key == first.key and (job is first or size + len(job.items) - start <= self.limits.batch):
+                while job.taken < len(job.items) and (
+                    not size or cost + job.costs[job.taken] <= self.limits.piece
+                ):
+                    cost += job.costs[job.taken]
+                    size += 1
+                    job.taken += 1
+            if job.taken > start or job is first:
+                pieces.append((job, job.items[start : job.taken]))
+                self._turns[job.client.name] = self.batches + 1
+            if job.taken < len(job.items):
+                left.append(job)
         self.waiting = left
-        return jobs
+        return pieces
 
-    async def _work(self, jobs: list[Job]) -> None:
-        items = [item for job in jobs for item in job.items]
+    async def _work(self, pieces: list[Piece]) -> None:
+        items = [item for _, some in pieces for item in some]
         self.batches += 1
         self.items += len(items)
         loop = asyncio.get_running_loop()
         try:
-            results = await loop.run_in_executor(self._thread, jobs[0].work, items)
+            results = await loop.run_in_executor(self._thread, pieces[0][0].work, items)
         except Exception as error:
-            if len(jobs) > 1:  # one bad request must not make the others fail
-                for job in jobs:
-                    await self._work([job])
-            elif not jobs[0].future.done():
-                jobs[0].future.set_exception(error)
+            if len(pieces) > 1:  # one bad request must not make the others fail
+                for piece in pieces:
+                    await self._work([piece])
+            elif not pieces[0][0].future.done():
+                pieces[0][0].future.set_exception(error)
             return
         first = 0
-        for job in jobs:
-            if not job.future.done():  # the request may have timed out
-                job.future.set_result(results[first : first + len(job.items)])
-            first += len(job.items)
+        for job, some in pieces:
+            job.results += results[first : first + len(some)]
+            first += len(some)
+            # The request may have timed out, or its client may have left.
+            if len(job.results) == len(job.items) and not job.future.done():
+                job.future.set_result(job.results)

@@ -10,18 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import uvicorn
 from fastapi import FastAPI, Query
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from seq2see import folder
 from seq2see.errors import FolderError
 from seq2see.page import STATIC
 from seq2see.serve.batching import Limits
 from seq2see.serve.guard import Guard, Metrics
-from seq2see.serve.server import address_of, hosts_of, listen
+from seq2see.serve.server import Server, address_of, configured, hosts_of, listen
 from seq2see.training.loop import LOG
 
 HERE = "127.0.0.1"
@@ -40,9 +38,8 @@ class Run:
     def since(self, known: int) -> dict[str, Any]:
         """Return the lines of the log from number ``known`` on, and whether the training has finished."""
         config = folder.read_config(self.path)
-        finished = (
-            self.path / folder.WEIGHTS
-        ).exists()  # checked before the log is read, so that the log of a finished run is complete
+        # This is checked before the log is read, so that the log of a finished run is complete.
+        finished = (self.path / folder.WEIGHTS).exists()
         lines = self._lines()
         first = known if known <= len(lines) else 0  # a resumed run removes lines that it will write again
         return {
@@ -54,7 +51,7 @@ class Run:
             "quiet": time.time() - max(path.stat().st_mtime for path in (self.path, self.path / LOG)),
             "first": first,
             # A loss may be NaN or infinite, which JSON cannot express: it becomes null.
-            "lines": [json.loads(line, parse_constant=lambda name: None) for line in lines[first:]],
+            "lines": [_record(line) for line in lines[first:]],
         }
 
     def _lines(self) -> list[str]:
@@ -63,6 +60,14 @@ class Run:
         return [
             line for line in text.split("\n")[:-1] if line
         ]  # a line without an end is still being written
+
+
+def _record(line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line, parse_constant=lambda name: None)
+    except (ValueError, RecursionError):
+        return {}  # a line that was cut short when its writer was killed
+    return record if isinstance(record, dict) else {}
 
 
 def find_run(name: Path) -> Path:
@@ -76,8 +81,8 @@ def find_run(name: Path) -> Path:
 def create_live_app(run: Run, host: str = HERE) -> FastAPI:
     """Make the application that shows one run."""
     app = FastAPI(title="seq2see, training", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts_of(host))
-    app.add_middleware(Guard, limits=Limits(), metrics=Metrics())
+    app.state.metrics = metrics = Metrics()
+    app.add_middleware(Guard, limits=Limits(), metrics=metrics, hosts=hosts_of(host))
 
     @app.get("/")
     async def home() -> RedirectResponse:
@@ -122,9 +127,6 @@ def watched(path: Path) -> Iterator[str]:
         thread.join()
 
 
-def _server(run: Run, host: str) -> uvicorn.Server:
-    config = uvicorn.Config(
-        create_live_app(run, host), log_level="warning", access_log=False, server_header=False,
-        timeout_graceful_shutdown=2,
-    )  # fmt: skip
-    return uvicorn.Server(config)
+def _server(run: Run, host: str) -> Server:
+    app = create_live_app(run, host)
+    return Server(configured(app, Limits(), timeout_graceful_shutdown=2), app.state.metrics)

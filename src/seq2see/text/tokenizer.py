@@ -14,9 +14,12 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, InputError, UserError, shown
+from seq2see.files import parsed, read_text
+from seq2see.text import limits
 
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
+MARKS = 256  # combining marks in a row that are composed together
 BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
 BYTES_TO_TEXT = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
 
@@ -47,7 +50,24 @@ def fold(text: str) -> str:
 
     Texts are trained on in this form, and answered in it.
     """
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return " ".join(_composed(text).split())
+
+
+def _composed(text: str) -> str:
+    """Write a text in Unicode NFC.
+
+    The time for a run of combining marks grows with the square of its length, since they are sorted. No script has runs
+    of more than a few, so that a longer run is composed in parts.
+    """
+    if len(text) <= MARKS or text.isascii():
+        return unicodedata.normalize("NFC", text)
+    parts, start, run = [], 0, 0
+    for place, character in enumerate(text):
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > MARKS:
+            parts.append(unicodedata.normalize("NFC", text[start:place]))
+            start, run = place, 0
+    return "".join([*parts, unicodedata.normalize("NFC", text[start:])])
 
 
 class Tokenizer:
@@ -331,13 +351,26 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
-        """Read the library's own JSON format."""
+        """Read the library's own JSON format, after a check that the library can bear it."""
+        text = read_text(path, limits.LARGEST)
+        size = limits.check(parsed(text, path.name), path.name)
         try:
-            return cls(Engine.from_file(str(path)))
+            loaded = cls(Engine.from_str(text))
+            ids = loaded.engine.encode("").ids
         except FolderError:
             raise
-        except Exception as error:  # the library raises bare Exception
-            raise FolderError(f"{path.name} is not a tokenizer that can be read ({error}).") from None
+        except (
+            BaseException
+        ) as error:  # the library raises bare Exception, and what Rust calls a panic is none
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            why = shown(str(error), 200)
+            raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
+        if loaded.size != size or any(not 0 <= number < size for number in ids):
+            raise FolderError(
+                f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary)."
+            )
+        return loaded
 
 
 def _unknown_of(engine: Engine) -> int | None:

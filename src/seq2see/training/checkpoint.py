@@ -38,7 +38,9 @@ def path_of(folder: Path, step: int) -> Path:
 def steps_in(folder: Path) -> list[int]:
     """List the steps that have a checkpoint file, lowest first."""
     names = (
-        re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.glob("checkpoint-*")
+        re.fullmatch(r"checkpoint-(\d{1,18})\.safetensors", path.name)
+        for path in folder.glob("checkpoint-*")
+        if path.is_file()
     )
     return sorted(int(match[1]) for match in names if match)
 

@@ -30,6 +30,7 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluate import Pair, evaluate
+from seq2see.files import LOCK, Lock, remove_leftovers
 from seq2see.folder import Tokenizers
 from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.metrics import bleu
@@ -333,6 +334,7 @@ class Trainer:
         self.saved.result()
         data = weights_bytes(weights_of(self.model))
         folder.write(self.out, self.config, self.tokenizers, data, card)
+        (self.out / LOCK).unlink(missing_ok=True)
         shutil.rmtree(self.out / SHARDS, ignore_errors=True)
         shutil.rmtree(self.out / CHECKPOINTS)  # with what a killed process may have left there
 
@@ -411,6 +413,9 @@ class Trainer:
             raise FolderError(
                 f"{out} is not empty and not a training of ours: name another folder with `out`."
             )
+        self.lock = Lock(out)
+        remove_leftovers(out)
+        remove_leftovers(out / CHECKPOINTS)
         if folder.CONFIG in names:
             self.config = continued(out, folder.read_config(out), self.config)
             self._resume(out / CHECKPOINTS)
@@ -418,8 +423,8 @@ class Trainer:
             folder.write_tokenizers(out, self.tokenizers)
             folder.write_atomically(out / folder.CONFIG, self.config.to_toml().encode())
         log = out / LOG
-        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= self.step]
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        kept = [line for line in text.splitlines() if 0 < _step_of(line) <= self.step]
         folder.write_atomically(log, "".join(line + "\n" for line in kept).encode())
 
     def _agree(self) -> None:
@@ -471,6 +476,15 @@ class Trainer:
         self.step = state.step
         self.taken = int(state.notes.get("batches", state.step * self.config.training.accumulate))
         self.seconds = float(state.notes["seconds"])
+
+
+def _step_of(line: str) -> int:
+    """Return the step of a line of the log; 0 if the line is cut short, or not a line of ours."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return 0
+    return step if type(step) is int else 0
 
 
 def continued(out: Path, before: Config, now: Config) -> Config:

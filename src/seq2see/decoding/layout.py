@@ -1,0 +1,157 @@
+"""What a CTranslate2 export of a model must look like, checked before CTranslate2 reads it, which trusts any file."""
+
+from __future__ import annotations
+
+import struct
+from math import prod
+from pathlib import Path
+from typing import IO
+
+from seq2see.config import ModelConfig
+from seq2see.errors import FolderError, shown
+from seq2see.files import parsed, plain_file, read_text
+from seq2see.folder import Tokenizers
+from seq2see.text.tokenizer import END, PAD, START, UNKNOWN
+
+WEIGHTS, SETTINGS = "model.bin", "config.json"
+VERSION, SPECIFICATION, REVISION = 6, b"TransformerSpec", 7
+FLOAT32, INT8, INT16 = 0, 1, 2
+SIZES = {FLOAT32: 4, INT8: 1, INT16: 2}
+LARGEST_SETTINGS, LARGEST_VOCABULARY = 2**16, 2**28  # bytes
+ACTIVATIONS = {"relu": 0, "gelu": 3, "swish": 2}  # CTranslate2's numbers, checked by a test
+
+Shape = tuple[int, ...]
+
+
+def expected(config: ModelConfig) -> tuple[dict[str, Shape], dict[str, int]]:
+    """Return the shape of every array of an export, and the value of every single number."""
+    d, f = config.d_model, config.d_ff
+    shapes: dict[str, Shape] = {
+        "encoder/embeddings_0/weight": (config.source_vocabulary, d),
+        "decoder/embeddings/weight": (config.target_vocabulary, d),
+        "decoder/projection/weight": (config.target_vocabulary, d),
+    }
+    if not config.share_output:
+        shapes["decoder/projection/bias"] = (config.target_vocabulary,)
+
+    def norm(name: str) -> None:
+        shapes[f"{name}/gamma"] = shapes[f"{name}/beta"] = (d,)
+
+    def linear(name: str, outputs: int, inputs: int) -> None:
+        shapes[f"{name}/weight"], shapes[f"{name}/bias"] = (outputs, inputs), (outputs,)
+
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        shapes[f"{side}/position_encodings/encodings"] = (config.max_length, d)
+        if config.norm == "pre":
+            norm(f"{side}/layer_norm")
+        for number in range(layers):
+            layer = f"{side}/layer_{number}"
+            norm(f"{layer}/self_attention/layer_norm")
+            linear(f"{layer}/self_attention/linear_0", 3 * d, d)
+            linear(f"{layer}/self_attention/linear_1", d, d)
+            if side == "decoder":
+                norm(f"{layer}/attention/layer_norm")
+                linear(f"{layer}/attention/linear_0", d, d)
+                linear(f"{layer}/attention/linear_1", 2 * d, d)
+                linear(f"{layer}/attention/linear_2", d, d)
+            norm(f"{layer}/ffn/layer_norm")
+            linear(f"{layer}/ffn/linear_0", f, d)
+            linear(f"{layer}/ffn/linear_1", d, f)
+    numbers = {"decoder/alignment_heads": 1, "decoder/alignment_layer": -1, "decoder/start_from_zero_embedding": 0,
+               "decoder/alibi": 0, "decoder/alibi_use_positive_positions": 0, "decoder/scale_alibi": 0,
+               "encoder/embeddings_merge": 0, "encoder/multi_query_attention": 0}  # fmt: skip
+    for side in ("encoder", "decoder"):
+        numbers |= {f"{side}/activation": ACTIVATIONS[config.activation], f"{side}/num_heads": config.heads,
+                    f"{side}/pre_norm": int(config.norm == "pre"), f"{side}/scale_embeddings": 1}  # fmt: skip
+    return shapes, numbers
+
+
+def check(export: Path, config: ModelConfig, tokenizers: Tokenizers) -> None:
+    """Raise a FolderError unless an export has the shape, settings and vocabulary of a model."""
+    if not config.d_k == config.d_v == config.d_model / config.heads:
+        raise FolderError("CTranslate2 cannot express the heads of this model.")
+    known = tokenizers.source.unknown is not None and tokenizers.target.unknown is not None
+    settings = {"bos_token": START, "eos_token": END, "decoder_start_token": START,
+                "unk_token": UNKNOWN if known else PAD, "add_source_bos": False, "add_source_eos": False,
+                "layer_norm_epsilon": 1e-5, "multi_query_attention": False}  # fmt: skip
+    if parsed(read_text(export / SETTINGS, LARGEST_SETTINGS), SETTINGS) != settings:
+        raise FolderError(f"{SETTINGS} has other settings.")
+    _check_vocabularies(export, tokenizers)
+    shapes, numbers = expected(config)
+    size = plain_file(export / WEIGHTS)
+    with (export / WEIGHTS).open("rb") as file:
+        try:
+            found, aliases = _read(file, size)
+        except (struct.error, UnicodeDecodeError, FolderError) as error:
+            raise FolderError(f"{WEIGHTS} is damaged ({error}).") from None
+    for name, target in aliases.items():
+        if name in found or target not in found:
+            raise FolderError(f"{WEIGHTS} has an alias that leads nowhere, {shown(name)}.")
+        found[name] = found[target]
+        if f"{target}_scale" in found:
+            found.setdefault(f"{name}_scale", found[f"{target}_scale"])
+    for name, shape in shapes.items():
+        kind, has, _ = found.pop(name, (None, None, None))
+        scale = found.pop(f"{name}_scale", None)
+        scaled = kind == INT8 and len(shape) == 2 and scale is not None and scale[:2] == (FLOAT32, shape[:1])
+        if has != shape or not (scaled or (kind == FLOAT32 and scale is None)):
+            raise FolderError(f"{WEIGHTS} has another {name} than the model.")
+    for name, value in numbers.items():
+        if found.pop(name, (None, None, None))[1:] != ((), value):
+            raise FolderError(f"{WEIGHTS} has another {name} than the model.")
+    if found:
+        raise FolderError(f"{WEIGHTS} has {shown(next(iter(found)))}, which the model does not have.")
+
+
+def _check_vocabularies(export: Path, tokenizers: Tokenizers) -> None:
+    sides = {"source": tokenizers.source, "target": tokenizers.target}
+    shared = (export / "shared_vocabulary.json").exists()
+    for side, tokenizer in sides.items():
+        name = "shared_vocabulary.json" if shared else f"{side}_vocabulary.json"
+        if parsed(read_text(export / name, LARGEST_VOCABULARY), name) != tokenizer.vocabulary():
+            raise FolderError(f"{name} has other tokens than the tokenizer.")
+
+
+def _read(file: IO[bytes], size: int) -> tuple[dict[str, tuple[int, Shape, int | None]], dict[str, str]]:
+    """Read type, shape and (of a single number) value of each variable, and the names that stand for others."""
+
+    def take(form: str) -> tuple[int, ...]:
+        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
+
+    def text() -> str:
+        (length,) = take("H")
+        return file.read(length).decode("ascii").removesuffix("\0")
+
+    (version,) = take("I")
+    if (version, text().encode(), *take("I")) != (VERSION, SPECIFICATION, REVISION):
+        raise FolderError("it has another version")
+    found: dict[str, tuple[int, Shape, int | None]] = {}
+    for _ in range(take("I")[0]):
+        name = text()
+        (rank,) = take("B")
+        if rank > 2:
+            raise FolderError("an array has too many axes")
+        shape = take(f"{rank}I")
+        kind, length = take("BI")
+        if (
+            kind not in SIZES
+            or length != prod(shape) * SIZES[kind]
+            or file.tell() + length > size
+            or name in found
+        ):
+            raise FolderError("an array has another size than its shape")
+        value = None
+        if not rank:
+            if kind == FLOAT32:
+                raise FolderError("a setting is no whole number")
+            (value,) = take("b" if kind == INT8 else "h")
+        else:
+            file.seek(length, 1)
+        found[name] = kind, shape, value
+    aliases: dict[str, str] = {}
+    for _ in range(take("I")[0]):
+        name = text()
+        aliases[name] = text()
+    if file.tell() != size:
+        raise FolderError("it is longer than its arrays")
+    return found, aliases

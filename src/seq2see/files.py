@@ -1,0 +1,257 @@
+"""Files of others are read within limits, and files of ours are written whole or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from seq2see.errors import FolderError, shown
+
+LOCK = ".lock"  # a file that the process at work in a folder holds
+STEP = "/step"  # what follows a matrix's name in the name of its rows' steps, in a file of weights
+REMEMBERED = 4_000_000  # bytes from which the digest of a file is remembered
+TEMPORARY = re.compile(r"\..+\.(\d+)\.seq2see-[0-9a-z_]{8}")
+EXCHANGE = 2  # renameat2's RENAME_EXCHANGE
+HERE = -100  # AT_FDCWD: paths are relative to the current folder
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def plain_file(path: Path, most: int | None = None) -> int:
+    """Return the size of a file of a model folder, or refuse it.
+
+    A link out of the folder, a device and a pipe are refused, and so is a file of more than ``most`` bytes: reading it
+    could show other files of this machine, or never end.
+    """
+    try:
+        if not path.resolve().is_relative_to(path.parent.resolve()):
+            raise FolderError(
+                f"{path.name} is a link out of its folder: copy the file that is meant into the folder."
+            )
+        found = path.stat()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FolderError(f"{path.name} cannot be read ({error}).") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise FolderError(f"{path.name} is not a plain file.")
+    if most is not None and found.st_size > most:
+        raise FolderError(f"{path.name} has {found.st_size:,} bytes, and at most {most:,} were expected.")
+    return found.st_size
+
+
+def read_text(path: Path, most: int) -> str:
+    """Read a text file of a model folder within the limits of ``plain_file``."""
+    plain_file(path, most)
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise FolderError(f"{path.name} is not UTF-8 text.") from None
+    except OSError as error:
+        raise FolderError(f"{path.name} cannot be read ({error.strerror}).") from None
+
+
+def parsed(text: str | bytes, name: str) -> Any:
+    """Read JSON. What is no JSON, is nested too deeply, or has a number of thousands of digits is refused."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"{name} is not JSON that can be read ({shown(str(error), 100)}).") from None
+
+
+def digest(path: Path) -> bytes:
+    """Return a file's sha256. That of a large file is remembered in the user's cache folder.
+
+    There it is found again by the file's path, inode, size and times, so that a large model need not be read twice.
+    """
+    found = path.stat()
+    key = f"{path.resolve()} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+    note = cache_folder() / "digests" / hashlib.sha256(key.encode()).hexdigest()
+    if found.st_size >= REMEMBERED:
+        with suppress(OSError, ValueError):
+            return bytes.fromhex(note.read_text(encoding="ascii")[:64].rjust(64, "x"))
+    with path.open("rb") as file:
+        value = hashlib.file_digest(file, "sha256").digest()
+    if found.st_size >= REMEMBERED and path.stat() == found:
+        with suppress(OSError, FolderError):  # a folder that cannot be written costs time, nothing else
+            write_atomically(note, value.hex().encode())
+    return value
+
+
+def cache_folder() -> Path:
+    """Return the folder in which this user's programs keep what they can find out again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2see"
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is either whole or not there, even if the power goes."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path.name))
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise FolderError(
+                f"{path.name} could not be written to {path.parent}: {error.strerror}."
+            ) from error
+        raise
+    synchronise(path.parent)
+
+
+def temporary_prefix(name: str) -> str:
+    """Return how the name of a temporary file or folder begins: it tells what it is for, and which process writes it."""
+    return f".{name}.{os.getpid()}.seq2see-"
+
+
+def synchronise(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+class Lock:
+    """Makes a folder this process's own, until the lock is dropped or the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.handle = -1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise FolderError(f"{folder} cannot be written: {error.strerror}.") from None
+        try:
+            fcntl.lockf(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                other = os.pread(self.handle, 20, 0).decode("ascii", "replace")
+                raise FolderError(
+                    f"Process {other if other.isdigit() else '(unknown)'} is training in {folder}: wait for its end, or "
+                    "name another folder."
+                ) from None
+            return  # a file system without locks
+        with suppress(OSError):  # on a full disk the lock holds all the same
+            os.ftruncate(self.handle, 0)
+            os.pwrite(self.handle, str(os.getpid()).encode(), 0)
+
+    def __del__(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed have left in a folder: their temporary files and folders."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            found = TEMPORARY.fullmatch(entry.name)
+            if found is None:
+                continue
+            if not _runs(int(found[1])):
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path)
+                    else:
+                        Path(entry.path).unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a new folder to write into; at the end it takes the place of the folder ``path`` in one step.
+
+    At every moment ``path`` is either the old folder or the new one. Where the system cannot exchange two names
+    (other systems than Linux, some network file systems), there is a moment at which it is neither.
+    """
+    path = path.resolve()
+    remove_leftovers(path.parent)
+    try:
+        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=temporary_prefix(path.name)))
+    except OSError as error:
+        raise FolderError(
+            f"{path} cannot be written anew, since {path.parent} cannot: {error.strerror}."
+        ) from None
+    try:
+        yield new
+        new.chmod(stat.S_IMODE(path.stat().st_mode))
+        synchronise(new)
+        inside = Path.cwd() == path
+        if not _exchanged(new, path):
+            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=temporary_prefix(path.name)))
+            path.rename(old / "old")
+            new.rename(path)
+            new = old
+        synchronise(path.parent)
+        if inside:
+            os.chdir(path)
+    except OSError as error:
+        raise FolderError(f"{path} could not be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, if the system can."""
+    if not sys.platform.startswith("linux"):
+        return False
+    # Auditors of the process see this rename as they see any other.
+    sys.audit("os.rename", str(one), str(other), -1, -1)
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    return bool(rename(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0)
+
+
+def carry_over(old: Path, new: Path, left: set[str]) -> None:
+    """Put everything of a folder into another one, too, but for what is ``left``: files as links to the same bytes."""
+    for entry in old.iterdir():
+        if entry.name in left or TEMPORARY.fullmatch(entry.name) or (new / entry.name).exists():
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, new / entry.name, symlinks=True, copy_function=_linked)
+        else:
+            _linked(str(entry), str(new / entry.name))
+
+
+def _linked(source: str, target: str) -> str:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+    return target

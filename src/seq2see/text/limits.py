@@ -1,0 +1,162 @@
+"""What a tokenizer file of somebody else may hold: the library would run for hours, or fall over, with some of them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+from seq2see.errors import FolderError, shown
+
+LARGEST = 2**26  # bytes of a file
+TOKENS = 2**21
+PARTS = 16  # in a sequence of normalizers, pre-tokenizers or decoders
+PATTERN = 500  # characters of a regular expression
+REPLACEMENTS = 4  # in one tokenizer
+CONTENT = 4  # characters that a replacement writes
+
+MODELS = {"WordLevel", "BPE", "Unigram", "WordPiece"}
+#: What we write, and what the converters of well-known models write.
+KINDS = {
+    "normalizer": {"Sequence", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Strip", "StripAccents",
+                   "BertNormalizer", "Prepend", "Replace", "Precompiled", "ByteLevel"},
+    "pre_tokenizer": {"Sequence", "Split", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel",
+                      "BertPreTokenizer", "Punctuation", "Digits"},
+    "decoder": {"Sequence", "Fuse", "ByteFallback", "ByteLevel", "Metaspace", "WordPiece", "BPEDecoder", "Strip",
+                "Replace"},
+    "post_processor": {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence"},
+}  # fmt: skip
+INSIDE = dict(zip(KINDS, ("normalizers", "pretokenizers", "decoders", "processors"), strict=True))
+_ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+#: Well-known patterns with several repetitions in a row.
+KNOWN_PATTERNS = {
+    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}|{_REST}" for digits in ("", "{1,3}")
+}
+
+
+def check(form: Any, name: str) -> int:
+    """Refuse a tokenizer that the library should not be given; return the number of its tokens."""
+
+    def refuse(why: str) -> FolderError:
+        return FolderError(f"{name} is not a tokenizer that can be read ({why}).")
+
+    if not isinstance(form, dict) or not isinstance(form.get("model"), dict):
+        raise refuse("it describes no model")
+    size = _check_model(form["model"], form.get("added_tokens"), refuse)
+    for part, kinds in KINDS.items():
+        found = _flat(form.get(part), INSIDE[part], refuse)
+        for one in found:
+            if one.get("type") not in kinds:
+                raise refuse(f"a {part} of the kind {shown(str(one.get('type')))} is not known here")
+            _check_part(one, refuse)
+        if sum(one["type"] in ("Replace", "Prepend") for one in found) > REPLACEMENTS:
+            raise refuse(f"more than {REPLACEMENTS} replacements")
+    return size
+
+
+Refusal = Callable[[str], FolderError]
+
+
+def _flat(part: Any, inside: str, refuse: Refusal) -> list[dict[str, Any]]:
+    """Return the parts of a sequence, or the one part, or none. A sequence in a sequence is not known here."""
+    if part is None:
+        return []
+    parts = part.get(inside) if isinstance(part, dict) and part.get("type") == "Sequence" else [part]
+    if not isinstance(parts, list) or len(parts) > PARTS or not all(isinstance(one, dict) for one in parts):
+        raise refuse(f"a sequence of {inside} is no list of at most {PARTS}")
+    if any(one.get("type") == "Sequence" for one in parts):
+        raise refuse("a sequence within a sequence")
+    return parts
+
+
+def _check_model(model: dict[str, Any], added: Any, refuse: Refusal) -> int:
+    kind, vocabulary = model.get("type", "WordLevel"), model.get("vocab")
+    if kind not in MODELS:
+        raise refuse(f"a model of the kind {shown(str(kind))} is not known here")
+    if kind == "Unigram":
+        ids = list(range(len(vocabulary))) if isinstance(vocabulary, list) else []
+        if not all(
+            isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and _is_number(one[1])
+            for one in vocabulary or []
+        ):
+            raise refuse("a piece is no text with a finite score")
+        tokens = {one[0] for one in vocabulary or []}
+        unknown = model.get("unk_id")
+        if unknown is not None and unknown not in range(len(ids)):
+            raise refuse("the unknown token is beyond the vocabulary")
+    else:
+        ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+        tokens = set(vocabulary) if isinstance(vocabulary, dict) else set()
+        if kind == "WordPiece" and model.get("unk_token") not in tokens:
+            raise refuse("the unknown token is not in the vocabulary")
+    if not 3 <= len(ids) <= TOKENS:
+        raise refuse(f"a vocabulary of {len(ids):,} tokens, and 3 to {TOKENS:,} were expected")
+    for token in added or []:
+        if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+            raise refuse("an added token is no text")
+        if token["content"] not in tokens:
+            ids.append(token.get("id", -1))
+    if any(type(number) is not int for number in ids) or sorted(ids) != list(range(len(ids))):
+        raise refuse("the ids of its tokens are not 0, 1, 2, … each once")
+    return len(ids)
+
+
+def _check_part(part: dict[str, Any], refuse: Refusal) -> None:
+    pattern = part.get("pattern")
+    if isinstance(pattern, dict) and "Regex" in pattern and not _is_quick(pattern["Regex"]):
+        raise refuse("a regular expression that may take very long")
+    content = part.get("content" if part["type"] == "Replace" else "prepend", "")
+    if part["type"] in ("Replace", "Prepend") and (not isinstance(content, str) or len(content) > CONTENT):
+        raise refuse(f"a replacement by more than {CONTENT} characters")
+    if part["type"] == "Precompiled" and not _is_character_map(part.get("precompiled_charsmap")):
+        raise refuse("a map of characters that is damaged")
+    if part["type"] == "TemplateProcessing":
+        template = part.get("single")
+        if not isinstance(template, list) or len(template) > PARTS:
+            raise refuse(f"a template that is no list of at most {PARTS} parts")
+        if sum("Sequence" in one for one in template if isinstance(one, dict)) != 1:
+            raise refuse("a template that does not hold the text once")
+        known = part.get("special_tokens")
+        used = [one["SpecialToken"] for one in template if isinstance(one, dict) and "SpecialToken" in one]
+        if not isinstance(known, dict) or any(
+            not isinstance(one, dict) or one.get("id") not in known for one in used
+        ):
+            raise refuse("a template with a token that it does not explain")
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < 1e30
+        and isfinite(value)
+    )
+
+
+def _is_quick(pattern: Any) -> bool:
+    """Whether a regular expression looks at a text in a time that does not explode: one repetition an alternative."""
+    if not isinstance(pattern, str) or len(pattern) > PATTERN:
+        return False
+    if pattern in KNOWN_PATTERNS:
+        return True
+    plain = re.sub(r"\\[pP]\{\^?\w+\}|\\.", "x", pattern, flags=re.DOTALL)  # an escape is one character
+    plain = re.sub(r"\[\^?\]?[^\]\[]*\]", "x", plain)  # so is a set of characters
+    if re.search(
+        r"\)[*+?{]|[*+?}][*+{]|[\[\]]|\(\?[^:!=i]", plain
+    ):  # groups are not repeated, nor repetitions
+        return False
+    return all(len(re.findall(r"[*+{]", one)) <= 1 for one in plain.split("|"))
+
+
+def _is_character_map(text: Any) -> bool:
+    """Whether a compiled map of characters has the size that it says: a table of words of 4 bytes, then texts."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        return False
+    size = int.from_bytes(data[:4], "little")
+    return len(data) > 8 and 4 <= size <= len(data) - 4 and size % 4 == 0 and data.endswith(b"\0")
