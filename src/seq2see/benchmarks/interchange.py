@@ -6,6 +6,7 @@ Models of each family have random weights, norms and biases; inputs are random. 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def interchange(count: int = 500) -> list[dict[str, Any]]:
+def interchange(count: int = 500) -> Iterator[dict[str, Any]]:
     """Compare each family on so many inputs."""
     try:
         import transformers
@@ -44,7 +45,8 @@ def interchange(count: int = 500) -> list[dict[str, Any]]:
         raise UserError(
             "The package transformers is not installed: pip install 'seq2see[interchange]'."
         ) from None
-    return [_family(transformers, name, count) for name in FAMILIES]
+    for name in FAMILIES:
+        yield _family(transformers, name, count)
 
 
 def _family(transformers: Any, name: str, count: int) -> dict[str, Any]:
