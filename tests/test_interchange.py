@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import torch
+import transformers
 
 import seq2see
 from seq2see import folder
@@ -22,9 +24,6 @@ from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import read_weights
 from seq2see.seq2seq import Seq2Seq
-
-sentencepiece = pytest.importorskip("sentencepiece")
-transformers = pytest.importorskip("transformers")
 
 LINES = [
     "The cat sat on the mat, and the dog was sleeping.",
