@@ -105,4 +105,4 @@ def _is_tie(ours: Transformer, source: list[int], special: Special, rules: Any, 
         )
         values = logits.gather(1, torch.tensor(answer)[:, None])[len(special.forced) :]
         scores.append(float(values.sum()) / rules.divisor(len(answer)))
-    return abs(scores[0] - scores[1]) < TIE
+    return bool(abs(scores[0] - scores[1]) < TIE)
