@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import torch
+import transformers
 
 import seq2see
 from seq2see import folder
 from seq2see.config import ModelConfig
+from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
@@ -21,9 +24,6 @@ from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import read_weights
 from seq2see.seq2seq import Seq2Seq
-
-sentencepiece = pytest.importorskip("sentencepiece")
-transformers = pytest.importorskip("transformers")
 
 LINES = [
     "The cat sat on the mat, and the dog was sleeping.",
@@ -248,6 +248,29 @@ def test_answers_are_those_of_generate(both: tuple[str, Any, Seq2Seq], beam: int
     else:
         found = [answers[0].ids for answers in beam_search(ours.transformer, sources, special, rules)]
     assert found == expected
+
+
+def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Seq]) -> None:
+    _, _, ours = both
+    special, source = Special.of(ours.tokenizers), ours.tokenizers.source
+    sources = [[*source.before, *range(6, 6 + n), *source.after] for n in (3, 8, 5)]
+    graphs = GraphDecoder(ours.transformer, special)
+    for beam in (1, 4):
+        rules = ours.config.decoding.but(beam=beam)
+        found = [answers[0].ids for answers in graphs.search(sources, rules)]
+        if beam == 1:
+            assert found == [answer.ids for answer in greedy(ours.transformer, sources, special, rules)]
+        else:
+            assert found == [best[0].ids for best in beam_search(ours.transformer, sources, special, rules)]
+
+
+def test_the_benchmark_compares_each_family() -> None:
+    from seq2see.benchmarks.interchange import interchange
+
+    for record in interchange(count=6):
+        assert record["largest_logit_difference"] <= 1e-5
+        assert record["greedy_same"] + record["greedy_ties"] == 6
+        assert record["beam_4_same"] + record["beam_4_ties"] == 6
 
 
 def test_texts_are_cut_as_sentencepiece_cuts_them(both: tuple[str, Any, Seq2Seq]) -> None:

@@ -1003,3 +1003,33 @@ def test_a_notebook_shows_the_page_in_a_frame(open_page: Open, model: Seq2Seq, t
     frame.locator('[data-box="softmax"]').click()
     expect(frame.locator("#arithmetic .place")).to_have_count(1)
     assert str(Path(seq2see.__file__).parent) not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("positions", ["fairseq", "opennmt", "halves"])
+def test_the_arithmetic_of_models_of_others(open_page: Open, tmp_path: Path, positions: str) -> None:
+    """A norm of the embedding, embeddings that are not scaled, other positions: drawn in Figure 1, and written out."""
+    tokenizer = Tokenizer.characters_of(["abcdefgh"])
+    config = ModelConfig.of(
+        source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2, d_ff=24,
+        encoder_layers=1, decoder_layers=1, positions=positions, embedding_norm=True, scale_embeddings=False,
+        output_bias=True, max_length=14,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    model = Seq2Seq(
+        Config("words", config, TrainingConfig()), Tokenizers.one(tokenizer), Transformer(config).eval()
+    )
+    traced = model.trace("abc")
+    path = tmp_path / "page.html"
+    path.write_text(single_file(describe_model("small", model.config, "", None), traced), encoding="utf-8")
+    page = open_page(url=path.as_uri())
+    expect(page.locator('[data-box="encoder.embedding_norm"]')).to_have_count(1)
+    cells = [("scaled", 1, 3), ("positions", 3, 2), ("positions", 3, 11), ("sum", 2, 5), ("normed", 2, 5)]
+    for role, row, col in cells:
+        name = f"encoder.embedding.{role}"
+        page.evaluate("pin => { location.hash = `pin=${pin}`; }", f"{name}~-1~{row}~{col}")
+        expect(page.locator("#arithmetic code")).to_contain_text(name)
+        ends, text = arithmetic(page)
+        assert ends == pytest.approx(float(traced[name][row, col]), abs=2e-6), name
+        assert "head is off" not in text
+        if role == "normed":
+            assert "variance" in text

@@ -26,7 +26,7 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, serve-load, page, or all of "
-            "them; or growth.",
+            "them; or growth; or interchange.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
@@ -42,6 +42,8 @@ def bench(
     [dim]seq2see bench dates-10000[/dim]
 
     [dim]seq2see bench growth --plot growth.png[/dim]
+
+    `interchange` compares imported models with `transformers`, on 500 inputs a family.
     """
     if plot is not None and name != "growth":
         raise UserError(f"--plot draws growth, but {name!r} is measured: seq2see bench growth --plot {plot}")
@@ -50,11 +52,23 @@ def bench(
     if name == "growth":
         _growth(min(rounds, 3), as_json, plot)
         return
+    if name == "interchange":
+        from seq2see.benchmarks.interchange import interchange
+
+        for record in interchange():
+            say(
+                json.dumps(record)
+                if as_json
+                else ", ".join(f"{key} {value}" for key, value in record.items())
+            )
+        return
     from seq2see.benchmarks import cpu, load, page, training
 
     lines = {**cpu.LINES, **training.LINES, **load.LINES, **page.LINES}
     if name != "all" and name not in lines:
-        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, 'growth', 'all'])}")
+        raise UserError(
+            f"There is no benchmark {name!r}. {suggest(name, [*lines, 'growth', 'interchange', 'all'])}"
+        )
     for chosen in lines if name == "all" else [name]:
         complain(f"measuring {chosen} …")
         line = lines[chosen](rounds)

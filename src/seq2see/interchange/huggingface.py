@@ -13,6 +13,8 @@ from seq2see.interchange.huggingface_text import Languages, tokenizers_of
 from seq2see.interchange.imported import Imported, Renamed, model_config, read_json
 from seq2see.interchange.names import renamed
 from seq2see.interchange.tensors import of_folder
+from seq2see.model.transformer import Transformer
+from seq2see.model.weights import put_weights
 
 #: What each family is, in our settings.
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -36,6 +38,23 @@ WITHOUT = {"no_repeat_ngram_size": (0, None), "min_length": (0, None), "repetiti
 
 def read_huggingface(path: Path, languages: Languages = (None, None)) -> Imported:
     """Read a folder with config.json, weights and a tokenizer."""
+    family, model, weights, generation = _network(path)
+    sizes = model.source_vocabulary, model.target_vocabulary
+    tokenizers = tokenizers_of(path, family, generation, sizes, languages)
+    decoding, notes = _decoding(generation, model)
+    return Imported(f"Hugging Face, {family}", model, decoding, tokenizers, weights, _licence(path), notes)
+
+
+def model_of(path: Path) -> tuple[Transformer, DecodingConfig]:
+    """Read the network alone, where there is no tokenizer, and the rules of its search."""
+    _, config, weights, generation = _network(path)
+    model = Transformer(config)
+    put_weights(model, dict(weights), path.name)
+    return model.eval(), _decoding(generation, config)[0]
+
+
+def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
+    """Return the family, the config, the weights under our names, and all settings of config and generation."""
     config = read_json(path / "config.json")
     family = config.get("model_type")
     if family not in FAMILIES:
@@ -55,11 +74,7 @@ def read_huggingface(path: Path, languages: Languages = (None, None)) -> Importe
     for name in ("final_logits_bias", "lm_head.weight"):
         if name not in tables or model.share_output:
             theirs.readers.pop(name, None)
-    weights = renamed(theirs, model, tables, bias, SKIPPED)
-    sizes = model.source_vocabulary, model.target_vocabulary
-    tokenizers = tokenizers_of(path, str(family), generation, sizes, languages)
-    decoding, notes = _decoding(generation, model)
-    return Imported(f"Hugging Face, {family}", model, decoding, tokenizers, weights, _licence(path), notes)
+    return str(family), model, renamed(theirs, model, tables, bias, SKIPPED), generation
 
 
 def _generation(path: Path) -> dict[str, Any]:
