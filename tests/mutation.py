@@ -510,22 +510,26 @@ def main() -> int:
         [found for found in chosen if bool(found[0].lines[1]) == inner] for inner in (False, True)
     )
     fates = chain(tried(outside, notes, asked.jobs), imported(tests), tried(inside, notes, asked.jobs))
-    for number, (mutant, fate) in enumerate(fates, 1):
-        results[mutant.file.split("/")[0]][fate] += 1
-        if fate not in ("killed", "timeout"):
-            survivors.append(mutant.name)
-            print(f"{number:4} {fate}: {mutant.name}", flush=True)
+    done = 0
+    try:
+        for done, (mutant, fate) in enumerate(fates, 1):
+            results[mutant.file.split("/")[0]][fate] += 1
+            if fate not in ("killed", "timeout"):
+                survivors.append(mutant.name)
+                print(f"{done:4} {fate}: {mutant.name}", flush=True)
+    except KeyboardInterrupt:
+        print(f"Stopped after {done} mutants.")
     for folder, counts in results.items():
         print(f"{folder:10} {dict(sorted(counts.items()))}")
     dead = sum(counts["killed"] + counts["timeout"] for counts in results.values())
     unknown = [name for name in survivors if name not in expected]
-    print(f"score: {dead} of {len(chosen)} mutants died, {dead / max(1, len(chosen)):.1%}")
+    print(f"score: {dead} of {done} mutants died, {dead / max(1, done):.1%}")
     print(
         f"survivors: {len(survivors)}, of which {len(survivors) - len(unknown)} are in {LISTED.name} with a reason"
     )
     for name in unknown:
         print(f"- `{name}`\n  ")
-    return int(dead < GOAL * len(chosen) or bool(unknown))
+    return int(dead < GOAL * done or bool(unknown))
 
 
 if __name__ == "__main__":
