@@ -16,6 +16,7 @@ from seq2see.decoding import graphs
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.search import Special, beam_search, greedy
+from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from test_search import SOURCES, SPECIAL, chatty_model
 
@@ -149,3 +150,17 @@ def test_few_shapes_occur() -> None:
     assert [graphs._rounded(n) for n in (1, 8, 24, 25, 64, 65, 100, 129, 1000)] == [
         8, 8, 24, 32, 64, 80, 112, 160, 1024,
     ]  # fmt: skip
+
+
+def test_a_missing_compiler_is_said_and_any_other_error_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = GraphDecoder(chatty_model(1), SPECIAL)
+    for message, kind in (("Failed to find C compiler", UserError), ("out of memory", RuntimeError)):
+
+        def failing(*arguments: object, message: str = message) -> None:
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(graphs.GraphSearch, "start", failing)
+        with pytest.raises(kind, match="install gcc" if kind is UserError else message):
+            decoder.ids(SOURCES)

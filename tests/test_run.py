@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from seq2see.errors import UserError
+from seq2see.folder import Tokenizers
+from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.loop import CHECKPOINTS, LOG, continued
-from seq2see.training.run import HELD_OUT_DATES, Request, prepare_dates
+from seq2see.training.run import HELD_OUT_DATES, Request, Start, prepare_dates
 from test_training import small_config, small_trainer
 
 
@@ -82,3 +84,17 @@ def test_a_run_goes_on_with_the_settings_of_its_start(changed: dict[str, object]
         continued(Path("run"), before, replace(now, task="pairs"))
     with pytest.raises(UserError, match=r"model.d_ff = 64, but now it is 32"):
         continued(Path("run"), before, replace(now, model=now.model.but(d_ff=32)))
+
+
+def test_a_model_is_trained_further_at_a_lower_rate() -> None:
+    config = small_config()  # with a rate of 0.01
+    start = Start(config, Tokenizers.one(Tokenizer.characters()), {})
+    request = Request(start=start, model={"dropout": 0.2})
+    assert request.settings["training"] == {"learning_rate": pytest.approx(0.003)}
+    assert request.settings["model"] == {**asdict(config.model), "dropout": 0.2}
+    assert Request(start=start, training={"learning_rate": 0.5}).settings["training"] == {
+        "learning_rate": 0.5
+    }
+    for given in ({"tokenizer": "bpe"}, {"vocabulary": 600}):
+        with pytest.raises(UserError, match="but `start` has a tokenizer: leave it out"):
+            Request(start=start, **given)

@@ -60,6 +60,8 @@ def test_a_run_of_some_seconds_is_planned_by_the_speed() -> None:
     # 4 lines take 2 s, and 6 - 47 · 0.125 = 0.125 s are nearly nothing.
     assert clock._planned(9, 8.0, 0.125, plan.but(steps=56)) == {}
     assert clock._planned(9, 8.0, 0.125, plan.but(steps=55)) == {"steps": 57}
+    # The fifth line, at the end, counts as a whole one: 5.5 · 64 = 352.
+    assert clock._planned(9, 8.0, 1 / 64, plan) == {"steps": 9 + 352}
     # At step 28 two of the five lines have passed.
     assert clock._planned(28, 8.0, 0.125, plan) == {"steps": 28 + 52}
 

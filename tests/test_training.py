@@ -381,6 +381,14 @@ def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> N
     assert_identical(finished(small_trainer(tmp_path, resume=True, **settings)), whole)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_arithmetic_has_the_precision_that_is_asked_for(precision: str) -> None:
+    learner = small_trainer(precision=precision).learner
+    assert {p.dtype for p in learner.model.parameters()} == {torch.float32}
+    assert {p.dtype for p in learner.worker.parameters()} == {getattr(torch, precision)}
+    assert (learner.worker is learner.model) == (precision == "float32")
+
+
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
 def test_bfloat16_keeps_float32_weights_and_learns() -> None:
     trainer = small_trainer(steps=20, learning_rate=0.02, precision="bfloat16")
