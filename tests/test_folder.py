@@ -105,6 +105,10 @@ def test_unknown_names_are_suggested() -> None:
 def test_a_folder_is_never_pickle() -> None:
     for path in Path(seq2see.__file__).parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
+        if path.name == "tensors.py":  # other toolkits' files; nothing that is pickled there is run
+            assert "weights_only=True" in source
+            assert "weights_only=False" not in source
+            continue
         assert "import pickle" not in source
         assert "torch.load" not in source
         assert "torch.save" not in source

@@ -360,7 +360,7 @@ def test_a_setting_at_its_default_leaves_a_digest_as_it_was() -> None:
 
     path = folder.find("dates")
     config = folder.read_config(path).model
-    assert why_not_exported(path, config) == ""
+    assert why_not_exported(path, config, folder.read_tokenizers(path)) == ""
     note = json.loads((path / "ctranslate2" / NOTE).read_text())
     assert digest_of(path, config) == note["model"]
     for name in ("embedding_norm", "output_bias"):

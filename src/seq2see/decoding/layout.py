@@ -11,7 +11,6 @@ from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, shown
 from seq2see.files import parsed, plain_file, read_text
 from seq2see.folder import Tokenizers
-from seq2see.text.tokenizer import END, PAD, START, UNKNOWN
 
 WEIGHTS, SETTINGS = "model.bin", "config.json"
 VERSION, SPECIFICATION, REVISION = 6, b"TransformerSpec", 7
@@ -19,6 +18,8 @@ FLOAT32, INT8, INT16 = 0, 1, 2
 SIZES = {FLOAT32: 4, INT8: 1, INT16: 2}
 LARGEST_SETTINGS, LARGEST_VOCABULARY = 2**16, 2**28  # bytes
 ACTIVATIONS = {"relu": 0, "gelu": 3, "swish": 2}  # CTranslate2's numbers, checked by a test
+
+LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's
 
 Shape = tuple[int, ...]
 
@@ -31,7 +32,7 @@ def expected(config: ModelConfig) -> tuple[dict[str, Shape], dict[str, int]]:
         "decoder/embeddings/weight": (config.target_vocabulary, d),
         "decoder/projection/weight": (config.target_vocabulary, d),
     }
-    if not config.share_output:
+    if not config.share_output or config.output_bias:
         shapes["decoder/projection/bias"] = (config.target_vocabulary,)
 
     def norm(name: str) -> None:
@@ -42,6 +43,8 @@ def expected(config: ModelConfig) -> tuple[dict[str, Shape], dict[str, int]]:
 
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         shapes[f"{side}/position_encodings/encodings"] = (config.max_length, d)
+        if config.embedding_norm:
+            norm(f"{side}/layernorm_embedding")
         if config.norm == "pre":
             norm(f"{side}/layer_norm")
         for number in range(layers):
@@ -61,19 +64,33 @@ def expected(config: ModelConfig) -> tuple[dict[str, Shape], dict[str, int]]:
                "decoder/alibi": 0, "decoder/alibi_use_positive_positions": 0, "decoder/scale_alibi": 0,
                "encoder/embeddings_merge": 0, "encoder/multi_query_attention": 0}  # fmt: skip
     for side in ("encoder", "decoder"):
-        numbers |= {f"{side}/activation": ACTIVATIONS[config.activation], f"{side}/num_heads": config.heads,
-                    f"{side}/pre_norm": int(config.norm == "pre"), f"{side}/scale_embeddings": 1}  # fmt: skip
+        numbers |= {
+            f"{side}/activation": ACTIVATIONS[config.activation],
+            f"{side}/num_heads": config.heads,
+            f"{side}/pre_norm": int(config.norm == "pre"),
+            f"{side}/scale_embeddings": int(config.scale_embeddings),
+        }
     return shapes, numbers
+
+
+def settings_of(tokenizers: Tokenizers) -> dict[str, str | bool | float]:
+    """Return the settings of an export. Our ids carry already what goes around a text.
+
+    A vocabulary without a token for what is unknown must name another one, or CTranslate2 would add it.
+    """
+    target, unknown = tokenizers.target, tokenizers.target.unknown
+    if unknown is None or tokenizers.source.unknown is None:
+        unknown = target.pad
+    start, end, other = target.tokens([target.start, target.end, unknown])
+    return {"bos_token": start, "eos_token": end, "decoder_start_token": start, "unk_token": other,
+            "add_source_bos": False, "add_source_eos": False, "layer_norm_epsilon": LAYER_NORM_EPSILON}  # fmt: skip
 
 
 def check(export: Path, config: ModelConfig, tokenizers: Tokenizers) -> None:
     """Raise a FolderError unless an export has the shape, settings and vocabulary of a model."""
     if not config.d_k == config.d_v == config.d_model / config.heads:
         raise FolderError("CTranslate2 cannot express the heads of this model.")
-    known = tokenizers.source.unknown is not None and tokenizers.target.unknown is not None
-    settings = {"bos_token": START, "eos_token": END, "decoder_start_token": START,
-                "unk_token": UNKNOWN if known else PAD, "add_source_bos": False, "add_source_eos": False,
-                "layer_norm_epsilon": 1e-5, "multi_query_attention": False}  # fmt: skip
+    settings = settings_of(tokenizers) | {"multi_query_attention": False}
     if parsed(read_text(export / SETTINGS, LARGEST_SETTINGS), SETTINGS) != settings:
         raise FolderError(f"{SETTINGS} has other settings.")
     _check_vocabularies(export, tokenizers)

@@ -23,6 +23,7 @@ from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.engines import FORMAT, NOTE, digest_of, files_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
+from seq2see.decoding.layout import settings_of
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.files import remove_leftovers, temporary_prefix
@@ -35,7 +36,6 @@ from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
 
-LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's
 QUANTIZATIONS = ("float32", "int8")
 TOLERANCE = 1e-3  # of a log-probability in fp32
 INPUTS = 64  # made up for the check where none are given
@@ -99,16 +99,7 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
     _linear(spec.decoder.projection, model.output)
     spec.register_source_vocabulary(tokenizers.source.vocabulary())
     spec.register_target_vocabulary(tokenizers.target.vocabulary())
-    # Our ids carry what goes around a text. A vocabulary without <unk> must name some token, or one would be added.
-    target, unknown = tokenizers.target, tokenizers.target.unknown
-    known = tokenizers.source.unknown is not None and unknown is not None
-    start, end, other = target.tokens(
-        [target.start, target.end, unknown if known and unknown is not None else target.pad]
-    )
-    settings = {"bos_token": start, "eos_token": end, "decoder_start_token": start,
-                "unk_token": other, "add_source_bos": False, "add_source_eos": False,
-                "layer_norm_epsilon": LAYER_NORM_EPSILON}  # fmt: skip
-    for key, value in settings.items():
+    for key, value in settings_of(tokenizers).items():
         setattr(spec.config, key, value)
     return spec
 
