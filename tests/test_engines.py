@@ -312,7 +312,7 @@ def test_an_edit_by_a_recorder_reaches_the_answer_wherever_a_copy_would_give_it(
 
 
 def test_compiling_is_for_a_gpu() -> None:
-    with pytest.raises(UserError, match="add --device cuda"):
+    with pytest.raises(UserError, match="`compiled` is for a GPU, but `device` is cpu"):
         seq2see.load("dates", compiled=True)
 
 

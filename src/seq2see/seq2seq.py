@@ -137,7 +137,7 @@ class Seq2Seq:
     ) -> Seq2Seq:
         """Load a model that ships, by name, or any model folder."""
         if compiled and not device.startswith("cuda"):
-            raise UserError(f"--compile is for a GPU, but the device is {device}: add --device cuda.")
+            raise UserError(f"`compiled` is for a GPU, but `device` is {device}: set `device` to cuda.")
         path = folder.find(name)
         config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
         for side, tokenizer, size in (
@@ -156,7 +156,7 @@ class Seq2Seq:
             reason = engines.why_not_exported(path, config.model, tokenizers)
             if model.engine == "ctranslate2" and (reason or device != "cpu"):
                 raise UserError(
-                    f"--engine ctranslate2: {reason or f'it answers on the cpu, not on {device}'}."
+                    f"`engine` is ctranslate2, but {reason or f'it answers on the cpu, not on {device}'}."
                 )
             model._exported = not reason
         if not model._exported:
