@@ -1,8 +1,8 @@
 """The challenge of en-fr: inputs as people type them, with what a program can check of each answer.
 
-A line of ``challenge-en-fr.jsonl`` has a text and may say what its answer must hold: ``keep`` (numbers, names, addresses, signs), ``says``
-(expressions of which each must be found, in any case), ``sentences`` (how many), ``upper`` (capitals). Every answer must also not be English,
-must differ from the text, must have ended, and must not loop.
+A line of ``challenge-en-fr.jsonl`` has a text and may say what its answer must hold: ``keep`` (numbers, names, addresses,
+signs), ``says`` (expressions that must all be found, in any case), ``sentences`` (how many), ``upper`` (capitals).
+In addition, every answer must differ from the text, must have ended, and must neither be English nor loop.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ def _kept(item: str, answer: str) -> bool:
 
 def checks(row: dict[str, Any], answer: str, finished: bool) -> dict[str, bool]:
     """Make every check of one answer."""
-    words = answer.lower().split()
+    words = re.findall(r"\w+", answer.lower())
     made = {
-        "not English": guess(answer) != "English",  # the guess knows too few words to tell French from Dutch in a short text
+        "not English": guess(answer)
+        != "English",  # the guess knows too few words to tell French from Dutch in a short text
         "not copied": answer.lower() != row["text"].lower(),
         "no loop": finished
         and not any(
-            words[start : start + size] == words[start + size : start + 2 * size]
+            words[start : start + size]
+            == words[start + size : start + 2 * size]
             == words[start + 2 * size : start + 3 * size]
             for size in range(1, 5)
             for start in range(len(words) - 3 * size + 1)
@@ -61,7 +63,13 @@ def checks(row: dict[str, Any], answer: str, finished: bool) -> dict[str, bool]:
 
 
 def test_the_checks_notice() -> None:
-    row = {"text": "Call 911 now!", "keep": ["911", "{name}", "2.80"], "says": ["appel"], "sentences": 1, "upper": True}
+    row = {
+        "text": "Call 911 now!",
+        "keep": ["911", "{name}", "2.80"],
+        "says": ["appel"],
+        "sentences": 1,
+        "upper": True,
+    }
     good = "APPELLE LE 911 POUR {name} ET 2,80 !"
     assert [name for name, held in checks(row, good, True).items() if not held] == ["capitals"]
     bad = "The call is for the 9110 and 28. You go you you you."
@@ -83,7 +91,9 @@ def test_the_challenge() -> None:
     held = sum(sum(each.values()) for each in made)
     total = sum(map(len, made))
     whole = len(rows) - len(failures)
-    report = "\n".join([f"{held} of {total} checks hold, {whole} of {len(rows)} inputs are whole.", *failures])
+    report = "\n".join(
+        [f"{held} of {total} checks hold, {whole} of {len(rows)} inputs are whole.", *failures]
+    )
     print(report)
     assert 100 * held // total >= CHECKS, report
     assert 100 * whole // len(rows) >= INPUTS, report
