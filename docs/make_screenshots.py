@@ -23,8 +23,8 @@ WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}}
 NARROW: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
 CELL = "kind=cross&layer=1&head=1&step=7&pin=decoder.layers.1.cross_attention.weights~1~7~9"
 SENTENCE = (
-    "model=en-fr&text=Where+is+the+train+station?&kind=cross&layer=2&head=3&step=4"
-    "&pin=decoder.layers.2.cross_attention.weights~3~4~5"
+    "model=en-fr&text=Where+is+the+train+station?&kind=cross&layer=1&head=7&step=3"
+    "&pin=decoder.layers.1.cross_attention.weights~7~3~5"
 )
 
 #: Name of the picture, the view in the address, the panel at its top, the browser's settings.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,35 @@ def french() -> Seq2Seq:
 def test_it_says_what_a_french_speaker_would(french: Seq2Seq) -> None:
     said = {
         "I've lost my passport.": "J'ai perdu mon passeport.",
-        "Please call the doctor.": "Appelle le médecin, s'il te plaît.",
+        "Please call the doctor.": "Appelez le médecin, s'il vous plaît.",
         "The cat is sleeping on the table.": "Le chat dort sur la table.",
         "My brother is taller than my sister.": "Mon frère est plus grand que ma sœur.",
         "It's raining cats and dogs.": "Il pleut des cordes.",
+        "I would like a glass of water, please.": "Je voudrais un verre d'eau, s'il vous plaît.",
+        "If it rains tomorrow, we will stay at home.": "S'il pleut demain, nous resterons à la maison.",
     }
     assert french.predict([*said], beam=5) == [*said.values()]
+
+
+def test_it_takes_more_than_tidy_short_sentences(french: Seq2Seq) -> None:
+    capitals, price, mail, emoji, name, paragraph = french.predict(
+        [
+            "WHERE IS THE HOSPITAL?",
+            "The bill comes to $23.50.",
+            "Write to anna.smith@example.com.",
+            "See you tomorrow! 😀",
+            "Do you know Zbigniew?",
+            "My name is Anna. I live in London with my two brothers. I work in a hospital.",
+        ]
+    )
+    assert capitals.isupper()
+    assert "HÔPITAL" in capitals
+    assert re.search(r"(?<!\d)23[.,]50(?!\d)", price)
+    assert "anna.smith@example.com" in mail
+    assert "😀" in emoji
+    assert "Zbigniew" in name
+    assert len(re.findall(r"[.!?](?=\s|$)", paragraph)) == 3
+    assert all(part in paragraph for part in ("Anna", "Londres", "deux frères", "hôpital"))
 
 
 def test_the_readme_shows_what_it_says(french: Seq2Seq) -> None:
@@ -41,7 +65,15 @@ def test_no_text_is_outside_its_vocabulary(french: Seq2Seq) -> None:
 
 def test_it_fits_into_the_repository_and_credits_its_authors(french: Seq2Seq) -> None:
     where = folder.find("en-fr")
-    assert sum(path.stat().st_size for path in where.iterdir()) < 25e6
+    assert sum(path.stat().st_size for path in where.iterdir()) < 30e6
     assert folder.parameter_count(where) == french.transformer.parameter_count()
-    assert "CC BY 2.0 FR" in french.card
+    assert f"{french.transformer.parameter_count():,} parameters" in french.card
+    for credit in (
+        "CC BY 2.0 FR",
+        "Europarl",
+        "Project Gutenberg",
+        "CC BY 4.0",
+        "Open Government Licence – Canada",
+    ):
+        assert credit in french.card
     assert "sacredceltic" in (where / "credits.txt").read_text(encoding="utf-8").splitlines()
