@@ -47,7 +47,8 @@ def test_the_laboratory_shows_what_models_use() -> None:
 @pytest.mark.parametrize("variant", ["doubled", "odd-cosine"])
 def test_no_model_takes_a_wrong_formula(variant: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"seq2see positions --variant {variant}`.*: paper, halves, learned"
+        ConfigError,
+        match=f"seq2see positions --variant {variant}`.*: paper, halves, fairseq, opennmt, learned",
     ):
         ModelConfig.of(positions=variant)
 
