@@ -10,11 +10,12 @@ demo: .venv/installed
 	$(BIN)/seq2see demo
 	$(BIN)/seq2see predict --model en-fr "Where is the train station?"
 
+# Two workers of one thread each: more threads than cores only wait for each other.
 test: .venv/tested chromium types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy > .venv/mypy.log 2>&1 & types=$$!; \
-	  $(BIN)/pytest -n 2 --dist worksteal; tests=$$?; \
+	  OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal; tests=$$?; \
 	  wait $$types; types=$$?; cat .venv/mypy.log; test $$tests = 0 -a $$types = 0
 
 # The browser of the page's tests: Debian's, since tests must not download one.
