@@ -245,7 +245,6 @@ def _row(line: Line) -> str:
 
 def _finish(run: Run) -> None:
     """Test on pairs that the model has not seen, write the folder, and say how to use it."""
-    from seq2see.metrics import bleu
     from seq2see.training import distributed
 
     trainer = run.trainer
@@ -260,7 +259,7 @@ def _finish(run: Run) -> None:
         f"after {trainer.seconds:.0f} s of training."
     )
     if trainer.sentences:
-        found = bleu([given for _, _, given in scores.answers], [right for _, right, _ in scores.answers])
+        found = scores.bleu()
         say(f"BLEU {found.score:.2f} ({found.signature})")
     say(f"Written to {trainer.out}. Use it:")
     example = "1845-01-05" if trainer.config.task == "dates" else run.ready.test[0][0]

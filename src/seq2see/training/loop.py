@@ -33,7 +33,6 @@ from seq2see.evaluate import Pair, evaluate
 from seq2see.files import LOCK, Lock, remove_leftovers
 from seq2see.folder import Tokenizers
 from seq2see.inspection.sharpness import Sharpness, sharpness
-from seq2see.metrics import bleu
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import put_weights, weights_bytes, weights_of
 from seq2see.training import checkpoint, distributed
@@ -304,9 +303,7 @@ class Trainer:
             exact_match=scores.exact_match,
             learning_rate=learning_rate(self.step, self.config.training, self.config.model.d_model),
             seconds=self.seconds,
-            bleu=bleu([a[2] for a in scores.answers], [a[1] for a in scores.answers]).score
-            if self.sentences
-            else None,
+            bleu=scores.bleu().score if self.sentences else None,
             samples=scores.answers[:SAMPLES],
             attention=sharpness(self.model, self.tokenizers, *self.validation[0])
             if self.validation

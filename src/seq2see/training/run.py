@@ -35,7 +35,6 @@ from seq2see.data.shards import write as write_shards
 from seq2see.errors import InputError, UserError, counted
 from seq2see.evaluate import Evaluation, evaluate
 from seq2see.folder import Tokenizers
-from seq2see.metrics import bleu, chrf
 from seq2see.model.weights import check_device, read_weights
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training import distributed
@@ -440,8 +439,7 @@ def _scores(scores: Evaluation) -> list[str]:
         f"| character error rate | {scores.character_error_rate:.4%} |",
     ]
     if scores.answers and are_sentences([(source, expected) for source, expected, _ in scores.answers]):
-        given, expected = [a[2] for a in scores.answers], [a[1] for a in scores.answers]
-        for found in (bleu(given, expected), chrf(given, expected)):
+        for found in (scores.bleu(), scores.chrf()):
             rows.append(f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |")
     return [*rows, f"| loss, teacher-forced (nats a token) | {scores.loss:.3g} |"]
 
