@@ -12,14 +12,14 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from seq2see import folder
 from seq2see.config import Config, DecodingConfig
-from seq2see.data import dates
+from seq2see.data import dates, human_dates
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Special
@@ -46,7 +46,7 @@ WORTH_TORCH = 256  # from so many inputs on, it is worth importing torch for the
 WORTH_TORCH_TINY = 2048  # from so many inputs on, an imported torch answers faster with a tiny model
 
 #: What a task asks of its inputs beyond their characters.
-CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check}
+CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,8 @@ class Seq2Seq:
 
         Dates stay as they are, and so do texts for an imported model: its tokenizer does what its makers meant.
         """
+        if self.config.task == "human-dates":
+            return human_dates.fold(text)
         return text if self.config.task in CHECKS or self.config.task == "imported" else fold(text)
 
     def check(self, text: str) -> None:
@@ -305,9 +307,9 @@ class Seq2Seq:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
-        text = self.folded(text)
         if self.config.task in CHECKS:
             CHECKS[self.config.task](text)
+        text = self.folded(text)
         if not text.strip():
             raise InputError("The line is empty: a text was expected.")
         self.tokenizers.source.check(text)
@@ -322,7 +324,10 @@ class Seq2Seq:
     def __call__(self, text: str) -> str:
         """Answer one text."""
         self.check(text)
-        return str(self.answers([text], probabilities=False)[0].output)
+        [answer] = self.answers([text], probabilities=False)
+        if answer.error is not None:
+            raise InputError(answer.error)
+        return str(answer.output)
 
     @overload
     def predict(
@@ -332,6 +337,7 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
         on_error: Literal["raise"] = "raise",
     ) -> list[str]: ...
     @overload
@@ -342,6 +348,7 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
         on_error: Literal["none"],
     ) -> list[str | None]: ...
     def predict(
@@ -351,12 +358,14 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
         on_error: str = "raise",
     ) -> list[str] | list[str | None]:
         """Answer many texts, in order.
 
         ``beam``, ``length_penalty`` and ``max_length`` (the most tokens of an answer) are the model's own if they are
-        not given. If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
+        not given. ``order`` is for human dates: whether the day or the month comes first in 03/04/2020, which is refused
+        without it. If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
         ``on_error="none"`` a refused text has None in its place.
 
         >>> import seq2see
@@ -366,7 +375,12 @@ class Seq2Seq:
         if on_error not in ("raise", "none"):
             raise UserError(f"on_error is {on_error!r}: 'raise' or 'none' was expected.")
         answers = self.answers(
-            texts, beam, probabilities=False, length_penalty=length_penalty, max_length=max_length
+            texts,
+            beam,
+            probabilities=False,
+            length_penalty=length_penalty,
+            max_length=max_length,
+            order=order,
         )
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
@@ -383,6 +397,7 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
@@ -394,6 +409,10 @@ class Seq2Seq:
         >>> answer.output, answer.finished, answer.probability > 0.999
         ('January 5, 1845', True, True)
         """
+        if human_dates.known(order) and self.config.task != "human-dates":
+            raise UserError(
+                f"`order` is for dates that people write, but the task of this model is {self.config.task}."
+            )
         texts = _listed(texts)
         rules = self.rules(beam, length_penalty, max_length, n_best)
         encoded, reasons = self._encoded(texts)
@@ -411,7 +430,16 @@ class Seq2Seq:
                     rows, found, self.tokenizers.target.decode_batch(found), strict=True
                 ):
                     results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end)
-        return [answer for answer in results if answer is not None]
+        return [self._read(answer, order) for answer in results if answer is not None]
+
+    def _read(self, answer: Answer, order: str | None) -> Answer:
+        """Return an answer as its task reads it: a human date that is none, or that can be two, is refused."""
+        if self.config.task != "human-dates" or answer.output is None:
+            return answer
+        try:
+            return replace(answer, output=human_dates.read(answer.input, answer.output, order))
+        except InputError as error:
+            return replace(answer, output=None, error=str(error))
 
     def rules(
         self,

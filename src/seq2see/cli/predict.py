@@ -77,6 +77,10 @@ def predict(
         int | None,
         typer.Option("--max-length", metavar="N", min=1, help="Tokens of an answer at most; by the model."),
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option("--order", metavar="day|month", help="With human-dates: what is first in 03/04/2020."),
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>, as the documents do.")
     ] = False,
@@ -137,7 +141,9 @@ def predict(
     from seq2see.seq2seq import load
 
     loaded = load(model, device, engine, compiled)
-    form = Form(loaded, loaded.rules(beam, length_penalty, max_length, n_best), n_best, raw, as_json, align)
+    form = Form(
+        loaded, loaded.rules(beam, length_penalty, max_length, n_best), n_best, raw, as_json, align, order
+    )
     if verbose:
         complain(f"answered by {form.engine_name(1 if texts else WINDOW)}")
     with _Writer(out, resume) as writer:
@@ -164,6 +170,7 @@ class Form:
     raw: bool
     as_json: bool
     align: bool
+    order: str | None = None
 
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
@@ -174,6 +181,7 @@ class Form:
             probabilities=self.as_json,
             length_penalty=self.rules.length_penalty,
             max_length=self.rules.max_length,
+            order=self.order,
         )
 
     def engine_name(self, inputs: int) -> str:
