@@ -49,7 +49,7 @@ def test_commands_and_options_are_frozen() -> None:
         "--strict", "--tensorboard", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--json", "--test"]
-    assert options["tokenize"] == ["--data", "--model", "--vocabulary"]
+    assert options["tokenize"] == ["--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
     assert options["import"] == ["--from-language", "--out", "--to-language"]

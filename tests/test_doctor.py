@@ -113,7 +113,8 @@ def test_a_sound_file_has_no_fault(sound: Path) -> None:
     facts = facts_of(report)
     assert facts["pairs"] == "600 in sound.tsv"
     assert facts["source coverage"] == "100.0% of held-out words occur in training"
-    assert facts["fits"] == "tiny, bpe (600 pairs of sentences)"
+    assert facts["fits"] == "tiny (600 pairs of sentences)"
+    assert facts["cut into"].startswith("bpe (")
     assert "tokens in the middle" in facts["source length"]
     assert {"memory", "time", "model"} <= facts.keys()
 

@@ -61,6 +61,12 @@ class Tokenizers:
         """Whether both sides are one tokenizer."""
         return self.source is self.target
 
+    @property
+    def named(self) -> str:
+        """How the sides are cut, in words: ``characters``, or ``characters → symbols``."""
+        source, target = self.source.kind, self.target.kind
+        return source if source == target else f"{source} → {target}"
+
     @classmethod
     def one(cls, tokenizer: Tokenizer) -> Tokenizers:
         """Use one tokenizer for both sides."""
@@ -75,7 +81,7 @@ def read_config(path: Path) -> Config:
 def read_tokenizers(path: Path) -> Tokenizers:
     """Read the tokenizers of a model folder."""
     found = _tokenizers(path)
-    if not found.source.own and (path / CONFIG).is_file():
+    if not (found.source.own and found.target.own) and (path / CONFIG).is_file():
         model = read_config(path).model
         found.source.keep_to(model.source_vocabulary)
         found.target.keep_to(model.target_vocabulary)

@@ -614,7 +614,7 @@ def fit(
     test: Any = None,
     *,
     columns: tuple[str, str] | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | tuple[str, str] | None = None,
     vocabulary: int | None = None,
     preset: str | None = None,
     model: ModelConfig | dict[str, Any] | None = None,
@@ -649,7 +649,9 @@ def fit(
         validation: pairs that are watched while training, in any of these forms; 5 % of the sources if not given.
         test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
         columns: the columns of the source and of the target, for data with more than two.
-        tokenizer: characters, words, bpe or unigram. The data decide if it is not given, as they do for the following.
+        tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a file
+            of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide if it
+            is not given, as they do for the following.
         vocabulary: the largest number of tokens.
         preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
         model: settings that override the preset's; or a ``ModelConfig``, which is taken whole except that the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,11 +120,14 @@ def tokenize(
             "--data", metavar="FILE", help="Pairs that the tokenizers learn from, instead of a sample."
         ),
     ] = None,
+    target: Annotated[bool, typer.Option("--target", help="The text is of the target side.")] = False,
     vocabulary: Annotated[
         int, typer.Option("--vocabulary", metavar="N", min=512, help="Sub-words to learn, bytes included.")
     ] = 512,
 ) -> None:
     """Cut a text into characters, words, BPE, WordPiece and unigram tokens, and count them.
+
+    With --data the tokenizer that `train` would choose for this side of these pairs comes first.
 
     [dim]seq2see tokenize "the Transformer is an innovative NLP model!"[/dim]
 
@@ -139,7 +143,8 @@ def tokenize(
     if model is not None:
         from seq2see.folder import find, read_tokenizers
 
-        tokenizer = read_tokenizers(find(model)).source
+        both = read_tokenizers(find(model))
+        tokenizer = both.target if target else both.source
         tokenizer.check(text)
         ids = tokenizer.encode(text)
         for name in ("token", "id", "characters"):
@@ -149,22 +154,30 @@ def tokenize(
         ):
             table.add_row(_visible(token), str(number), f"{first}-{last}" if last > first else "")
         console.print(table)
-        console.print(f"{tokenizer.kind}: {len(ids) - 2} tokens for {len(text)} characters.")
+        count = len(ids) - len(tokenizer.before) - len(tokenizer.after)
+        console.print(f"{tokenizer.kind}: {count} tokens for {len(text)} characters.")
         return
-    from seq2see.text.compare import SAMPLE, compare
+    from seq2see.text.compare import SAMPLE, compare, cut
 
-    texts = SAMPLE if data is None else [side for pair in read(data).pairs for side in pair]
+    cuts, pairs = [], [] if data is None else read(data).pairs
+    if pairs:
+        from seq2see.data.plan import choose, tokenizers_of
+
+        plan = choose(pairs)
+        chosen = tokenizers_of(plan, pairs)[target]
+        cuts = [replace(cut(chosen, text), kind=f"{plan.kinds[target]}, as chosen")]
+    texts = [side for pair in pairs for side in pair] or SAMPLE
     for name in ("tokenizer", "tokens", "characters", "a token"):
         table.add_column(name, justify="left" if name == "tokenizer" else "right")
     table.add_column("cut into", overflow="fold")
-    for cut in compare(text, texts, vocabulary):
-        count = len(cut.tokens)
+    for one in [*cuts, *compare(text, texts, vocabulary)]:
+        count = len(one.tokens)
         table.add_row(
-            cut.kind,
+            one.kind,
             str(count),
-            str(cut.characters),
-            f"{cut.characters / max(1, count):.1f}",
-            "|".join(_visible(token) for token in cut.tokens),
+            str(one.characters),
+            f"{one.characters / max(1, count):.1f}",
+            "|".join(_visible(token) for token in one.tokens),
         )
     console.print(table)
 

@@ -43,7 +43,8 @@ def train(
     out: Annotated[Path | None, Option("--out", "-o", metavar="DIR",
                    help="The model folder to make; runs/NAME if not given.")] = None,
     tokenizer: Annotated[str | None, Option("--tokenizer", metavar="KIND",
-                         help="characters, words, bpe or unigram; by the data.")] = None,
+                         help="characters, symbols, features, words, bpe, unigram, bytes or FILE.json; or one for each "
+                         "side, such as characters,symbols; by the data.")] = None,
     vocabulary: Annotated[int | None, Option("--vocabulary", metavar="N", min=8,
                           help="Tokens at most; by the data.")] = None,
     preset: Annotated[str | None, Option("--preset", "-p",

@@ -301,7 +301,11 @@ def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokeniz
     longest = min(LONGEST, max(len(ids) for side in (0, 1) for ids in
                                tokenizers[side].encode_batch([pair[side] for pair in corpus.pairs])))  # fmt: skip
     config = config_of(plan, tokenizers, longest, {}, {})
-    report.facts.append(("fits", f"{plan.preset}, {plan.tokenizer} ({plan.why})"))
+    cut = [
+        f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(plan.kinds, tokenizers, strict=True)
+    ]
+    report.facts.append(("cut into", cut[0] if plan.shared else f"{cut[0]} → {cut[1]}"))
+    report.facts.append(("fits", f"{plan.preset} ({plan.why})"))
     report.facts.append(("model", f"{config.model.parameters:,} parameters, {config.training.steps:,} steps"))
     needed, there = memory_of(config, longest), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     report.facts.append(("memory", f"{needed / 2**30:.1f} GiB for the worst batch (an estimate)"))

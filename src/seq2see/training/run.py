@@ -22,11 +22,13 @@ from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, split
 from seq2see.data.plan import (
     LONGEST,
+    Asked,
     Plan,
     are_sentences,
     choose,
     config_of,
     fast_on,
+    kinds_asked,
     tokenizers_of,
     within,
 )
@@ -75,7 +77,7 @@ class Request:
 
     out: Path | None = None
     resume: bool = False
-    tokenizer: str | None = None
+    tokenizer: Asked = None
     vocabulary: int | None = None
     preset: str | None = None
     model: ModelConfig | dict[str, Any] = field(default_factory=dict)
@@ -140,9 +142,13 @@ class Request:
         return None if self.start is None else self.start.tokenizers
 
     def _same_tokenizer(self, found: Tokenizers) -> None:
-        if self.tokenizer not in (None, found.target.kind):
+        asked, kinds = kinds_asked(self.tokenizer), (found.source.kind, found.target.kind)
+        if asked is not None and any(
+            one != kind and not one.endswith(".json") for one, kind in zip(asked, kinds, strict=True)
+        ):
+            given = self.tokenizer if isinstance(self.tokenizer, str) else ",".join(asked)
             raise UserError(
-                f"{self.out} was started with tokenizer = {found.target.kind}, but now it is {self.tokenizer}: "
+                f"{self.out} was started with tokenizer = {found.named}, but now it is {given}: "
                 "leave it out, or train into another folder."
             )
 
@@ -261,8 +267,9 @@ def prepare(data: Data, request: Request) -> Prepared:
     model, training = request.settings["model"], request.settings["training"]
     config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
     if tokenizers is None:
-        known = everything if plan.tokenizer == "characters" else parts.train
-        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=request.vocabulary is not None))
+        if found is not None and plan.kinds != ("characters", "characters"):
+            everything = parts.train
+        tokenizers = Tokenizers(*tokenizers_of(plan, parts.train, request.vocabulary is not None, everything))
     else:
         _check_characters(tokenizers, everything)
     if distributed.first():
@@ -423,7 +430,7 @@ class Run:
         if ready.plan is not None:
             lines += [
                 f"Data: {ready.name}, {ready.counts}, split by source with seed {self.request.seed}; tokenizer "
-                f"{trainer.tokenizers.target.kind}, preset {ready.plan.preset}.",
+                f"{trainer.tokenizers.named}, preset {ready.plan.preset}.",
                 "",
             ]
         return "\n".join(lines)
