@@ -186,12 +186,12 @@ class Data:
     ) -> Data:
         """Read all parts; each may be files, a table, or pairs."""
         watched, tested = (
-            None if part is None else corpus_of(part, None if paths_in(part) else columns, strict).pairs
+            None if part is None else corpus_of(part, columns, strict, or_two=True).pairs
             for part in (validation, test)
         )
         paths = paths_in(data)
-        if columns is None and paths and is_large(paths):
-            found = survey(paths, seed, watched, tested, strict)
+        if paths and is_large(paths):
+            found = survey(paths, seed, watched, tested, strict, columns=columns)
             return cls(found.corpus, watched, tested, found)
         return cls(corpus_of(data, columns, strict), watched, tested)
 
