@@ -41,13 +41,14 @@ def test_commands_and_options_are_frozen() -> None:
         "--max-length", "--model", "--n-best", "--out", "--raw", "--resume", "--verbose",
     ]  # fmt: skip
     assert options["evaluate"] == [
-        "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed", "--worst",
-        "--years",
+        "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed",
+        "--worst", "--years",
     ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
         "--columns", "--count", "--device", "--from", "--out", "--preset", "--resume", "--seconds", "--seed", "--set",
-        "--steps", "--strict", "--tensorboard", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch", "--years",
+        "--steps", "--strict", "--tensorboard", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch",
+        "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--columns", "--json", "--test"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
