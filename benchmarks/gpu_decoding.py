@@ -1,9 +1,10 @@
 """Base-size decoding on one GPU: seq2see's graphs beside Hugging Face Marian's generate.
 
-    python benchmarks/gpu_decoding.py [--compiled]            prints one JSON object a line
+    python benchmarks/gpu_decoding.py [--compiled] [--imported]            prints one JSON object a line
 
 Random weights shared by both, sources of 24 tokens, 40 output tokens forced (the end token is forbidden). The two
 take turns in one process; medians are compared. Checked: greedy tokens agree where the weights are the same.
+With --imported the model is Marian's own, of the shape of OPUS-MT, imported by seq2see: both have the same weights.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -59,6 +61,26 @@ def models() -> tuple[Transformer, object | None]:
     return ours, theirs.cuda().bfloat16().eval()
 
 
+def imported() -> tuple[Transformer, object]:
+    """Return a Marian model of OPUS-MT's shape as seq2see imports it, and itself, in bf16 on the GPU."""
+    from transformers import MarianConfig, MarianMTModel
+
+    from seq2see.interchange.huggingface import model_of
+
+    torch.manual_seed(0)
+    theirs = MarianMTModel(MarianConfig(
+        vocab_size=VOCABULARY, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="swish",
+        max_position_embeddings=512, pad_token_id=0, eos_token_id=2, decoder_start_token_id=1, scale_embedding=True,
+    ))  # fmt: skip
+    with torch.no_grad():
+        theirs.final_logits_bias[0, 2] = -1e4  # the end token never comes
+    with tempfile.TemporaryDirectory() as place:
+        theirs.save_pretrained(place)
+        ours, _ = model_of(Path(place))
+    return ours.cuda().eval(), theirs.cuda().bfloat16().eval()
+
+
 def versions() -> dict[str, str]:
     """Return what was measured with."""
     names = (name for name in ("torch", "transformers", "triton") if find_spec(name))
@@ -78,12 +100,13 @@ def main() -> None:
     """Compare greedy and beam search at several batch sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--imported", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lines", default="1x1,512x1,256x4", help="batch x beam")
     options = parser.parse_args()
     offset = OUTPUT - SOURCE  # forces 40 tokens: the end never comes, the limit does
     special = Special(start=1, end=2, pad=0)
-    ours, theirs = models()
+    ours, theirs = imported() if options.imported else models()
     small = [torch.randint(3, VOCABULARY, (SOURCE,)).tolist() for _ in range(8)]
     plain = greedy(ours, small, special)
     graph = [h[0] for h in GraphDecoder(ours, special).search(small)]
@@ -127,7 +150,7 @@ def main() -> None:
         tokens = batch * OUTPUT
         print(json.dumps({
             "benchmark": f"gpu-decoding batch {batch} beam {beam}", "compiled": options.compiled,
-            "device": torch.cuda.get_device_name(), "versions": versions(),
+            "imported": options.imported, "device": torch.cuda.get_device_name(), "versions": versions(),
             "output tokens/s": {name: tokens / value for name, value in median.items()},
             "spread": {name: (max(values) - min(values)) / median[name] for name, values in seconds.items() if values},
             "ratio": median.get("generate", float("nan")) / median["seq2see"],

@@ -36,9 +36,22 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                 activation_function="relu"), dict(length_penalty=0.8)),
 }  # fmt: skip
 
+#: Shapes of published models. NLLB's is scaled down: a third of its layers, an eighth of its vocabulary.
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
+    "opus-mt": ("Marian", dict(vocab_size=58_101, d_model=512, encoder_layers=6, decoder_layers=6,
+                encoder_attention_heads=8, decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048,
+                max_position_embeddings=512)),
+    "nllb-600M scaled down": ("M2M100", dict(vocab_size=32_000, d_model=1024, encoder_layers=4, decoder_layers=4,
+                encoder_attention_heads=16, decoder_attention_heads=16, encoder_ffn_dim=4096, decoder_ffn_dim=4096,
+                max_position_embeddings=1024)),
+    "bart-base": ("Bart", dict(vocab_size=50_265, d_model=768, encoder_layers=6, decoder_layers=6,
+                encoder_attention_heads=12, decoder_attention_heads=12, encoder_ffn_dim=3072, decoder_ffn_dim=3072,
+                max_position_embeddings=1024, scale_embedding=False)),
+}  # fmt: skip
+
 
 def interchange(count: int = 500) -> Iterator[dict[str, Any]]:
-    """Compare each family on so many inputs."""
+    """Compare each family on so many inputs, and logits of models as large as published ones on a few."""
     try:
         import transformers
     except ImportError:
@@ -47,12 +60,19 @@ def interchange(count: int = 500) -> Iterator[dict[str, Any]]:
         ) from None
     for name in FAMILIES:
         yield _family(transformers, name, count)
+    for shape, (name, sizes) in PUBLISHED.items():
+        theirs, ours, _ = _both(transformers, name, sizes)
+        differences = [
+            _difference(theirs, ours, *_batch(8, 60), FAMILIES[name][1]["pad_token_id"]) for _ in range(3)
+        ]
+        yield {"shape": shape, "family": name, "inputs": 24, "largest_logit_difference": max(differences)}
 
 
-def _family(transformers: Any, name: str, count: int) -> dict[str, Any]:
+def _both(transformers: Any, name: str, sizes: dict[str, Any]) -> tuple[Any, Transformer, Any]:
+    """Make a model of a family with random weights; return it, what we import of it, and its rules of decoding."""
     kind, ids, rules_of = FAMILIES[name]
     torch.manual_seed(1)
-    theirs = getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**{**SHAPE, **ids}))
+    theirs = getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**{**SHAPE, **ids, **sizes}))
     for key, parameter in theirs.named_parameters():
         if parameter.requires_grad:
             scale = 0.3 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5
@@ -62,20 +82,42 @@ def _family(transformers: Any, name: str, count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         theirs.save_pretrained(place)
         ours, rules = model_of(Path(place))
+    return theirs, ours, rules
+
+
+def _batch(rows: int, longest: int) -> tuple[list[list[int]], torch.Tensor]:
+    """Draw sources of different lengths, and targets of one length."""
+    lengths = torch.randint(1, longest, (rows,)).tolist()
+    return [torch.randint(10, V - 10, (n,)).tolist() for n in lengths], torch.randint(10, V - 10, (rows, 12))
+
+
+@torch.no_grad()
+def _difference(
+    theirs: Any, ours: Transformer, sources: list[list[int]], target: torch.Tensor, pad: int
+) -> float:
+    """Return the largest difference of logits, relative to the largest logit, with padding in the batch."""
+    source, mask = padded(sources, pad)
+    logits = theirs(input_ids=source, attention_mask=_real(source, mask), decoder_input_ids=target).logits
+    return float((logits - ours(source, target, mask)).abs().max() / logits.abs().max())
+
+
+def _real(source: torch.Tensor, mask: Any) -> torch.Tensor:
+    return torch.ones_like(source) if mask.keys is None else mask.keys.long()
+
+
+def _family(transformers: Any, name: str, count: int) -> dict[str, Any]:
+    _, ids, rules_of = FAMILIES[name]
+    theirs, ours, rules = _both(transformers, name, {})
     forced = (rules_of["forced_bos_token_id"],) if "forced_bos_token_id" in rules_of else ()
     special = Special(ids["decoder_start_token_id"], ids["eos_token_id"], ids["pad_token_id"], forced)
     record: dict[str, Any] = {"family": name, "inputs": count, "largest_logit_difference": 0.0}
     same, ties = {1: 0, 4: 0}, {1: 0, 4: 0}
     for first in range(0, count, BATCH):
-        lengths = torch.randint(1, 20, (min(BATCH, count - first),)).tolist()
-        sources = [torch.randint(10, V - 10, (length,)).tolist() for length in lengths]
-        source, mask = padded(sources, special.pad)
-        real = torch.ones_like(source) if mask.keys is None else mask.keys.long()
-        target = torch.randint(10, V - 10, (len(sources), 12))
-        with torch.no_grad():
-            a = theirs(input_ids=source, attention_mask=real, decoder_input_ids=target).logits
-            difference = float((a - ours(source, target, mask)).abs().max() / a.abs().max())
+        sources, target = _batch(min(BATCH, count - first), 20)
+        difference = _difference(theirs, ours, sources, target, special.pad)
         record["largest_logit_difference"] = max(record["largest_logit_difference"], difference)
+        source, mask = padded(sources, special.pad)
+        real = _real(source, mask)
         for beam in (1, 4):
             with torch.no_grad():
                 rows = theirs.generate(input_ids=source, attention_mask=real, num_beams=beam).tolist()
