@@ -1,4 +1,4 @@
-"""The raw data of docs/recipes.md as files: ``python -m seq2see.benchmarks.recipes NAME DIR`` writes train.tsv and test.tsv.
+"""The raw data of docs/recipes.md: ``python -m seq2see.benchmarks.recipes NAME DIR`` writes train.tsv and test.tsv.
 
 The texts come from packages that the extra ``recipes`` installs. What is held out for the test is chosen by the seed, by
 source or by lemma, so that nothing of it is in train.tsv.
@@ -55,7 +55,7 @@ def number_words(count: int = 20_000) -> list[Row]:
     spell, draw = _package("num2words").num2words, Random(1)
     numbers = sorted({int(10 ** draw.uniform(0, 6)) for _ in range(3 * count)})
     draw.shuffle(numbers)
-    rows = []
+    rows: list[Row] = []
     for place, number in enumerate(numbers[:count]):
         language = ("en", "fr", "de")[place % 3]
         rows.append((f"{language} {number}", spell(number, lang=language)))
@@ -64,7 +64,7 @@ def number_words(count: int = 20_000) -> list[Row]:
 
 def roman() -> list[Row]:
     """The Roman numerals of 1 to 3999."""
-    rows = []
+    rows: list[Row] = []
     for number in range(1, 4000):
         rest, text = number, ""
         for value, sign in STEPS:
@@ -80,13 +80,13 @@ def places() -> list[Row]:
         spelled = [name for name in town["alternatenames"] if CYRILLIC.fullmatch(name)]
         if len(spelled) == 1 and town["name"] not in rows:
             rows[town["name"]] = spelled[0]
-    return list(rows.items())
+    return [*rows.items()]
 
 
 def inflection() -> list[Row]:
     """English lemmas, a form of each, and its features, of the SPECIALIST lexicon: ``go``, ``went``, ``V;PST``."""
     path = files(_package("lemminflect")) / "resources" / "infl_lu.csv.gz"
-    rows = []
+    rows: list[Row] = []
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as file:
         for lemma, category, *forms in csv.reader(file):
             tags = TAGS.get(category, ())
@@ -152,7 +152,7 @@ def main() -> None:
         counts = write(given.name, given.out, given.held_out, given.words, given.stress)
     except UserError as error:
         parser.exit(2, f"{error}\n")
-    print("{}/train.tsv has {:,} rows, {}/test.tsv {:,}.".format(given.out, counts[0], given.out, counts[1]))
+    print(f"{given.out}/train.tsv has {counts[0]:,} rows, {given.out}/test.tsv {counts[1]:,}.")
 
 
 if __name__ == "__main__":
