@@ -94,7 +94,7 @@ class Tracer:
         """
         self.model.check(text)
         config, limits = self.model.config.model, self.limits
-        source = len(self.model.tokenizers.source.encode(self.model.folded(text)))
+        source = len(self.model.tokenizers.source.encode(self.model.read(text)))
         target = self.model.config.decoding.limit(source, config.max_length)
         recorded = {name: _count(name, config, source, target) for name in self.names}
         if sum(recorded.values()) > limits.numbers:
@@ -117,7 +117,7 @@ class Tracer:
     def trace(self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = ()) -> Trace:
         """Answer a text greedily, after a beginning that is forced, with some heads switched off."""
         self.model.check(text)
-        text = self.model.folded(text)
+        text = self.model.read(text)
         self._check_prefix(prefix)
         if self.last is not None:
             forced, off, last = self.last
