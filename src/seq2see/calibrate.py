@@ -57,7 +57,7 @@ def calibrated(
     ended = [(figures, right) for figures, finished, right in observed if finished]
     if len(ended) < FEWEST or not others:
         return None
-    weights = fit([figures for figures, _ in ended], [right for _, right in ended])
+    weights = fit([figures for figures, _ in ended], [right for _, right in ended], chrf is None)
     found = [probability(weights, figures) if finished else 0.0 for figures, finished, _ in others]
     measured = Measured.of(found, [finished and right for _, finished, right in others])
     return Confidence(

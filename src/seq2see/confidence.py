@@ -22,7 +22,7 @@ FIGURES = 4
 FEWEST = 50  # held-out pairs from which a confidence can be fitted
 GOOD_CHRF = 60.0
 BINS = 10
-RIDGE = 1.0  # pulls the weights to zero as much as one pair does
+RIDGE = 10.0  # how strongly the weights are pulled to the model's own probability: about as ten pairs do
 ROUNDS = 100
 LOWEST, HIGHEST = -60.0, -1e-7  # log-probabilities beyond them are taken as these
 
@@ -146,22 +146,25 @@ def probability(weights: Sequence[float], figures: Sequence[float]) -> float:
     return 1 / (1 + exp(-value)) if value > -700 else 0.0
 
 
-def fit(figures: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float]:
-    """Fit the weights of a logistic regression, with Platt's targets, by Newton's method."""
+def fit(figures: Sequence[Sequence[float]], right: Sequence[bool], believed: bool = True) -> list[float]:
+    """Fit the weights of a logistic regression, with Platt's targets, by Newton's method.
+
+    If the model's own probability of the answer is ``believed``, the weights are pulled to it, and else to zero.
+    """
     import numpy as np
 
     x = np.array(figures, dtype=np.float64)
+    own = x[:, 0] if believed else np.zeros(len(x))
     mean, scale = x.mean(0), x.std(0)
     scale[scale < 1e-9] = np.inf  # a figure that never changes says nothing
     x = np.hstack([np.ones((len(x), 1)), (x - mean) / scale])
     y = np.array(right, dtype=np.float64)
     good, bad = y.sum(), len(y) - y.sum()
     target = np.where(y > 0, (good + 1) / (good + 2), 1 / (bad + 2))
-    ridge = np.diag([1e-9, *[RIDGE] * FIGURES])
+    ridge = np.diag([RIDGE] * (1 + FIGURES)) if believed else np.diag([1e-9, *[1.0] * FIGURES])
     w = np.zeros(1 + FIGURES)
-    w[0] = np.log((good + 1) / (bad + 1))
     for _ in range(ROUNDS):
-        p = 1 / (1 + np.exp(-np.clip(x @ w, -500, 500)))
+        p = 1 / (1 + np.exp(-np.clip(x @ w + own, -500, 500)))
         slope = x.T @ (p - target) + ridge @ w
         curve = (x * (p * (1 - p) + 1e-12)[:, None]).T @ x + ridge
         step = np.linalg.solve(curve, slope)
@@ -170,4 +173,6 @@ def fit(figures: Sequence[Sequence[float]], right: Sequence[bool]) -> list[float
         if np.abs(step).max() < 1e-9:
             break
     weights = w[1:] / scale
-    return [float(w[0] - weights @ mean), *map(float, weights)]
+    constant = float(w[0] - weights @ mean)
+    weights[0] += believed
+    return [constant, *map(float, weights)]

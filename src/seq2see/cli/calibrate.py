@@ -61,7 +61,7 @@ def calibrate(
     from seq2see.confidence import FEWEST, GOOD_CHRF
     from seq2see.data.pairs import hold_out
     from seq2see.data.plan import are_sentences
-    from seq2see.inspection.reliability import write_reliability
+    from seq2see.inspection.reliability import reliability_png
     from seq2see.seq2seq import load
     from seq2see.text.familiar import Familiar
 
@@ -95,9 +95,10 @@ def calibrate(
         )
     command = " ".join(["seq2see", *sys.argv[1:]])
     card = work.with_section(loaded.card, work.section(found, True, command))
-    folder.write_atomically(path / folder.CONFIDENCE, found.to_json().encode())
+    picture = reliability_png(found)
+    folder.write_atomically(path / folder.PICTURE, picture)
     folder.write_atomically(path / folder.CARD, card.encode())
-    write_reliability(found, path / folder.PICTURE)
+    folder.write_atomically(path / folder.CONFIDENCE, found.to_json().encode())
     if as_json:
         print(in_json({"criterion": found.criterion, "fitted_on": found.fitted_on, **vars(found.measured)}))
         return

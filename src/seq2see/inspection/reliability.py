@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from seq2see.confidence import Confidence
-from seq2see.files import write_atomically
-from seq2see.inspection.style import CATEGORIES, FAINT, SMALL, SOFT, TEXT, dress, new_figure
+from seq2see.inspection.style import CATEGORIES, FAINT, SMALL, SOFT, dress, new_figure
 
 
 def plot_reliability(confidence: Confidence) -> Figure:
@@ -33,7 +31,7 @@ def plot_reliability(confidence: Confidence) -> Figure:
         f"expected calibration error {measured.error:.1%}, {measured.pairs:,} answers",
         loc="left",
         fontsize=SMALL,
-        color=TEXT,
+        color=SOFT,
     )
     coverage, risk = zip(*measured.risk, strict=True)
     by_coverage.plot(coverage, risk, color=CATEGORIES[1], linewidth=1.6)
@@ -47,8 +45,8 @@ def plot_reliability(confidence: Confidence) -> Figure:
     return figure
 
 
-def write_reliability(confidence: Confidence, path: Path) -> None:
-    """Write the picture as PNG in one piece."""
+def reliability_png(confidence: Confidence) -> bytes:
+    """Return the picture as PNG."""
     data = io.BytesIO()
     plot_reliability(confidence).savefig(data, format="png", dpi=160)
-    write_atomically(path, data.getvalue())
+    return data.getvalue()

@@ -440,11 +440,11 @@ class Run:
         if self.request.out is not None:
             self.trainer.write(card, self.confidence)
             if self.confidence is not None:
-                from seq2see.inspection.reliability import (
-                    write_reliability,
-                )  # matplotlib takes long to import
+                # matplotlib takes long to import
+                from seq2see.inspection.reliability import reliability_png
 
-                write_reliability(self.confidence, self.request.out / folder.PICTURE)
+                picture = reliability_png(self.confidence)
+                folder.write_atomically(self.request.out / folder.PICTURE, picture)
 
     def card(self, scores: Evaluation | None, command: str) -> str:
         """Say what the model is, what was measured on which pairs, and how to repeat it."""
