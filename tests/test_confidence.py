@@ -250,6 +250,9 @@ def test_the_server_withholds_too(trained: Path) -> None:
         assert given["remark"] == "The input was read as 'karala'."
         assert given["confidence"] == pytest.approx(one["confidence"])
         assert client.post("/api/predict", json={"inputs": "x", "min_confidence": 2}).status_code == 422
+        traced = client.post("/api/trace", json={"input": "KARALA", "names": []}).json()
+        assert traced["remark"] == given["remark"]
+        assert traced["confidence"] == pytest.approx(given["confidence"], abs=1e-3)
 
 
 def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Path) -> None:

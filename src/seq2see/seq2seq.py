@@ -517,12 +517,24 @@ class Seq2Seq:
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
 
+    def judged(
+        self, text: str, log_probabilities: Sequence[float], finished: bool, length: int | None = None
+    ) -> tuple[float | None, str | None]:
+        """Return the confidence of an answer, by the log-probabilities of its tokens, and the remark about its input.
+
+        The confidence is None where nothing is known of it: it was not fitted, or the input is unlike those that were
+        trained on. ``length`` is that of the input's ids, if it is known.
+        """
+        if length is None:
+            length = len(self.tokenizers.source.encode(self.read(text)))
+        remark, unlike = self._remark(text, length)
+        if self.confidence is None or unlike:
+            return None, remark
+        return self.confidence(log_probabilities, finished), remark
+
     def _answer(self, text: str, hypotheses: list[Hypothesis], length: int) -> Answer:
         target, best = self.tokenizers.target, hypotheses[0]
-        remark, unlike = self._remark(text, length)
-        sure = None
-        if self.confidence is not None and not unlike:
-            sure = self.confidence(best.log_probabilities, best.finished)
+        sure, remark = self.judged(text, best.log_probabilities, best.finished, length)
         tokens = zip(target.tokens(best.ids), best.log_probabilities, strict=True)
         return Answer(
             input=text,

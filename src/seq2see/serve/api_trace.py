@@ -223,11 +223,13 @@ def describe_trace(
     saliencies = 0 if "saliency" not in also else None if step is None else 1
     tracer.check_size(text, names, beam, compact, saliencies)
     traced = tracer.trace(text, prefix, muted)
-    return {
-        **describe(traced, names, beam, compact, head, also, step, column),
-        "forced": len(prefix),
-        "muted": [list(key) for key in muted],
-    }
+    found = describe(traced, names, beam, compact, head, also, step, column)
+    if not prefix and not muted:  # else the answer is not the model's own
+        values = [one["log_probability"] for one in found["steps"]]
+        sure, remark = tracer.model.judged(text, values, found["finished"])
+        known = {"confidence": sure, "remark": remark}
+        found |= {name: value for name, value in known.items() if value is not None}
+    return {**found, "forced": len(prefix), "muted": [list(key) for key in muted]}
 
 
 def _count(name: str, config: ModelConfig, source: int, target: int) -> int:
