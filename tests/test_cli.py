@@ -41,15 +41,17 @@ def test_commands_and_options_are_frozen() -> None:
         "--max-length", "--model", "--n-best", "--out", "--raw", "--resume", "--verbose",
     ]  # fmt: skip
     assert options["evaluate"] == [
-        "--at-least", "--beam", "--compare", "--device", "--json", "--model", "--sample", "--seed", "--worst", "--years",
+        "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed",
+        "--worst", "--years",
     ]  # fmt: skip
-    assert options["score"] == ["--json", "--model"]
+    assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
-        "--count", "--device", "--from", "--out", "--preset", "--resume", "--seconds", "--seed", "--set", "--steps",
-        "--strict", "--tensorboard", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch", "--years",
+        "--columns", "--count", "--device", "--from", "--out", "--preset", "--resume", "--seconds", "--seed", "--set",
+        "--steps", "--strict", "--tensorboard", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch",
+        "--years",
     ]  # fmt: skip
-    assert options["doctor"] == ["--json", "--test"]
-    assert options["tokenize"] == ["--data", "--model", "--vocabulary"]
+    assert options["doctor"] == ["--columns", "--json", "--test"]
+    assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
     assert options["import"] == ["--from-language", "--out", "--to-language"]

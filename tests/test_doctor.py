@@ -113,7 +113,8 @@ def test_a_sound_file_has_no_fault(sound: Path) -> None:
     facts = facts_of(report)
     assert facts["pairs"] == "600 in sound.tsv"
     assert facts["source coverage"] == "100.0% of held-out words occur in training"
-    assert facts["fits"] == "tiny, bpe (600 pairs of sentences)"
+    assert facts["fits"] == "tiny (600 pairs of sentences)"
+    assert facts["cut into"].startswith("bpe (")
     assert "tokens in the middle" in facts["source length"]
     assert {"memory", "time", "model"} <= facts.keys()
 
@@ -236,3 +237,31 @@ def test_a_file_larger_than_memory_is_looked_at_by_a_sample(
     assert done.exit_code in (0, 1), done.exception
     assert "600 in sound.tsv; what follows is of " in done.output
     assert "(600 pairs of sentences)" in done.output
+
+
+def test_contradictions_constant_targets_and_control_characters_are_faults(tmp_path: Path) -> None:
+    rows = [f"s{n % 10}\tt{n}".encode() for n in range(500)]
+    [fault] = examine(read_pairs([tsv(tmp_path / "a.tsv", rows)])).faults
+    assert fault.text == (
+        "10 sources with more than one target ('s0' has 50), so that at most 2.0% of the rows can be answered right"
+    )
+    rows = [f"s{n}\t{'same' if n % 20 else n}".encode() for n in range(600)]
+    assert [f.text for f in examine(read_pairs([tsv(tmp_path / "b.tsv", rows)])).faults] == [
+        "95.0% of the rows have the same target, 'same'"
+    ]
+    rows = [f"s{n}\tall".encode() for n in range(600)]
+    assert "all rows have the same target, 'all'" in texts(
+        examine(read_pairs([tsv(tmp_path / "c.tsv", rows)]))
+    )
+    rows = [f"s{n}\tt{n}".encode() for n in range(600)]
+    rows[4], rows[7] = b"s\x00\tt", "s7\t\ufffd7".encode()
+    assert "2 rows with characters that are no text, U+0000, U+FFFD (lines 5, 8)" in texts(
+        examine(read_pairs([tsv(tmp_path / "d.tsv", rows)]))
+    )
+    few = examine(read_pairs([tsv(tmp_path / "e.tsv", [b"a\tb"])]), read_pairs([tmp_path / "e.tsv"]))
+    assert facts_of(few)["test"] == "1 pair in e.tsv"
+    assert "1 pairs" not in str(few)
+
+
+def texts(report: Report) -> list[str]:
+    return [fault.text for fault in report.faults]

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from seq2see.cli import app
 from seq2see.errors import UserError
+from seq2see.evaluate import Evaluation
 
 DATES = [
     ("1845-01-05", "January 5, 1845"),
@@ -83,14 +84,14 @@ def test_two_models_are_compared(file: Path) -> None:
         (
             ["a\tb", "c\td"],
             [],
-            r"dates takes none of the 2 sources\. The first, pair 1: 'a' is not of the form",
+            r"dates takes none of 2 sources\. The first, pair 1: 'a' is not of the form",
         ),
         (
             ["1845-01-05\tx"],
             ["--compare", "dates", "dates", "--at-least", "0.5"],
             "--at-least is for one model",
         ),
-        (["1845-01-05\tx"], ["--sample", "2"], "--sample is 2, but the file has 1 pairs"),
+        (["1845-01-05\tx"], ["--sample", "2"], "--sample is 2, but the file has 1 pair"),
         (["1845-01-05\tx"], ["--years", "1845"], "--years is for dates"),
         (["1845-01-05\tx"], ["--compare", "dates", "dates", "--worst", "3"], "--worst is for one model"),
     ],
@@ -134,3 +135,13 @@ def test_many_bad_rows_are_counted_not_listed(file: Path) -> None:
     assert said.count("one side only") == 10
     assert "40 more bad rows are skipped." in said
     assert "20 more pairs are refused by dates." in said
+
+
+def test_any_target_of_a_source_counts_and_symbols_are_cut_at_their_separator() -> None:
+    found = Evaluation.of(
+        [("a", "K AE", "K EH T"), ("a", "K EH", "K EH T"), ("b", "B IY", "B IY"), ("b", "X", "B IY")]
+    )
+    assert (found.exact_match, found.by_source().exact_match, found.by_source().pairs) == (0.25, 0.5, 2)
+    assert found.by_source().token_error_rate == 1 / 4  # one insertion against the nearer of two
+    dashes = Evaluation.of([("a", "K-AE", "K-EH")], separator="-")
+    assert dashes.token_error_rate == 1 / 2

@@ -791,6 +791,7 @@ def test_norms_before_are_told_as_such(open_page: Open, other: Trace) -> None:
 
 def test_the_lens_and_the_saliency_of_a_large_pre_norm_model(open_page: Open, other: Trace) -> None:
     page = open_page(f"model=pre&text={SENTENCE}&step=2")
+    expect(page.locator("#remark")).to_have_text("The answer was cut: it did not come to its end.")
     page.locator("#lens").scroll_into_view_if_needed()
     rows = page.locator("#lens tbody tr")
     expect(rows).to_have_count(3)

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from seq2see.cli import app
 from seq2see.data import shards
-from seq2see.data.pairs import LONGEST_LINE, read_pairs, split
+from seq2see.data.formats import LONGEST_LINE
+from seq2see.data.pairs import read_pairs, split
 from seq2see.errors import UserError
 
 GOOD = [("one", "un"), ("two", "deux"), ("three, or 3", 'trois "ou" 3')]
@@ -123,7 +124,7 @@ def test_bad_csv_and_json_rows(tmp_path: Path) -> None:
     corpus = read_pairs([write(tmp_path / "c.jsonl", "\n".join(lines) + "\n\n")])
     assert corpus.pairs == [("a", "b"), ("d", "e")]
     assert [fault.line for fault in corpus.faults] == [2, 3, 4, 6, 7]
-    assert corpus.faults[2].reason == "has no texts under the keys 'en' and 'fr'"
+    assert corpus.faults[2].reason == "has an empty target ('c' is the other side)"
 
 
 def test_texts_are_folded_unless_told_otherwise(tmp_path: Path) -> None:

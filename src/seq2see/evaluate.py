@@ -49,16 +49,25 @@ class Evaluation:
     answers: list[Answered] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(cls, answers: Sequence[Answered], loss_total: float = 0.0, tokens: int = 0) -> Evaluation:
-        """Count what is right and wrong in some answers."""
+    def of(
+        cls,
+        answers: Sequence[Answered],
+        loss_total: float = 0.0,
+        tokens: int = 0,
+        separator: str | None = None,
+    ) -> Evaluation:
+        """Count what is right and wrong in some answers; between their words or symbols is the ``separator``."""
         misses = [(source, expected, given) for source, expected, given in answers if given != expected]
         return cls(
             pairs=len(answers),
             exact=len(answers) - len(misses),
             edits=sum(edit_distance(expected, given) for _, expected, given in misses),
             characters=sum(len(expected) for _, expected, _ in answers),
-            token_edits=sum(edit_distance(expected.split(), given.split()) for _, expected, given in misses),
-            expected_tokens=sum(len(expected.split()) for _, expected, _ in answers),
+            token_edits=sum(
+                edit_distance(expected.split(separator), given.split(separator))
+                for _, expected, given in misses
+            ),
+            expected_tokens=sum(len(expected.split(separator)) for _, expected, _ in answers),
             loss_total=loss_total,
             tokens=tokens,
             misses=misses,
@@ -89,6 +98,20 @@ class Evaluation:
     def token_error_rate(self) -> float:
         """Insertions, deletions and substitutions of words (or of symbols with spaces between) per expected word."""
         return self.token_edits / max(1, self.expected_tokens)
+
+    def by_source(self, separator: str | None = None) -> Evaluation:
+        """The scores of each source once: its answer is compared with the nearest target, so that any of them counts."""
+        targets: dict[str, dict[str, None]] = {}
+        for source, expected, _ in self.answers:
+            targets.setdefault(source, {})[expected] = None
+        nearest = []
+        for source, given in {source: given for source, _, given in self.answers}.items():
+            cut = given.split(separator)
+            best = min(
+                targets[source], key=lambda one: (one != given, edit_distance(one.split(separator), cut))
+            )
+            nearest.append((source, best, given))
+        return Evaluation.of(nearest, separator=separator)
 
     @property
     def loss(self) -> float:
@@ -171,6 +194,7 @@ def _evaluate_batch(
         [(source, plain(target), answer) for (source, target), answer in zip(pairs, answers, strict=True)],
         loss_total=float(loss),
         tokens=whole.tokens,
+        separator=tokenizers.target.separator,
     )
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from seq2see.confidence import Confidence
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import FolderError, shown, suggest
-from seq2see.files import STEP, carry_over, parsed, plain_file, replacing
+from seq2see.files import STEP, carry_over, parsed, plain_file, read_text, replacing
 from seq2see.files import write_atomically as write_atomically
 from seq2see.text.tokenizer import Tokenizer
 
@@ -21,9 +22,10 @@ TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
     "target-tokenizer.json",
 )
 TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
+CONFIDENCE, PICTURE = "confidence.json", "reliability.png"
 EXPORT = "ctranslate2"  # the folder of an exported engine
 SHIPPED = Path(__file__).parent / "models"
-LARGEST_HEAD, LARGEST_CARD = 2**24, 2**20  # bytes
+LARGEST_HEAD, LARGEST_CARD, LARGEST_CONFIDENCE = 2**24, 2**20, 2**21  # bytes
 SLACK = 2**20  # numbers that a config may describe beyond those of its weights
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1}
 
@@ -61,6 +63,12 @@ class Tokenizers:
         """Whether both sides are one tokenizer."""
         return self.source is self.target
 
+    @property
+    def named(self) -> str:
+        """How the sides are cut, in words: ``characters``, or ``characters → symbols``."""
+        source, target = self.source.kind, self.target.kind
+        return source if source == target else f"{source} → {target}"
+
     @classmethod
     def one(cls, tokenizer: Tokenizer) -> Tokenizers:
         """Use one tokenizer for both sides."""
@@ -75,7 +83,7 @@ def read_config(path: Path) -> Config:
 def read_tokenizers(path: Path) -> Tokenizers:
     """Read the tokenizers of a model folder."""
     found = _tokenizers(path)
-    if not found.source.own and (path / CONFIG).is_file():
+    if not (found.source.own and found.target.own) and (path / CONFIG).is_file():
         model = read_config(path).model
         found.source.keep_to(model.source_vocabulary)
         found.target.keep_to(model.target_vocabulary)
@@ -178,6 +186,14 @@ def read_card(path: Path) -> str:
         return ""
 
 
+def read_confidence(path: Path) -> Confidence | None:
+    """Read how sure the answers of a model are, if its folder says so."""
+    if not (path / CONFIDENCE).exists():
+        return None
+    text = read_text(path / CONFIDENCE, LARGEST_CONFIDENCE)
+    return Confidence.of_json(parsed(text, CONFIDENCE))
+
+
 def write(
     path: Path,
     config: Config,
@@ -185,6 +201,7 @@ def write(
     weights: bytes,
     card: str,
     also: Callable[[Path], None] | None = None,
+    confidence: Confidence | None = None,
 ) -> None:
     """Write a whole model folder, new or in the place of another model; ``also`` adds to it.
 
@@ -196,21 +213,32 @@ def write(
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
         raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
     if not (path / WEIGHTS).exists():
-        _write(path, config, tokenizers, weights, card)
+        _write(path, config, tokenizers, weights, card, confidence)
         if also is not None:
             also(path)
         return
     with replacing(path) as new:
-        _write(new, config, tokenizers, weights, card)
+        _write(new, config, tokenizers, weights, card, confidence)
         if also is not None:
             also(new)
-        carry_over(path, new, {CONFIG, WEIGHTS, CARD, EXPORT, *TOKENIZER_FILES})
+        carry_over(path, new, {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, *TOKENIZER_FILES})
 
 
-def _write(path: Path, config: Config, tokenizers: Tokenizers, weights: bytes, card: str) -> None:
+def _write(
+    path: Path,
+    config: Config,
+    tokenizers: Tokenizers,
+    weights: bytes,
+    card: str,
+    confidence: Confidence | None,
+) -> None:
     write_tokenizers(path, tokenizers)
     write_atomically(path / CONFIG, config.to_toml().encode())
     write_atomically(path / CARD, card.encode())
+    if confidence is None:
+        (path / CONFIDENCE).unlink(missing_ok=True)
+    else:
+        write_atomically(path / CONFIDENCE, confidence.to_json().encode())
     write_atomically(path / WEIGHTS, weights)
 
 

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from seq2see import folder
+from seq2see.confidence import Confidence
 from seq2see.config import Config, DecodingConfig
 from seq2see.data import dates, human_dates
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Special
-from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
+from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
 from seq2see.folder import Tokenizers
+from seq2see.text.folding import fold_unknown
 from seq2see.text.tokenizer import fold
 
 if TYPE_CHECKING:
@@ -87,6 +89,10 @@ class Answer:
         True  # whether it came to its end, and was not cut at the most tokens that an answer may have
     )
     error: str | None = None
+    #: The calibrated probability that the answer is right; None where nothing is known of it.
+    confidence: float | None = None
+    remark: str | None = None  # how the input was read, or why it is unlike those that were trained on
+    withheld: str | None = None  # the answer that is not given, because it is less sure than was asked for
 
     @property
     def probability(self) -> float | None:
@@ -113,11 +119,15 @@ class Seq2Seq:
         device: str = "cpu",
         engine: str = "auto",
         compiled: bool = False,
+        confidence: Confidence | None = None,
     ) -> None:
         assert transformer is not None or path is not None
         self.config = config
         self.tokenizers = tokenizers
         self.card = card
+        self.confidence = (
+            confidence  # how sure its answers are, fitted by a training or by `seq2see calibrate`
+        )
         self.engine = engines.known(engine)
         self.device, self._compiled = device, compiled
         self._path = path
@@ -151,7 +161,16 @@ class Seq2Seq:
                 )
         folder.check_weights(path, config.model)
         card = folder.read_card(path)
-        model = cls(config, tokenizers, card=card, path=path, device=device, engine=engine, compiled=compiled)
+        model = cls(
+            config,
+            tokenizers,
+            card=card,
+            path=path,
+            device=device,
+            engine=engine,
+            compiled=compiled,
+            confidence=folder.read_confidence(path),
+        )
         if model.engine == "ctranslate2" or (model.engine == "auto" and device == "cpu"):
             reason = engines.why_not_exported(path, config.model, tokenizers)
             if model.engine == "ctranslate2" and (reason or device != "cpu"):
@@ -283,7 +302,7 @@ class Seq2Seq:
             if export is not None:
                 engines.copy_export(export, new, self.config.model)
 
-        folder.write(Path(path), self.config, self.tokenizers, data, self.card, copied)
+        folder.write(Path(path), self.config, self.tokenizers, data, self.card, copied, self.confidence)
 
     def folded(self, text: str) -> str:
         """Return a text as the model reads it: as it was trained, in NFC with white space folded.
@@ -293,6 +312,14 @@ class Seq2Seq:
         if self.config.task == "human-dates":
             return human_dates.fold(text)
         return text if self.config.task in CHECKS or self.config.task == "imported" else fold(text)
+
+    def read(self, text: str) -> str:
+        """Return a text as the model reads it: folded, and characters that it has never seen in those that it knows.
+
+        A model of small letters reads ``Café`` as ``cafe``, unless it knows the others.
+        """
+        text = self.folded(text)
+        return text if self.config.task in CHECKS else fold_unknown(self.tokenizers.source, text)
 
     def check(self, text: str) -> None:
         """Raise an InputError if the model cannot take this text, saying why."""
@@ -309,7 +336,7 @@ class Seq2Seq:
             raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
         if self.config.task in CHECKS:
             CHECKS[self.config.task](text)
-        text = self.folded(text)
+        text = self.read(text)
         if not text.strip():
             raise InputError("The line is empty: a text was expected.")
         self.tokenizers.source.check(text)
@@ -338,6 +365,7 @@ class Seq2Seq:
         length_penalty: float | None = None,
         max_length: int | None = None,
         order: str | None = None,
+        min_confidence: float | None = None,
         on_error: Literal["raise"] = "raise",
     ) -> list[str]: ...
     @overload
@@ -349,6 +377,7 @@ class Seq2Seq:
         length_penalty: float | None = None,
         max_length: int | None = None,
         order: str | None = None,
+        min_confidence: float | None = None,
         on_error: Literal["none"],
     ) -> list[str | None]: ...
     def predict(
@@ -359,6 +388,7 @@ class Seq2Seq:
         length_penalty: float | None = None,
         max_length: int | None = None,
         order: str | None = None,
+        min_confidence: float | None = None,
         on_error: str = "raise",
     ) -> list[str] | list[str | None]:
         """Answer many texts, in order.
@@ -366,7 +396,8 @@ class Seq2Seq:
         ``beam``, ``length_penalty`` and ``max_length`` (the most tokens of an answer) are the model's own if they are
         not given. ``order`` is for human dates: whether the day or the month comes first in 03/04/2020, which is refused
         without it. If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
-        ``on_error="none"`` a refused text has None in its place.
+        ``on_error="none"`` a refused text has None in its place. An answer that is less sure than ``min_confidence``
+        counts as refused.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "no date"], on_error="none")
@@ -381,6 +412,7 @@ class Seq2Seq:
             length_penalty=length_penalty,
             max_length=max_length,
             order=order,
+            min_confidence=min_confidence,
         )
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
@@ -398,11 +430,13 @@ class Seq2Seq:
         length_penalty: float | None = None,
         max_length: int | None = None,
         order: str | None = None,
+        min_confidence: float | None = None,
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
         A beam is at least as wide as ``n_best``, the number of answers to each text. Without ``probabilities`` the
-        answers hold texts and ids only, which is faster. The rest is as in ``predict``.
+        answers hold texts and ids only, which is faster. The rest is as in ``predict``. An answer that is less sure than
+        ``min_confidence`` is withheld: its text is in ``withheld``, and ``error`` says how sure it is.
 
         >>> import seq2see
         >>> [answer] = seq2see.load("dates").answers(["1845-01-05"])
@@ -415,21 +449,24 @@ class Seq2Seq:
             )
         texts = _listed(texts)
         rules = self.rules(beam, length_penalty, max_length, n_best)
+        self._check_confidence(min_confidence)
         encoded, reasons = self._encoded(texts)
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
         for engine, rows in self._batches(encoded, rules, n_best):
             sources = [encoded[i] for i in rows]
-            if probabilities or n_best > 1:
+            if probabilities or n_best > 1 or min_confidence is not None:
                 for row, hypotheses in zip(rows, engine.search(sources, rules, n_best), strict=True):
-                    results[row] = self._answer(texts[row], hypotheses)
+                    answer = self._answer(texts[row], hypotheses, len(encoded[row]))
+                    results[row] = _or_withheld(answer, min_confidence)
             else:
                 found, end = engine.ids(sources, rules), self.tokenizers.target.end
                 for row, ids, output in zip(
                     rows, found, self.tokenizers.target.decode_batch(found), strict=True
                 ):
-                    results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end)
+                    remark = self._remark(texts[row], len(encoded[row]), False)[0]
+                    results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end, remark=remark)
         return [self._read(answer, order) for answer in results if answer is not None]
 
     def _read(self, answer: Answer, order: str | None) -> Answer:
@@ -480,8 +517,48 @@ class Seq2Seq:
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
 
-    def _answer(self, text: str, hypotheses: list[Hypothesis]) -> Answer:
+    def _check_confidence(self, least: float | None) -> None:
+        if least is None:
+            return
+        if not isinstance(least, int | float) or not 0 <= least <= 1:
+            raise UserError(f"`min_confidence` is {least!r}: a probability from 0 to 1 was expected.")
+        if self.confidence is None:
+            raise UserError(
+                f"`min_confidence` is {least}, but nothing is known of how sure this model's answers are: "
+                "`seq2see calibrate` fits it on pairs that were not trained on."
+            )
+
+    def _remark(self, text: str, length: int, thorough: bool = True) -> tuple[str | None, bool]:
+        """Say how a text was read and whether it is unlike those that were trained on; and whether it is."""
+        if self.config.task in CHECKS:
+            return None, False
+        source, remarks, unlike = self.tokenizers.source, [], ""
+        if source.letters is not None and (read := self.read(text)) != self.folded(text):
+            remarks.append(f"The input was read as {shown(read)}.")
+        if self.confidence is not None:
+            real = length - len(source.before) - len(source.after)
+            unlike = self.confidence.familiar.why_not(self.read(text), real, thorough)
+            remarks += [unlike] if unlike else []
+        return " ".join(remarks) or None, bool(unlike)
+
+    def judged(
+        self, text: str, log_probabilities: Sequence[float], finished: bool, length: int | None = None
+    ) -> tuple[float | None, str | None]:
+        """Return the confidence of an answer, by the log-probabilities of its tokens, and the remark about its input.
+
+        The confidence is None where nothing is known of it: it was not fitted, or the input is unlike those that were
+        trained on. ``length`` is that of the input's ids, if it is known.
+        """
+        if length is None:
+            length = len(self.tokenizers.source.encode(self.read(text)))
+        remark, unlike = self._remark(text, length)
+        if self.confidence is None or unlike:
+            return None, remark
+        return self.confidence(log_probabilities, finished), remark
+
+    def _answer(self, text: str, hypotheses: list[Hypothesis], length: int) -> Answer:
         target, best = self.tokenizers.target, hypotheses[0]
+        sure, remark = self.judged(text, best.log_probabilities, best.finished, length)
         tokens = zip(target.tokens(best.ids), best.log_probabilities, strict=True)
         return Answer(
             input=text,
@@ -491,6 +568,8 @@ class Seq2Seq:
             alternatives=[Alternative(target.decode(h.ids), h.log_probability) for h in hypotheses[1:]],
             ids=best.ids,
             finished=best.finished,
+            confidence=sure,
+            remark=remark,
         )
 
     def raw(self, answer: Answer) -> str:
@@ -555,7 +634,7 @@ class Seq2Seq:
             if isinstance(pair, Answer):
                 if pair.error is not None:
                     raise UserError(f"Answer {number:,} cannot be aligned, since there is none: {pair.error}")
-                sources.append(self.folded(pair.input))
+                sources.append(self.read(pair.input))
                 targets.append([self.tokenizers.target.start, *pair.ids])
             else:
                 ((source, target),) = tidied([pair], self.folded, number)
@@ -582,7 +661,7 @@ class Seq2Seq:
         return trace_text(
             self.transformer,
             self.tokenizers,
-            self.folded(text),
+            self.read(text),
             target,
             edit,
             PageTrace,
@@ -615,6 +694,18 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
     return int(first), int(second)
 
 
+def _or_withheld(answer: Answer, least: float | None) -> Answer:
+    """Return an answer, or the refusal to give it if it is less sure than was asked for."""
+    if least is None or (answer.confidence is not None and answer.confidence >= least):
+        return answer
+    why = (
+        f"{answer.remark} How sure its answer is cannot be said."
+        if answer.confidence is None
+        else f"The answer has a confidence of {answer.confidence:.3f}, and {least:g} was asked for."
+    )
+    return replace(answer, output=None, withheld=answer.output, error=f"{why} It was withheld.")
+
+
 def _listed(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise UserError(f"A list of texts was expected, but {texts!r:.60} was given: put one text into [ ].")
@@ -642,7 +733,7 @@ def fit(
     test: Any = None,
     *,
     columns: tuple[str, str] | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | tuple[str, str] | None = None,
     vocabulary: int | None = None,
     preset: str | None = None,
     model: ModelConfig | dict[str, Any] | None = None,
@@ -677,7 +768,9 @@ def fit(
         validation: pairs that are watched while training, in any of these forms; 5 % of the sources if not given.
         test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
         columns: the columns of the source and of the target, for data with more than two.
-        tokenizer: characters, words, bpe or unigram. The data decide if it is not given, as they do for the following.
+        tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a file
+            of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide if it
+            is not given, as they do for the following.
         vocabulary: the largest number of tokens.
         preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
         model: settings that override the preset's; or a ``ModelConfig``, which is taken whole except that the
@@ -727,8 +820,10 @@ def fit(
 
     def so_far(scores: Evaluation | None = None) -> Seq2Seq:
         network = run.trainer.finish() if scores is None else run.trainer.model
-        card = run.card(scores, "seq2see.fit")
-        return Seq2Seq(run.trainer.config, run.trainer.tokenizers, network, card, device=device)
+        card, sure = run.card(scores, "seq2see.fit"), run.confidence
+        return Seq2Seq(
+            run.trainer.config, run.trainer.tokenizers, network, card, device=device, confidence=sure
+        )
 
     failed = False
     with runs.progress_bar(run, progress) as show:

@@ -69,7 +69,11 @@ def _is_date(target: str) -> bool:
 
 def _reader(peer: str) -> Read:
     """Return a peer as its manual calls it."""
-    parse = import_module("dateutil.parser").parse if peer == "dateutil" else import_module(peer).parse
+    modules = {
+        "dateutil": lambda: import_module("dateutil.parser"),
+        "dateparser": lambda: import_module("dateparser"),
+    }
+    parse = modules[peer]().parse
 
     def read(text: str) -> str | None:
         try:

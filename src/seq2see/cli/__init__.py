@@ -24,6 +24,7 @@ HOMES = {
     "demo": "predict",
     "evaluate": "evaluate",
     "score": "evaluate",
+    "calibrate": "calibrate",
     "train": "train",
     "presets": "train",
     "doctor": "data",

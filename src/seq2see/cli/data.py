@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seq2see.cli.output import aside, console, say
-from seq2see.errors import UserError
+from seq2see.errors import UserError, counted
 
 if TYPE_CHECKING:
     from seq2see.data.pairs import Corpus
@@ -46,11 +47,23 @@ def are_dates(data: list[str] | None) -> bool:
     return False
 
 
-def read(*texts: str, strict: bool = False) -> Corpus:
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B",
+        help="Source and target, by name or number; A+C,B adds the features in column C to the source.",
+    ),
+]
+
+
+def read(*texts: str, strict: bool = False, columns: str | None = None, or_two: bool = False) -> Corpus:
     """Read the pairs of files as they are named on the command line."""
+    from seq2see.data.columns import checked
     from seq2see.data.pairs import paths_of, read_pairs
 
-    return read_pairs(paths_of(*texts), strict)
+    asked = None if columns is None else checked(columns)
+    return read_pairs(paths_of(*texts), strict, columns=asked, or_two=or_two)
 
 
 def doctor(
@@ -58,14 +71,15 @@ def doctor(
         list[str],
         typer.Argument(
             metavar="FILE…",
-            help="TSV, CSV or JSON lines, or two parallel files, .gz and .xz too; or hf:NAME:CONFIG, a Hugging Face "
-            "dataset.",
+            help="TSV, CSV, JSON, Parquet or Excel, or two parallel files, .gz and .xz too; or hf:NAME:CONFIG, a Hugging "
+            "Face dataset.",
         ),
     ],
     test: Annotated[
         str | None,
         typer.Option("--test", metavar="FILE", help="Pairs for the final score; A,B for parallel files."),
     ] = None,
+    columns: Columns = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Look at pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
@@ -77,17 +91,19 @@ def doctor(
 
     [dim]seq2see doctor train.en train.fr --test test.en,test.fr[/dim]
     """
+    from seq2see.data.columns import checked
     from seq2see.data.doctor import examine
     from seq2see.data.pairs import paths_of
     from seq2see.data.shards import is_large, survey
 
     with aside.status("Looking …"):
-        scored, paths = None if test is None else read(test), paths_of(*data)
+        scored = None if test is None else read(test, columns=columns, or_two=True)
+        paths = paths_of(*data)
         if is_large(paths):
-            found = survey(paths)
+            found = survey(paths, columns=None if columns is None else checked(columns))
             report = examine(found.corpus, scored, found.count)
         else:
-            report = examine(read(*data), scored)
+            report = examine(read(*data, columns=columns), scored)
     if as_json:
         findings = [{"fault": f.fault, "text": f.text, "advice": f.advice} for f in report.findings]
         print(json.dumps({"facts": dict(report.facts), "findings": findings}, ensure_ascii=False))
@@ -119,11 +135,15 @@ def tokenize(
             "--data", metavar="FILE", help="Pairs that the tokenizers learn from, instead of a sample."
         ),
     ] = None,
+    columns: Columns = None,
+    target: Annotated[bool, typer.Option("--target", help="The text is of the target side.")] = False,
     vocabulary: Annotated[
         int, typer.Option("--vocabulary", metavar="N", min=512, help="Sub-words to learn, bytes included.")
     ] = 512,
 ) -> None:
     """Cut a text into characters, words, BPE, WordPiece and unigram tokens, and count them.
+
+    With --data the tokenizer that `train` would choose for this side of these pairs comes first.
 
     [dim]seq2see tokenize "the Transformer is an innovative NLP model!"[/dim]
 
@@ -139,7 +159,8 @@ def tokenize(
     if model is not None:
         from seq2see.folder import find, read_tokenizers
 
-        tokenizer = read_tokenizers(find(model)).source
+        both = read_tokenizers(find(model))
+        tokenizer = both.target if target else both.source
         tokenizer.check(text)
         ids = tokenizer.encode(text)
         for name in ("token", "id", "characters"):
@@ -149,22 +170,30 @@ def tokenize(
         ):
             table.add_row(_visible(token), str(number), f"{first}-{last}" if last > first else "")
         console.print(table)
-        console.print(f"{tokenizer.kind}: {len(ids) - 2} tokens for {len(text)} characters.")
+        count = len(ids) - len(tokenizer.before) - len(tokenizer.after)
+        console.print(f"{tokenizer.kind}: {counted(count, 'token')} for {counted(len(text), 'character')}.")
         return
-    from seq2see.text.compare import SAMPLE, compare
+    from seq2see.text.compare import SAMPLE, compare, cut
 
-    texts = SAMPLE if data is None else [side for pair in read(data).pairs for side in pair]
+    cuts, pairs = [], [] if data is None else read(data, columns=columns).pairs
+    if pairs:
+        from seq2see.data.plan import choose, tokenizers_of
+
+        plan = choose(pairs)
+        chosen = tokenizers_of(plan, pairs)[target]
+        cuts = [replace(cut(chosen, text), kind=f"{plan.kinds[target]}, as chosen")]
+    texts = [side for pair in pairs for side in pair] or SAMPLE
     for name in ("tokenizer", "tokens", "characters", "a token"):
         table.add_column(name, justify="left" if name == "tokenizer" else "right")
     table.add_column("cut into", overflow="fold")
-    for cut in compare(text, texts, vocabulary):
-        count = len(cut.tokens)
+    for one in [*cuts, *compare(text, texts, vocabulary)]:
+        count = len(one.tokens)
         table.add_row(
-            cut.kind,
+            one.kind,
             str(count),
-            str(cut.characters),
-            f"{cut.characters / max(1, count):.1f}",
-            "|".join(_visible(token) for token in cut.tokens),
+            str(one.characters),
+            f"{one.characters / max(1, count):.1f}",
+            "|".join(_visible(token) for token in one.tokens),
         )
     console.print(table)
 

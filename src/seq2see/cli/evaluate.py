@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.data import are_dates, read
+from seq2see.cli.data import Columns, are_dates, read
 from seq2see.cli.output import NAMED, Refusals, aside, complain, console, in_json, progress_bar, say
 from seq2see.cli.predict import Device, ModelName
-from seq2see.errors import UserError
+from seq2see.errors import UserError, counted
 
 if TYPE_CHECKING:
     from seq2see.evaluate import Evaluation
@@ -48,6 +48,7 @@ def evaluate(
         ),
     ] = None,
     model: ModelName = "dates",
+    columns: Columns = None,
     compare: Annotated[
         tuple[str, str] | None,
         typer.Option("--compare", metavar="A B", help="Two models on the same file, by paired bootstrap."),
@@ -82,6 +83,8 @@ def evaluate(
     if data is None or are_dates(data):
         if compare is not None:
             raise UserError("--compare needs a file of pairs to compare the two models on.")
+        if columns is not None:
+            raise UserError("--columns is for a file of pairs; dates are generated.")
         if beam > 1:
             raise UserError("--beam is for a file of pairs; of dates the single best prefix is kept.")
         if worst is not None:
@@ -91,7 +94,7 @@ def evaluate(
     else:
         if years is not None:
             raise UserError("--years is for dates; a file of pairs is scored as it is.")
-        pairs = _sampled(read_named(*data), sample, seed)
+        pairs = _sampled(read_named(*data, columns=columns), sample, seed)
         if compare is not None:
             if at_least is not None:
                 raise UserError("--at-least is for one model: leave it out, or leave out --compare.")
@@ -153,9 +156,9 @@ def _dates(
     return scores
 
 
-def read_named(*data: str) -> list[Pair]:
+def read_named(*data: str, columns: str | None = None) -> list[Pair]:
     """Read the pairs of a file, and name the rows that are skipped."""
-    corpus = read(*data)
+    corpus = read(*data, columns=columns)
     _complain_of([f"{corpus.name}, {fault}: skipped." for fault in corpus.faults], "bad rows are skipped")
     return corpus.pairs
 
@@ -172,7 +175,7 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
     if sample is None:
         return pairs
     if sample > len(pairs):
-        raise UserError(f"--sample is {sample:,}, but the file has {len(pairs):,} pairs.")
+        raise UserError(f"--sample is {sample:,}, but the file has {counted(len(pairs), 'pair')}.")
     import numpy as np
 
     return [pairs[i] for i in np.random.default_rng(seed).choice(len(pairs), sample, replace=False).tolist()]
@@ -185,10 +188,11 @@ def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int) -> Evalua
     answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
     refused = [f"pair {n}: {answer.error}" for n, answer in enumerate(answers, 1) if answer.error is not None]
     if len(refused) == len(pairs):
-        raise UserError(f"{name} takes none of the {len(pairs):,} sources. The first, {refused[0]}")
+        raise UserError(f"{name} takes none of {counted(len(pairs), 'source')}. The first, {refused[0]}")
     _complain_of([f"{name}, {message}" for message in refused], f"pairs are refused by {name}")
     plain = model.tokenizers.target.plain
-    return Evaluation.of([(s, plain(t), a.output or "") for (s, t), a in zip(pairs, answers, strict=True)])
+    given = [(s, plain(t), a.output or "") for (s, t), a in zip(pairs, answers, strict=True)]
+    return Evaluation.of(given, separator=model.tokenizers.target.separator)
 
 
 def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
@@ -214,10 +218,14 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     sentences = are_sentences(pairs)  # BLEU counts four words in a row: of a single one it says nothing
     bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
     match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst)
+    separator = model.tokenizers.target.separator
+    any_target = found.by_source(separator)  # the same, where each source has one target
     if as_json:
         print(in_json({
             "pairs": len(pairs), "beam": beam, "exact": found.exact, "exact_match": match,
             "character_error_rate": found.character_error_rate, "token_error_rate": found.token_error_rate,
+            "by_source": {"sources": any_target.pairs, "exact_match": any_target.exact_match,
+                          "token_error_rate": any_target.token_error_rate},
             "bleu": vars(bleu) if bleu else None,
             "chrf": vars(chrf), "loss": loss, "seconds": seconds,
             "by_length": [{"words": words, "pairs": part.pairs, "exact_match": part.exact_match,
@@ -227,9 +235,16 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
         return match
     console.print(f"exact match           {found.exact:,} of {len(pairs):,} ({match:.2%})")
     console.print(f"character error rate  {found.character_error_rate:.2%}")
-    console.print(
-        f"token error rate      {found.token_error_rate:.2%}  (words, or symbols with spaces between)"
-    )
+    if separator is None:
+        console.print(f"word error rate       {found.token_error_rate:.2%}  (WER)")
+    else:
+        console.print(f"symbol error rate     {found.token_error_rate:.2%}  (PER, where symbols are phones)")
+    if any_target.pairs < found.pairs:
+        rate = any_target.token_error_rate
+        console.print(
+            f"any target counts     {any_target.exact:,} of {any_target.pairs:,} sources ({any_target.exact_match:.2%}), "
+            f"error rate {rate:.2%}"
+        )
     for score in (bleu, chrf) if bleu else (chrf,):
         label, _, signature = score.signature.partition("|")
         say(f"{label:21} {score.score:.2f}  ({signature})")
@@ -275,7 +290,7 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool
             )
         )
         return
-    say(f"{len(pairs):,} pairs; A is {names[0]}, B is {names[1]}.")
+    say(f"{counted(len(pairs), 'pair')}; A is {names[0]}, B is {names[1]}.")
     console.print(f"{'':12} {'A':>7} {'B':>7} {'B-A':>7}  {'95 % interval':>16} {'p':>7}")
     for result in results:
         low, high = result.interval
@@ -295,6 +310,7 @@ def score(
         typer.Argument(metavar="FILE…", help="Pairs: a TSV, CSV or JSON-lines file, or two parallel files."),
     ],
     model: ModelName = "dates",
+    columns: Columns = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with every token's log-probability.")
     ] = False,
@@ -309,7 +325,7 @@ def score(
     from seq2see.errors import InputError
     from seq2see.seq2seq import load
 
-    pairs, loaded = read_named(*data), load(model)
+    pairs, loaded = read_named(*data, columns=columns), load(model)
     refused = Refusals("pair")
     for begin in range(0, len(pairs), PAIRS_AT_ONCE):
         part = pairs[begin : begin + PAIRS_AT_ONCE]

@@ -81,6 +81,24 @@ def predict(
         str | None,
         typer.Option("--order", metavar="day|month", help="With human-dates: what is first in 03/04/2020."),
     ] = None,
+    min_confidence: Annotated[
+        float | None,
+        typer.Option(
+            "--min-confidence",
+            metavar="P",
+            min=0,
+            max=1,
+            help="Give only answers that are right with this probability; the others are withheld.",
+        ),
+    ] = None,
+    withheld: Annotated[
+        Path | None,
+        typer.Option(
+            "--withheld",
+            metavar="FILE",
+            help="List what was withheld: number, confidence, input, answer, with tabs between.",
+        ),
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>, as the documents do.")
     ] = False,
@@ -117,6 +135,9 @@ def predict(
     ten are explained on standard error. Exit status: 0 if all were answered, 1 if some were refused, 2 if none
     could be. An interrupted run leaves FILE.part beside --out FILE.
 
+    With --min-confidence a line is empty (in JSON it has an "error") where the answer is less sure, or where the
+    input is unlike those that the model was trained on. That is no refusal: the exit status stays 0.
+
     --align adds a tab and the word alignment from cross-attention in the Pharaoh form: 0-0 1-2 says that word 0
     of the answer comes from word 0 of the input, and 2 from 1. A word is letters or digits in a row; a sign is a
     word of its own.
@@ -138,21 +159,23 @@ def predict(
         raise UserError("--resume goes on with a file of answers: it needs --out, and --file or piped lines.")
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the questions.")
+    if withheld is not None and min_confidence is None:
+        raise UserError("--withheld lists answers that are less sure than --min-confidence: give both.")
     from seq2see.seq2seq import load
 
     loaded = load(model, device, engine, compiled)
-    form = Form(
-        loaded, loaded.rules(beam, length_penalty, max_length, n_best), n_best, raw, as_json, align, order
-    )
+    rules = loaded.rules(beam, length_penalty, max_length, n_best)
+    form = Form(loaded, rules, n_best, raw, as_json, align, order, min_confidence)
     if verbose:
         complain(f"answered by {form.engine_name(1 if texts else WINDOW)}")
-    with _Writer(out, resume) as writer:
+    unsure = Unsure(withheld, min_confidence)
+    with _Writer(out, resume) as writer, unsure:
         if texts is not None or dates is not None:
             inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")
-            answered, refused = _answer_all(form, inputs, "input", writer, nullcontext())
+            answered, refused = _answer_all(form, inputs, "input", writer, nullcontext(), unsure)
         else:
             bar = _Watch(file)
-            answered, refused = _answer_all(form, _lines(file), "line", writer, bar)
+            answered, refused = _answer_all(form, _lines(file), "line", writer, bar, unsure)
         if refused + answered == 0:
             raise UserError("The input is empty: there is nothing to answer.")
     if refused:
@@ -171,6 +194,7 @@ class Form:
     as_json: bool
     align: bool
     order: str | None = None
+    min_confidence: float | None = None
 
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
@@ -182,6 +206,7 @@ class Form:
             length_penalty=self.rules.length_penalty,
             max_length=self.rules.max_length,
             order=self.order,
+            min_confidence=self.min_confidence,
         )
 
     def engine_name(self, inputs: int) -> str:
@@ -207,22 +232,31 @@ class Form:
 
 
 def _answer_all(
-    form: Form, inputs: Iterable[str], place: str, out: _Writer, watch: _Watch | nullcontext[None]
+    form: Form,
+    inputs: Iterable[str],
+    place: str,
+    out: _Writer,
+    watch: _Watch | nullcontext[None],
+    unsure: Unsure,
 ) -> tuple[int, int]:
     """Answer window by window, so that memory stays bounded; return how many were answered and refused."""
     remaining = iter(inputs)
     answered, refused = _skip(form, remaining, out)
-    refusals, cut = Refusals(place), Refusals(place)
+    refusals, cut, remarks = Refusals(place), Refusals(place), Refusals(place)
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
         while window := _window(remaining):
             answers = form.answers(window)
             for answer, line in zip(answers, form.lines(answers), strict=True):
-                if answer.error is None:
+                if answer.error is None or answer.withheld is not None:
                     answered += 1
-                    if not answer.finished:
+                    if answer.withheld is not None:
+                        unsure.add(answered + refused, answer)
+                    elif not answer.finished:
                         cut.add(answered + refused, UNFINISHED)
+                    if answer.remark is not None and answer.withheld is None:
+                        remarks.add(answered + refused, answer.remark)
                 else:
                     refused += 1
                     refusals.add(answered + refused, answer.error)
@@ -232,7 +266,43 @@ def _answer_all(
                 bar(len(window))
     refusals.close("the answers say why" if form.as_json else "--json says why for each")
     cut.close('"finished" says which' if form.as_json else "--json says which", "cut")
+    remarks.close('"remark" says why' if form.as_json else "--json says why", "remarked on")
+    unsure.close(answered)
     return answered, refused
+
+
+class Unsure:
+    """Counts answers that are less sure than was asked for, and lists them in a file."""
+
+    def __init__(self, path: Path | None, least: float | None) -> None:
+        self.path, self.least, self.count = path, least, 0
+        self.rows: list[str] = []
+
+    def __enter__(self) -> Unsure:
+        return self
+
+    def add(self, number: int, answer: Answer) -> None:
+        """Take note of one."""
+        self.count += 1
+        if self.path is not None:
+            sure = "" if answer.confidence is None else f"{answer.confidence:.4f}"
+            cells = (str(number), sure, answer.input, str(answer.withheld))
+            self.rows.append("\t".join(cell.translate(ONE_LINE) for cell in cells) + "\n")
+
+    def close(self, answered: int) -> None:
+        """Say how many there were."""
+        if self.least is not None:
+            where = f"; {self.path} lists them" if self.path is not None and self.count else ""
+            complain(
+                f"{answered - self.count:,} of {answered:,} answers have a confidence of {self.least:g} or more; "
+                f"{self.count:,} were withheld{where}."
+            )
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if self.path is not None and kind is None:
+            from seq2see.files import write_atomically
+
+            write_atomically(self.path, "".join(self.rows).encode("utf-8", errors="replace"))
 
 
 def _window(inputs: Iterator[str]) -> list[str]:
@@ -301,11 +371,19 @@ def _record(
     model: Seq2Seq, answer: Answer, n_best: int, raw: bool, alignment: Alignment | None
 ) -> dict[str, object]:
     if answer.error is not None:
-        return {"input": answer.input.encode(errors="replace").decode(), "error": answer.error}
+        refusal: dict[str, object] = {
+            "input": answer.input.encode(errors="replace").decode(),
+            "error": answer.error,
+        }
+        if answer.withheld is None:
+            return refusal
+        return {**refusal, "withheld": answer.withheld, "confidence": answer.confidence}
     record: dict[str, object] = {
         "input": answer.input,
         "output": answer.output,
         "finished": answer.finished,
+        **({} if answer.confidence is None else {"confidence": answer.confidence}),
+        **({} if answer.remark is None else {"remark": answer.remark}),
         "log_probability": answer.log_probability,
         "tokens": [{"token": token.token, "probability": token.probability} for token in answer.tokens],
     }

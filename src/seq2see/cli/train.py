@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from seq2see.cli.data import are_dates, run_name
+from seq2see.cli.data import Columns, are_dates, run_name
 from seq2see.cli.evaluate import parse_years
 from seq2see.cli.output import aside, complain, console, hush, progress_bar, say
 from seq2see.config import PAPER_VOCABULARY
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from seq2see.training.run import Prepared, Run
 
 #: Options of one kind of data that make no sense for the other.
-FOR_PAIRS = ("tokenizer", "vocabulary", "validation", "test", "strict", "start")
+FOR_PAIRS = ("columns", "tokenizer", "vocabulary", "validation", "test", "strict", "start")
 FOR_DATES = ("years", "count")
 LOOKED_AT = 50_000  # pairs that are examined before a training; `seq2see doctor` examines all
 
@@ -39,11 +39,12 @@ def register(app: typer.Typer) -> None:
 def train(
     ctx: typer.Context,
     data: Annotated[list[str], Argument(metavar="dates|FILE…", help="What to learn: dates are generated; else pairs in a "
-                    "TSV, CSV or JSON-lines file, or in two parallel files; .gz and .xz too.")],
+                    "TSV, CSV, JSON, Parquet or Excel file, or in two parallel files; .gz and .xz too.")],
     out: Annotated[Path | None, Option("--out", "-o", metavar="DIR",
                    help="The model folder to make; runs/NAME if not given.")] = None,
     tokenizer: Annotated[str | None, Option("--tokenizer", metavar="KIND",
-                         help="characters, words, bpe or unigram; by the data.")] = None,
+                         help="characters, symbols, features, words, bpe, unigram, bytes or FILE.json; or one for each "
+                         "side, such as characters,symbols; by the data.")] = None,
     vocabulary: Annotated[int | None, Option("--vocabulary", metavar="N", min=8,
                           help="Tokens at most; by the data.")] = None,
     preset: Annotated[str | None, Option("--preset", "-p",
@@ -59,6 +60,7 @@ def train(
                           help="Pairs to watch; some of the data if not given.")] = None,
     test: Annotated[str | None, Option("--test", metavar="FILE",
                     help="Pairs for the final score; some of the data if not given.")] = None,
+    columns: Columns = None,
     strict: Annotated[bool, Option("--strict", help="Refuse a file with a bad row.")] = False,
     years: Annotated[str | None, Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")] = None,
     count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to learn from; 100,000.")] = None,
@@ -80,11 +82,14 @@ def train(
 
     [dim]seq2see train mine.tsv[/dim]
 
+    [dim]seq2see train mine.csv --columns english,french[/dim]
+
     [dim]seq2see train train.en train.fr --test test.en,test.fr --tokenizer bpe --vocabulary 8000[/dim]
 
     [dim]seq2see train dates --out small-years --years 1000-2025 --count 10000 --set model.norm=pre[/dim]
     """
     from seq2see.config import parse_overrides
+    from seq2see.data.columns import checked
     from seq2see.data.pairs import paths_of
     from seq2see.model.weights import check_device
     from seq2see.training import distributed, run
@@ -119,7 +124,12 @@ def train(
             prepared = run.Run(ready, request, complain)
     else:
         found = run.Data.read(
-            tuple(data) if len(data) == 2 else data[0], validation, test, seed, strict=strict
+            tuple(data) if len(data) == 2 else data[0],
+            validation,
+            test,
+            seed,
+            None if columns is None else checked(columns),
+            strict,
         )
         _check_sides(found.corpus)
         with aside.status("Preparing …"):

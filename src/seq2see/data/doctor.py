@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -15,7 +15,7 @@ import torch
 
 from seq2see.config import Config
 from seq2see.data import hub, language
-from seq2see.data.pairs import Corpus, Pair, split
+from seq2see.data.pairs import Corpus, Pair, split, without
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
 from seq2see.errors import counted, shown
 from seq2see.text.tokenizer import Tokenizer
@@ -23,6 +23,9 @@ from seq2see.text.tokenizer import Tokenizer
 ENOUGH = 500  # pairs; nothing useful can be learned from fewer
 ENOUGH_SENTENCES = 10_000
 NAMED_LINES = 5  # with a finding
+FEWEST, FEWEST_SENTENCES = 0.8, 0.5  # share of rows that can be answered right; fewer contradict each other
+SAME_TARGET, NEARLY_ALL = 0.5, 0.9  # share of rows with one and the same target
+NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
 EFFICIENCY = 0.3  # share of a matrix product's speed that training reaches on a CPU; a guess
 
 
@@ -81,6 +84,8 @@ def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
     _counts(report, corpus)
     _bad_rows(report, corpus)
     _duplicates(report, corpus)
+    _targets(report, corpus)
+    _characters(report, corpus)
     _sides(report, corpus)
     _languages(report, corpus, test)
     if test is not None:
@@ -103,7 +108,7 @@ def _counts(report: Report, corpus: Corpus) -> None:
             ("columns", names) if corpus.name.startswith(hub.PREFIX) else ("header", f"{names}: not a pair")
         )
     if corpus.columns > 2:
-        report.facts.append(("columns", f"{corpus.columns}: the first two are used"))
+        report.facts.append(("columns", f"{corpus.columns}: {corpus.taken} are used"))
     if len(pairs) < ENOUGH:
         report.fault(
             f"{counted(len(pairs), 'pair')} {'is' if len(pairs) == 1 else 'are'} too few to learn from",
@@ -153,9 +158,49 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
         )
     several = [source for source, known in targets.items() if len(known) > 1]
     if several:
-        report.remark(
-            f"{counted(len(several), 'source')} with more than one target, such as {shown(several[0])}",
-            "fine for translation, where it lowers the exact match; for a fixed rule, find out which is right",
+        # An answer is one text, so that of a source with several targets only the most frequent can be right.
+        counts = Counter(corpus.pairs)
+        best: dict[str, int] = defaultdict(int)
+        for (source, _), count in counts.items():
+            best[source] = max(best[source], count)
+        most, worst = sum(best.values()) / len(corpus.pairs), max(several, key=lambda one: len(targets[one]))
+        text = (
+            f"{counted(len(several), 'source')} with more than one target ({shown(worst)} has {len(targets[worst]):,}), "
+            f"so that at most {most:.1%} of the rows can be answered right"
+        )
+        contradicting = most < (FEWEST_SENTENCES if are_sentences(corpus.pairs) else FEWEST)
+        (report.fault if contradicting else report.remark)(
+            text,
+            "fine for translation, where it lowers the exact match; for a fixed rule, find out which is right, or add "
+            "what tells them apart to the source",
+        )
+
+
+def _targets(report: Report, corpus: Corpus) -> None:
+    """Say so if nearly all targets are the same: a model would learn to say nothing else."""
+    [(target, count)] = Counter(target for _, target in corpus.pairs).most_common(1)
+    share = count / len(corpus.pairs)
+    if len(corpus.pairs) > 1 and share >= SAME_TARGET:
+        every = "all rows have" if share == 1 else f"{share:.1%} of the rows have"
+        (report.fault if share >= NEARLY_ALL else report.remark)(
+            f"{every} the same target, {shown(target)}",
+            "look whether the right column is taken; a model would learn to say it always",
+        )
+
+
+def _characters(report: Report, corpus: Corpus) -> None:
+    """Name rows with characters that no text has: controls, and what a wrong decoding leaves."""
+    found = [
+        (line, match[0])
+        for pair, line in zip(corpus.pairs, corpus.lines, strict=True)
+        if (match := NO_TEXT.search("\n".join(pair)))
+    ]
+    if found:
+        named = ", ".join(sorted({f"U+{ord(character):04X}" for _, character in found})[:NAMED_LINES])
+        report.fault(
+            f"{counted(len(found), 'row')} with characters that are no text, {named} "
+            f"({lines_named([line for line, _ in found])})",
+            "delete the characters; U+FFFD is left by a wrong decoding, which is better done again",
         )
 
 
@@ -235,7 +280,7 @@ def _named(name: str) -> str:
 def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
     known = {source for source, _ in corpus.pairs}
     both = [line for (source, _), line in zip(test.pairs, test.lines, strict=True) if source in known]
-    report.facts.append(("test", f"{len(test.pairs):,} pairs in {test.name}"))
+    report.facts.append(("test", f"{counted(len(test.pairs), 'pair')} in {test.name}"))
     if both:
         report.fault(
             f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({lines_named(both)} of {test.name})",
@@ -270,7 +315,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
 
 def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
     """Say how much of held-out text has been seen, by characters and by words."""
-    if test is None and len(corpus.pairs) < 20:
+    if len(without(corpus.pairs, test.pairs if test else ())) < (3 if test else 20):
         return
     parts = split(corpus.pairs, test=test.pairs if test else None)
     for side, name in enumerate(("source", "target")):
@@ -301,8 +346,14 @@ def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokeniz
     longest = min(LONGEST, max(len(ids) for side in (0, 1) for ids in
                                tokenizers[side].encode_batch([pair[side] for pair in corpus.pairs])))  # fmt: skip
     config = config_of(plan, tokenizers, longest, {}, {})
-    report.facts.append(("fits", f"{plan.preset}, {plan.tokenizer} ({plan.why})"))
-    report.facts.append(("model", f"{config.model.parameters:,} parameters, {config.training.steps:,} steps"))
+    cut = [
+        f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(plan.kinds, tokenizers, strict=True)
+    ]
+    report.facts.append(("cut into", cut[0] if plan.shared else f"{cut[0]} → {cut[1]}"))
+    report.facts.append(("fits", f"{plan.preset} ({plan.why})"))
+    report.facts.append(
+        ("model", f"{config.model.parameters:,} parameters, {counted(config.training.steps, 'step')}")
+    )
     needed, there = memory_of(config, longest), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     report.facts.append(("memory", f"{needed / 2**30:.1f} GiB for the worst batch (an estimate)"))
     if needed > 0.9 * there:

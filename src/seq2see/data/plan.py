@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,10 +13,12 @@ from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.pairs import Pair
 from seq2see.errors import UserError, counted, suggest
+from seq2see.text import symbols
 from seq2see.text.tokenizer import Tokenizer
 
-KINDS = ("characters", "words", "bpe", "unigram")
 SUBWORDS = ("bpe", "unigram")
+LEARNED = ("words", *SUBWORDS)  # whose vocabulary has a size that can be chosen
+KINDS = ("characters", "symbols", "features", "bytes", *LEARNED)
 LOOKED_AT = 2000  # pairs that tell what kind of text it is
 LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone would fill a batch
 ROOM = 2  # an input may be so many times as long as the longest one of the training
@@ -24,7 +28,8 @@ ROOM = 2  # an input may be so many times as long as the longest one of the trai
 class Plan:
     """How to learn from some pairs, and why."""
 
-    tokenizer: str
+    kinds: tuple[str, str]  # of the tokenizers, for the source and for the target
+    shared: bool  # whether both sides have one vocabulary
     vocabulary: int | None  # tokens at most; None for all that occur
     preset: str
     model: dict[str, Any]
@@ -32,9 +37,10 @@ class Plan:
     why: str
 
     @property
-    def shared(self) -> bool:
-        """Whether both sides have one vocabulary."""
-        return self.tokenizer in SUBWORDS
+    def tokenizer(self) -> str:
+        """Both kinds in words: ``characters``, or ``characters → symbols``."""
+        source, target = self.kinds
+        return source if source == target else f"{source} → {target}"
 
     def __str__(self) -> str:
         size = f" of at most {self.vocabulary:,} tokens" if self.vocabulary else ""
@@ -52,44 +58,91 @@ def _words(text: str) -> int:
     return sum(word.strip(".,;:!?\"'«»()…").replace("'", "").isalpha() for word in text.split())
 
 
+Asked = str | tuple[str, str] | None  # a tokenizer for both sides, or one for each
+
+
+def kinds_asked(tokenizer: Asked) -> tuple[str, str] | None:
+    """Read what is asked for: ``bpe``, ``characters,symbols``, ``symbols:-``, or a file of the tokenizers library."""
+    if tokenizer is None:
+        return None
+    if isinstance(tokenizer, str):
+        found = re.fullmatch(r"(symbols:.|[^,]+)(?:,(symbols:.|[^,]+))?", tokenizer)
+        tokenizer = (found[1], found[2] or found[1]) if found else (tokenizer, tokenizer)
+    if len(tokenizer) != 2:
+        raise UserError(f"`tokenizer` is {tokenizer!r}: one for both sides was expected, or two.")
+    for kind in tokenizer:
+        name = kind.partition(":")[0]
+        if kind.endswith(".json"):
+            if not Path(kind).is_file():
+                raise UserError(f"There is no file {kind!r}: a file of the tokenizers library was expected.")
+        elif kind not in KINDS and (name != "symbols" or len(kind) != len("symbols:x")):
+            raise UserError(
+                f"There is no tokenizer {kind!r}. {suggest(kind, [*KINDS, 'symbols:X', 'FILE.json'])}"
+            )
+    return tokenizer
+
+
+def fitting(texts: Sequence[str]) -> str:
+    """Choose how one side is cut, if it is not cut into sub-words: into symbols if it is made of them."""
+    if symbols.have_features(texts):
+        return "features"
+    separator = symbols.separator_of(texts)
+    return "characters" if separator is None else "symbols" if separator == " " else f"symbols:{separator}"
+
+
 def choose(
     pairs: Sequence[Pair],
-    tokenizer: str | None = None,
+    tokenizer: Asked = None,
     vocabulary: int | None = None,
     preset: str | None = None,
     count: int | None = None,
     device: str = "cpu",
 ) -> Plan:
     """Choose whatever is not given by looking at the pairs, which may be a sample of ``count`` pairs."""
-    if tokenizer is not None and tokenizer not in KINDS:
-        raise UserError(f"There is no tokenizer {tokenizer!r}. {suggest(tokenizer, KINDS)}")
-    count, sentences = count or len(pairs), are_sentences(pairs)
-    kind = tokenizer or ("bpe" if sentences else "characters")
-    if vocabulary is not None and kind == "characters":
+    kinds, sentences, whole = kinds_asked(tokenizer), are_sentences(pairs), count is None
+    count = count or len(pairs)
+    if kinds is None and sentences:
+        kinds = ("bpe", "bpe")
+    elif kinds is None:
+        # Of a sample it is not known whether all symbols are in it.
+        sides = zip(*pairs, strict=True)
+        source, target = (fitting(side) for side in sides) if whole else ("characters", "characters")
+        kinds = source, target
+    learned = [kind for kind in kinds if kind in LEARNED]
+    if vocabulary is not None and not learned:
+        what = "character or symbol" if kinds != ("characters", "characters") else "character"
         raise UserError(
-            f"`vocabulary` is {vocabulary:,}, but the tokenizer has one token for each character that occurs: leave it "
+            f"`vocabulary` is {vocabulary:,}, but the tokenizer has one token for each {what} that occurs: leave it "
             "out, or set `tokenizer` to words, bpe or unigram."
         )
     long = median(max(map(len, pair)) for pair in pairs) > 80
-    if count < 10_000 or (kind == "characters" and count < 100_000 and not long):
-        fitting, size = "tiny", 2000
+    if count < 10_000 or (not learned and count < 100_000 and not long):
+        suited, size = "tiny", 2000
     elif count < 300_000:
-        fitting, size = "medium" if sentences and device != "cpu" else "small", 8000
+        suited, size = "medium" if sentences and device != "cpu" else "small", 8000
     else:
-        fitting, size = "base", 32_000
+        suited, size = "base", 32_000
     what = "sentences" if sentences else "long texts" if long else "short texts"
     given = [name for name, value in (("tokenizer", tokenizer), ("preset", preset)) if value is not None]
     why = f"{counted(count, 'pair')} of {what}" + (f" ({' and '.join(given)} as given)" if given else "")
-    name = preset or fitting
+    name = preset or suited
     recipe = find_preset(name)
     return Plan(
-        tokenizer=kind,
-        vocabulary=vocabulary or (size if kind in SUBWORDS else None),
+        kinds=kinds,
+        shared=kinds[0] == kinds[1]
+        and (kinds[0] in SUBWORDS or kinds[0].endswith(".json"))
+        and not _two(tokenizer),
+        vocabulary=vocabulary or (size if set(kinds) & set(SUBWORDS) else None),
         preset=name,
         model={**recipe.model, **_model(name, count)},
-        training={**recipe.training, **_training(name, pairs, kind, count), **fast_on(device)},
+        training={**recipe.training, **_training(name, pairs, kinds, count, device), **fast_on(device)},
         why=why,
     )
+
+
+def _two(tokenizer: Asked) -> bool:
+    """Whether one was asked for each side, so that each has a vocabulary of its own: ``bpe,bpe``."""
+    return tokenizer is not None and (not isinstance(tokenizer, str) or "," in tokenizer)
 
 
 def fast_on(device: str) -> dict[str, Any]:
@@ -102,8 +155,10 @@ def _model(preset: str, count: int) -> dict[str, Any]:
     return {"dropout": 0.3} if preset in ("small", "medium") and count < 100_000 else {}
 
 
-def _training(preset: str, pairs: Sequence[Pair], kind: str, count: int) -> dict[str, Any]:
-    """Return steps that suit the data: few for little of it, else about 15 passes."""
+def _training(
+    preset: str, pairs: Sequence[Pair], kinds: tuple[str, str], count: int, device: str
+) -> dict[str, Any]:
+    """Return steps that suit the data: few for little of it, else about 15 passes, counted in characters."""
     if preset == "tiny":
         return {"steps": 1200, "checkpoint_every": 100, "evaluate_every": 100} if count < 10_000 else {}
     if preset == "document":
@@ -111,18 +166,21 @@ def _training(preset: str, pairs: Sequence[Pair], kind: str, count: int) -> dict
     step = max(1, len(pairs) // LOOKED_AT)
     looked_at = pairs[::step]
     characters = sum(max(map(len, pair)) for pair in looked_at) * count // len(looked_at)
-    tokens = characters if kind == "characters" else characters // 4
+    short = not set(kinds) & set(LEARNED)
+    tokens = characters if short else characters // 4
     if preset == "medium":  # measured: see RESULTS.md
         steps = max(5000, 25 * tokens // 8192)
-        cut_anew = {"bpe_dropout": 0.1} if kind == "bpe" else {}
+        cut_anew = {"bpe_dropout": 0.1} if kinds == ("bpe", "bpe") else {}
         return {
             "steps": steps,
             "checkpoint_every": steps // 20,
             "evaluate_every": steps // 10,
             "evaluate_on": 200,
         } | cut_anew
-    batch = 4096 if preset == "small" else 16_384
-    steps = min(100_000, max(2000, 15 * tokens // batch))
+    batch, passes = 4096 if preset == "small" else 16_384, 15
+    if short and preset == "small" and device != "cpu":  # a GPU has the time for what still helps short texts
+        batch, passes = 8192, 60
+    steps = min(100_000, max(2000, passes * tokens // batch))
     every = max(100, steps // 20)
     return {
         "steps": steps, "batch_tokens": batch, "schedule": "cosine", "warmup": max(200, steps // 20),
@@ -131,26 +189,47 @@ def _training(preset: str, pairs: Sequence[Pair], kind: str, count: int) -> dict
     }  # fmt: skip
 
 
-def tokenizers_of(plan: Plan, pairs: Sequence[Pair], asked: bool = False) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of both sides, which are one for sub-words; ``asked`` if the vocabulary was given."""
-    sides = [source for source, _ in pairs], [target for _, target in pairs]
-    if plan.tokenizer == "characters":
-        return Tokenizer.characters_of(sides[0]), Tokenizer.characters_of(sides[1])
-    if plan.tokenizer == "words":
-        rare = 2 if len(pairs) >= 1000 else 1
-        both = tuple(Tokenizer.words(side, rare, plan.vocabulary) for side in sides)
-        largest = max(both[0].size, both[1].size)
+def tokenizers_of(
+    plan: Plan, pairs: Sequence[Pair], asked: bool = False, everything: Sequence[Pair] | None = None
+) -> tuple[Tokenizer, Tokenizer]:
+    """Train the tokenizers of both sides; ``asked`` if the vocabulary was given.
+
+    Sub-words and words are learned from ``pairs``. Characters and symbols are those of ``everything``.
+    """
+    everything = pairs if everything is None else everything
+    if plan.shared:
+        both = (
+            _tokenizer(plan.kinds[0], plan, [text for side in zip(*pairs, strict=True) for text in side]),
+        ) * 2
     else:
-        assert plan.vocabulary is not None
-        train = Tokenizer.bpe if plan.tokenizer == "bpe" else Tokenizer.unigram
-        one = train([*sides[0], *sides[1]], plan.vocabulary)
-        both, largest = (one, one), one.size
-    if asked and plan.vocabulary is not None and largest < 0.9 * plan.vocabulary:
-        raise UserError(
-            f"`vocabulary` is {plan.vocabulary:,}, but {counted(len(pairs), 'pair')} hold {largest:,} different tokens "
-            f"only (tokenizer {plan.tokenizer}): leave it out, or give less."
+        source, target = (
+            _tokenizer(kind, plan, [pair[side] for pair in (pairs if kind in LEARNED else everything)])
+            for side, kind in enumerate(plan.kinds)
         )
-    return both[0], both[1]
+        both = source, target
+    sizes = [one.size for one, kind in zip(both, plan.kinds, strict=True) if kind in LEARNED]
+    if asked and plan.vocabulary is not None and max(sizes) < 0.9 * plan.vocabulary:
+        raise UserError(
+            f"`vocabulary` is {plan.vocabulary:,}, but {counted(len(pairs), 'pair')} hold {max(sizes):,} different "
+            f"tokens only (tokenizer {plan.tokenizer}): leave it out, or give less."
+        )
+    return both
+
+
+def _tokenizer(kind: str, plan: Plan, texts: Sequence[str]) -> Tokenizer:
+    """Make the tokenizer of one side, or of both."""
+    if kind in SUBWORDS:
+        assert plan.vocabulary is not None
+        return (Tokenizer.bpe if kind == "bpe" else Tokenizer.unigram)(texts, plan.vocabulary)
+    if kind == "words":
+        return Tokenizer.words(texts, 2 if len(texts) >= 1000 else 1, plan.vocabulary)
+    if kind == "bytes":
+        return Tokenizer.bytes()
+    if kind.startswith("symbols"):
+        return Tokenizer.symbols(texts, kind[8:] or " ")
+    if kind == "features":
+        return Tokenizer.features(texts)
+    return Tokenizer.characters_of(texts) if kind == "characters" else Tokenizer.of_file(Path(kind))
 
 
 def config_of(

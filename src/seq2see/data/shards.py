@@ -27,6 +27,7 @@ from seq2see.errors import FolderError, InputError, UserError, counted
 from seq2see.text.tokenizer import Tokenizer
 
 LARGE = 256 * 2**20  # bytes of text; a corpus of so many or more is not read into memory
+PACKED_KINDS = (".gz", ".xz", ".parquet")
 PACKED = 4  # a packed file becomes about so many times as large when it is unpacked
 SAMPLE = 200_000  # pairs that are kept to choose and to train the tokenizers
 HELD_OUT = 1000  # sources for validation, and as many for the final test
@@ -44,7 +45,7 @@ def is_large(paths: Sequence[Path]) -> bool:
         if is_hub(path):
             total += hub.size_of(str(path))
         elif path.is_file():
-            total += path.stat().st_size * (PACKED if path.suffix.lower() in (".gz", ".xz") else 1)
+            total += path.stat().st_size * (PACKED if path.suffix.lower() in PACKED_KINDS else 1)
     return total >= LARGE
 
 
@@ -65,6 +66,7 @@ class Survey:
     test: list[Pair] = field(default_factory=list)
     below: int = 0  # a source whose hash is below this is held out
     given: frozenset[int] = frozenset()  # hashes of sources of parts that were given
+    columns: tuple[str, str] | None = None
 
     def is_held_out(self, source: str) -> bool:
         """Whether pairs with this source are kept out of the training."""
@@ -79,13 +81,14 @@ def survey(
     test: Sequence[Pair] | None = None,
     strict: bool = False,
     progress: Callable[[int], None] = lambda count: None,
+    columns: tuple[str, str] | None = None,
 ) -> Survey:
     """Read all pairs once, in bounded memory; parts that are not given are split off by the hash of the source."""
     given = frozenset(hash_of(source, seed) for part in (validation, test) for source, _ in part or ())
-    found = Survey(list(paths), seed, Corpus(name_of(paths)), given=given)
+    found = Survey(list(paths), seed, Corpus(name_of(paths)), given=given, columns=columns)
     random, held = Random(seed), _Smallest(2 * HELD_OUT + 1)
     corpus = found.corpus
-    for line, pair in stream(paths, corpus):
+    for line, pair in stream(paths, corpus, columns=columns):
         if isinstance(pair, str):
             if strict:
                 raise UserError(
@@ -250,7 +253,7 @@ def _written(
             file.write(np.zeros(1, dtype=np.int64).tobytes())
         learned = (
             (line, pair)
-            for line, pair in stream(found.paths, Corpus(""))
+            for line, pair in stream(found.paths, Corpus(""), columns=found.columns)
             if isinstance(pair, tuple) and not found.is_held_out(pair[0])
         )
         while chunk := list(islice(learned, CHUNK)):
@@ -307,7 +310,7 @@ def _key(found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int) -> 
         (str(path), 0, 0) if is_hub(path) else (path.name, path.stat().st_size, path.stat().st_mtime_ns)
         for path in found.paths
     ]
-    parts = [files, found.count, found.seed, found.below, sorted(found.given), limit]
+    parts = [files, found.count, found.seed, found.below, sorted(found.given), limit, found.columns]
     texts = [json.dumps(parts), tokenizers[0].to_json(), tokenizers[1].to_json()]
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 

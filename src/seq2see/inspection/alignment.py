@@ -121,10 +121,18 @@ def spans_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
 
 
 def _words(tokenizer: Tokenizer, text: str, tokens: Sequence[Span]) -> list[Span]:
-    """Return the spans of the words of a text. Where the tokens are words, these are the spans of the tokens."""
-    if tokenizer.kind != "words":
-        return words_of(text)
-    return [(last - len(text[first:last].lstrip()), last) for first, last in tokens if last > first]
+    """Return the spans of the units that are linked: words, where a text may have several.
+
+    Where tokens are words or symbols, they are the units. So are characters, where no text has a space.
+    """
+    if tokenizer.kind == "words" or tokenizer.separator is not None:
+        between = tokenizer.separator
+        return [
+            (last - len(text[first:last].lstrip(between)), last) for first, last in tokens if last > first
+        ]
+    if tokenizer.kind == "characters" and " " not in (tokenizer.letters or " "):
+        return [(place, place + 1) for place in range(len(text))]
+    return words_of(text)
 
 
 def words_of(text: str) -> list[Span]:

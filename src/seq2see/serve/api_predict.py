@@ -81,6 +81,10 @@ class PredictRequest(Request_):
     max_length: int | None = Field(
         None, ge=1, description="Most tokens of an answer. Without it, the model's own."
     )
+    min_confidence: float | None = Field(
+        None, ge=0, le=1, allow_inf_nan=False,
+        description="Withhold answers that are less sure: an error takes their place.",
+    )  # fmt: skip
     n_best: int = Field(1, ge=1, description="Answers to each input, best first.")
     probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
     align: bool = Field(
@@ -111,7 +115,7 @@ class Predictor:
         good = [text for text in texts if len(text) <= most]
         costs = [cost_of(model, rules, len(text), request.align) for text in good]
         check_work(sum(costs), self.limits)
-        wanted = (rules, request.n_best, request.probabilities, request.align)
+        wanted = (rules, request.n_best, request.probabilities, request.align, request.min_confidence)
         work = partial(_answers, model, *wanted)
         found = iter(await self.batcher.do((name, *wanted), good, work, client, costs) if good else [])
         answers = [
@@ -164,7 +168,13 @@ def too_long(text: str, limits: Limits) -> str:
 
 
 def _answers(
-    model: Seq2Seq, rules: DecodingConfig, n_best: int, probabilities: bool, align: bool, texts: list[str]
+    model: Seq2Seq,
+    rules: DecodingConfig,
+    n_best: int,
+    probabilities: bool,
+    align: bool,
+    least: float | None,
+    texts: list[str],
 ) -> list[dict[str, Any]]:
     answers = model.answers(
         texts,
@@ -173,6 +183,7 @@ def _answers(
         probabilities,
         length_penalty=rules.length_penalty,
         max_length=rules.max_length,
+        min_confidence=least,
     )
     shown = [_shown(answer, probabilities) for answer in answers]
     if align:
@@ -186,14 +197,25 @@ def _answers(
 
 def _shown(answer: Answer, probabilities: bool) -> dict[str, Any]:
     if answer.error is not None:
-        return {"input": answer.input, "error": answer.error}
+        return {"input": answer.input, "error": answer.error} | withheld_of(answer)
     shown: dict[str, Any] = {"input": answer.input, "output": answer.output, "finished": answer.finished}
+    if answer.confidence is not None:
+        shown["confidence"] = answer.confidence
+    if answer.remark is not None:
+        shown["remark"] = answer.remark
     if probabilities:
         shown["log_probability"] = answer.log_probability
         shown["tokens"] = [vars(token) for token in answer.tokens]
     if probabilities or answer.alternatives:
         shown["alternatives"] = [vars(alternative) for alternative in answer.alternatives]
     return shown
+
+
+def withheld_of(answer: Answer) -> dict[str, Any]:
+    """Return what is known of an answer that is not given because it is less sure than was asked for."""
+    if answer.withheld is None:
+        return {}
+    return {"withheld": answer.withheld, "confidence": answer.confidence}
 
 
 def refusal_of(error: Exception, limits: Limits) -> JSONResponse:

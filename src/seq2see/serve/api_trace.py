@@ -94,7 +94,7 @@ class Tracer:
         """
         self.model.check(text)
         config, limits = self.model.config.model, self.limits
-        source = len(self.model.tokenizers.source.encode(self.model.folded(text)))
+        source = len(self.model.tokenizers.source.encode(self.model.read(text)))
         target = self.model.config.decoding.limit(source, config.max_length)
         recorded = {name: _count(name, config, source, target) for name in self.names}
         if sum(recorded.values()) > limits.numbers:
@@ -117,7 +117,7 @@ class Tracer:
     def trace(self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = ()) -> Trace:
         """Answer a text greedily, after a beginning that is forced, with some heads switched off."""
         self.model.check(text)
-        text = self.model.folded(text)
+        text = self.model.read(text)
         self._check_prefix(prefix)
         if self.last is not None:
             forced, off, last = self.last
@@ -223,11 +223,13 @@ def describe_trace(
     saliencies = 0 if "saliency" not in also else None if step is None else 1
     tracer.check_size(text, names, beam, compact, saliencies)
     traced = tracer.trace(text, prefix, muted)
-    return {
-        **describe(traced, names, beam, compact, head, also, step, column),
-        "forced": len(prefix),
-        "muted": [list(key) for key in muted],
-    }
+    found = describe(traced, names, beam, compact, head, also, step, column)
+    if not prefix and not muted:  # else the answer is not the model's own
+        values = [one["log_probability"] for one in found["steps"]]
+        sure, remark = tracer.model.judged(text, values, found["finished"])
+        known = {"confidence": sure, "remark": remark}
+        found |= {name: value for name, value in known.items() if value is not None}
+    return {**found, "forced": len(prefix), "muted": [list(key) for key in muted]}
 
 
 def _count(name: str, config: ModelConfig, source: int, target: int) -> int:

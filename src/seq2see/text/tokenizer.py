@@ -6,7 +6,8 @@ import json
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, InputError, UserError, shown
 from seq2see.files import parsed, read_text
-from seq2see.text import limits
+from seq2see.text import limits, symbols
 
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+FEATURES = pre_tokenizers.Split(Regex(symbols.PARTS.pattern), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
 MARKS = 256  # combining marks in a row that are composed together
 BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
@@ -99,9 +101,14 @@ class Tokenizer:
         # Whether spaces are written as ▁, as SentencePiece does. Its answers have none at their ends.
         self.spaces = not self.own and "Metaspace" in repr(engine.pre_tokenizer)
         self.has_bytes = engine.token_to_id(BYTES[0]) is not None
+        # Where tokens are characters or symbols: their ids, by which texts are cut faster than by the library.
         self.letters: dict[str, int] | None = None
-        if self.own and _one_token_a_character(engine) and engine.encode("").ids == [self.start, self.end]:
-            self.letters = {token: i for token, i in engine.get_vocab().items() if len(token) == 1}
+        self.separator: str | None = None  # of symbols
+        self.cut: Callable[[str], Iterable[str]] = str
+        if self.own and (looked_up := _looked_up(engine)) and engine.encode("").ids == [self.start, self.end]:
+            self.cut, self.separator = looked_up
+            special = {START, END, PAD}
+            self.letters = {token: i for token, i in engine.get_vocab().items() if token not in special}
             self.names = self.vocabulary()
 
     def _special(self, token: str) -> int:
@@ -174,6 +181,44 @@ class Tokenizer:
         return cls.characters([PAD, START, END, *sorted({character for text in texts for character in text})])
 
     @classmethod
+    def symbols(cls, texts: Iterable[str], separator: str = " ") -> Tokenizer:
+        """One token for each symbol of ``texts``, such as a phone or a tag; between two of them is the separator."""
+        known = sorted({symbol for text in texts for symbol in symbols.cut(text, separator)})
+        for name in {PAD, START, END}.intersection(known):
+            raise UserError(f"A symbol is written {name}, which is the name of a special token: rename it.")
+        made = cls.characters([PAD, START, END, *known])
+        made.engine.pre_tokenizer = pre_tokenizers.Split(separator, "removed")
+        # The library joins words with a space by its decoder of word pieces; none begins with this prefix.
+        between = [] if separator == " " else [decoders.Replace(" ", separator)]
+        made.engine.decoder = decoders.Sequence([decoders.WordPiece("\0", False), *between])
+        return cls(made.engine)
+
+    @classmethod
+    def features(cls, texts: Iterable[str]) -> Tokenizer:
+        """One token a character, and one for each feature: a name in angle brackets after a space, as `walk <PST>`."""
+        known = {part for text in texts for part in symbols.PARTS.findall(text)}
+        made = cls.characters([PAD, START, END, *sorted(known)])
+        made.engine.pre_tokenizer = FEATURES
+        return cls(made.engine)
+
+    @classmethod
+    def bytes(cls) -> Tokenizer:
+        """One token for each byte of UTF-8: any text can be cut, and nothing is learned from texts."""
+        names = [PAD, START, END, *BYTES]
+        model = models.BPE({name: i for i, name in enumerate(names)}, [], byte_fallback=True)
+        return cls._of_pieces(json.loads(Engine(model).to_str()))
+
+    @classmethod
+    def of_file(cls, path: Path) -> Tokenizer:
+        """Take a tokenizer that somebody trained with the ``tokenizers`` library; tokens for both ends are added."""
+        found = read_engine(path)
+        ends = [found.token_to_id(name) for name in (START, END)]
+        if found.padding is None and found.token_to_id(PAD) is not None and found.encode("").ids == ends:
+            return cls(found)  # it was made by us
+        found.add_special_tokens([AddedToken(name, special=True) for name in (PAD, START, END)])
+        return cls.of_others(found, [START], [END], PAD, found.get_vocab_size())
+
+    @classmethod
     def words(cls, texts: Iterable[str], min_frequency: int = 2, vocabulary: int | None = None) -> Tokenizer:
         """One token a word, prepared as 003 does: lower case, punctuation split off; a rarer word is ``<unk>``."""
         engine = Engine(models.WordLevel({}, unk_token=UNKNOWN))
@@ -242,31 +287,39 @@ class Tokenizer:
 
     @property
     def kind(self) -> str:
-        """How text is cut: characters, words, bpe, unigram or wordpiece; of others, by which program."""
+        """How text is cut: characters, symbols, words, bytes, bpe …; of others, by which program."""
         name = type(self.engine.model).__name__
         if not self.own:
             names = {"Unigram": "sentencepiece", "WordLevel": "list"}
             over = "byte-level" if "ByteLevel" in repr(self.engine.pre_tokenizer) else "subword"
             return names.get(name) or f"{'sentencepiece' if self.spaces else over} bpe"
         if name == "WordLevel":
-            return "words" if self.engine.normalizer is not None else "characters"
-        return name.lower()
+            if self.separator is not None:
+                return "symbols" if self.separator == " " else f"symbols:{self.separator}"
+            if self.engine.normalizer is not None:
+                return "words"
+            return "features" if self.cut is not str else "characters"
+        return "bytes" if self.size == 3 + len(BYTES) and self.has_bytes else name.lower()
 
     def vocabulary(self) -> list[str]:
         """Name all tokens in the order of their ids."""
         return self.tokens(range(self.size))
 
     def check(self, text: str) -> None:
-        """Raise an InputError if the text has a character that no token stands for."""
-        if self.has_bytes or not self.own:
+        """Raise an InputError if the text has a character or a symbol that no token stands for."""
+        if self.has_bytes or not self.own or self.unknown is not None:
             return
-        if self.unknown is None and not (self.letters is not None and self.letters.keys() >= set(text)):
-            for index, character in enumerate(text):
-                if self.engine.token_to_id(character) is None:
-                    raise InputError(
-                        f"{shown(text)} has {character!r} (U+{ord(character):04X}) at character {index + 1}, "
-                        "which this model's vocabulary does not have."
-                    )
+        if self.letters is not None and self.letters.keys() >= set(self.cut(text)):
+            return
+        known: Any = self.letters if self.letters is not None else self.engine.get_vocab()
+        for index, part in enumerate(self.cut(text)):
+            if part not in known:
+                what = (
+                    f"{part!r} (U+{ord(part):04X}) at character {index + 1}"
+                    if len(part) == 1 and self.separator is None
+                    else f"the symbol {shown(part.strip())}"
+                )
+                raise InputError(f"{shown(text)} has {what}, which this model's vocabulary does not have.")
 
     def encode(self, text: str) -> list[int]:
         """Turn a text into ids, ``<sos>`` first and ``<eos>`` last."""
@@ -276,7 +329,8 @@ class Tokenizer:
         """Turn many texts into ids; call ``check`` on those from outside first."""
         if self.letters is not None:
             try:  # a look-up a character: ten times as fast as the library, and the same
-                return [[self.start, *map(self.letters.__getitem__, text), self.end] for text in texts]
+                known = self.letters.__getitem__
+                return [[self.start, *map(known, self.cut(text)), self.end] for text in texts]
             except KeyError:
                 pass  # the library knows what to do with it
         rows = [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
@@ -317,6 +371,8 @@ class Tokenizer:
 
     def plain(self, text: str) -> str:
         """Write a text as this tokenizer's answers are written: words lose their capitals, the others change nothing."""
+        if self.separator is not None:
+            return self.separator.join(self.cut(text))
         return " ".join(_words(self.engine, text)) if self.kind == "words" else text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -331,7 +387,8 @@ class Tokenizer:
         """Turn many rows of ids into plain texts."""
         silent = {*self.before, *self.after, self.start, self.pad}
         if self.letters is not None:
-            return ["".join([self.names[i] for i in row if i not in silent]) for row in rows]
+            between = self.separator or ""
+            return [between.join([self.names[i] for i in row if i not in silent]) for row in rows]
         texts: list[str] = self.engine.decode_batch([[i for i in row if i not in silent] for row in rows])
         return [text.strip() for text in texts] if self.spaces else texts
 
@@ -351,26 +408,33 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
-        """Read the library's own JSON format, after a check that the library can bear it."""
-        text = read_text(path, limits.LARGEST)
-        size = limits.check(parsed(text, path.name), path.name)
+        """Read the tokenizer of a model folder."""
+        engine = read_engine(path)
         try:
-            loaded = cls(Engine.from_str(text))
-            ids = loaded.engine.encode("").ids
-        except FolderError:
-            raise
-        except (
-            BaseException
-        ) as error:  # the library raises bare Exception, and what Rust calls a panic is none
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
+            return cls(engine)
+        except (KeyError, TypeError, ValueError) as error:
             why = shown(str(error), 200)
             raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
-        if loaded.size != size or any(not 0 <= number < size for number in ids):
-            raise FolderError(
-                f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary)."
-            )
-        return loaded
+
+
+def read_engine(path: Path) -> Engine:
+    """Read the library's own JSON format, after a check that the library can bear it."""
+    text = read_text(path, limits.LARGEST)
+    size = limits.check(parsed(text, path.name), path.name)
+    try:
+        engine = Engine.from_str(text)
+        engine.no_truncation()
+        ids = engine.encode("").ids
+    except BaseException as error:  # the library raises bare Exception, and what Rust calls a panic is none
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        why = shown(str(error), 200)
+        raise FolderError(f"{path.name} is not a tokenizer that can be read ({why}).") from None
+    if engine.get_vocab_size() != size or any(not 0 <= number < size for number in ids):
+        raise FolderError(
+            f"{path.name} is not a tokenizer that can be read (some ids are beyond its vocabulary)."
+        )
+    return engine
 
 
 def _unknown_of(engine: Engine) -> int | None:
@@ -408,13 +472,24 @@ def _enough(vocabulary: int) -> int:
     return vocabulary
 
 
-def _one_token_a_character(engine: Engine) -> bool:
-    """Whether the library cuts into characters and does nothing else, so that a look-up does the same."""
-    return (
-        isinstance(engine.model, models.WordLevel)
-        and engine.normalizer is None
-        and not engine.get_added_tokens_decoder()
-        and isinstance(engine.pre_tokenizer, pre_tokenizers.Split)
-        and json.loads(engine.pre_tokenizer.__getstate__()) == json.loads(EVERY_CHARACTER.__getstate__())
-        and isinstance(engine.decoder, decoders.Fuse)
-    )
+def _looked_up(engine: Engine) -> tuple[Callable[[str], Iterable[str]], str | None] | None:
+    """Return how a text is cut into the names of its tokens, where the library does nothing else, and the separator.
+
+    Then a look-up does the same as the library.
+    """
+    if (
+        not isinstance(engine.model, models.WordLevel)
+        or engine.normalizer is not None
+        or engine.get_added_tokens_decoder()
+        or not isinstance(engine.pre_tokenizer, pre_tokenizers.Split)
+    ):
+        return None
+    split = json.loads(engine.pre_tokenizer.__getstate__())
+    separator = split["pattern"].get("String")
+    if separator and split["behavior"] == "Removed" and not split["invert"]:
+        return partial(symbols.cut, separator=separator), separator
+    if isinstance(engine.decoder, decoders.Fuse):
+        for known, cut in ((EVERY_CHARACTER, str), (FEATURES, symbols.PARTS.findall)):
+            if split == json.loads(known.__getstate__()):
+                return cut, None
+    return None

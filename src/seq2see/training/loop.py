@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from seq2see import folder
+from seq2see.confidence import Confidence
 from seq2see.config import Config
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
@@ -325,12 +326,12 @@ class Trainer:
         put_weights(self.model, checkpoint.average(averaged or [self._weights()]), "the averaged checkpoints")
         return self.model.eval()
 
-    def write(self, card: str) -> None:
+    def write(self, card: str, confidence: Confidence | None = None) -> None:
         """Write the finished model folder and drop the checkpoints, which it no longer needs."""
         assert self.out is not None
         self.saved.result()
         data = weights_bytes(weights_of(self.model))
-        folder.write(self.out, self.config, self.tokenizers, data, card)
+        folder.write(self.out, self.config, self.tokenizers, data, card, confidence=confidence)
         (self.out / LOCK).unlink(missing_ok=True)
         shutil.rmtree(self.out / SHARDS, ignore_errors=True)
         shutil.rmtree(self.out / CHECKPOINTS)  # with what a killed process may have left there

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from seq2see import folder
+from seq2see import calibrate, folder
+from seq2see.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data import dates
@@ -22,20 +23,25 @@ from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, split
 from seq2see.data.plan import (
     LONGEST,
+    Asked,
     Plan,
     are_sentences,
     choose,
     config_of,
     fast_on,
+    kinds_asked,
     tokenizers_of,
     within,
 )
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import InputError, UserError, counted
 from seq2see.evaluate import Evaluation, evaluate
 from seq2see.folder import Tokenizers
 from seq2see.model.weights import check_device, read_weights
+from seq2see.text.familiar import Familiar
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training import distributed
 from seq2see.training.loop import SHARDS, Step, Trainer, continued
@@ -75,7 +81,7 @@ class Request:
 
     out: Path | None = None
     resume: bool = False
-    tokenizer: str | None = None
+    tokenizer: Asked = None
     vocabulary: int | None = None
     preset: str | None = None
     model: ModelConfig | dict[str, Any] = field(default_factory=dict)
@@ -140,9 +146,13 @@ class Request:
         return None if self.start is None else self.start.tokenizers
 
     def _same_tokenizer(self, found: Tokenizers) -> None:
-        if self.tokenizer not in (None, found.target.kind):
+        asked, kinds = kinds_asked(self.tokenizer), (found.source.kind, found.target.kind)
+        if asked is not None and any(
+            one != kind and not one.endswith(".json") for one, kind in zip(asked, kinds, strict=True)
+        ):
+            given = self.tokenizer if isinstance(self.tokenizer, str) else ",".join(asked)
             raise UserError(
-                f"{self.out} was started with tokenizer = {found.target.kind}, but now it is {self.tokenizer}: "
+                f"{self.out} was started with tokenizer = {found.named}, but now it is {given}: "
                 "leave it out, or train into another folder."
             )
 
@@ -180,12 +190,12 @@ class Data:
     ) -> Data:
         """Read all parts; each may be files, a table, or pairs."""
         watched, tested = (
-            None if part is None else corpus_of(part, None if paths_in(part) else columns, strict).pairs
+            None if part is None else corpus_of(part, columns, strict, or_two=True).pairs
             for part in (validation, test)
         )
         paths = paths_in(data)
-        if columns is None and paths and is_large(paths):
-            found = survey(paths, seed, watched, tested, strict)
+        if paths and is_large(paths):
+            found = survey(paths, seed, watched, tested, strict, columns=columns)
             return cls(found.corpus, watched, tested, found)
         return cls(corpus_of(data, columns, strict), watched, tested)
 
@@ -202,6 +212,7 @@ class Prepared:
     test: list[Pair]
     plan: Plan | None = None  # dates have none
     remarks: list[str] = field(default_factory=list)  # about rows and pairs that are left out
+    sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
 
     @property
     def counts(self) -> str:
@@ -261,8 +272,9 @@ def prepare(data: Data, request: Request) -> Prepared:
     model, training = request.settings["model"], request.settings["training"]
     config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
     if tokenizers is None:
-        known = everything if plan.tokenizer == "characters" else parts.train
-        tokenizers = Tokenizers(*tokenizers_of(plan, known, asked=request.vocabulary is not None))
+        if found is not None and plan.kinds != ("characters", "characters"):
+            everything = parts.train
+        tokenizers = Tokenizers(*tokenizers_of(plan, parts.train, request.vocabulary is not None, everything))
     else:
         _check_characters(tokenizers, everything)
     if distributed.first():
@@ -288,7 +300,8 @@ def prepare(data: Data, request: Request) -> Prepared:
     config = config_of(plan, both, longest, model, training)
     config = replace(config, decoding=limits_by(train, both, config.decoding))
     remarks = _remarks(data.corpus, dropped, train)
-    return Prepared(data.corpus.name, config, tokenizers, train, kept[1], kept[2], plan, remarks)
+    sample = [] if found is None else [source for source, _ in parts.train]
+    return Prepared(data.corpus.name, config, tokenizers, train, kept[1], kept[2], plan, remarks, sample)
 
 
 def limits_by(
@@ -355,6 +368,7 @@ class Run:
 
     def __init__(self, ready: Prepared, request: Request, say: Callable[[str], None]) -> None:
         self.ready, self.request = ready, request
+        self.confidence: Confidence | None = None
         self.trainer = Trainer(
             ready.config,
             ready.tokenizers,
@@ -391,12 +405,46 @@ class Run:
     def test(self) -> Evaluation:
         """Put the final weights into the model, and score it on the test pairs."""
         rules = self.ready.config.decoding
-        return evaluate(self.trainer.finish(), self.trainer.tokenizers, self.ready.test, rules=rules)
+        found = evaluate(self.trainer.finish(), self.trainer.tokenizers, self.ready.test, rules=rules)
+        self.confidence = self._calibrated()
+        return found
+
+    def _calibrated(self) -> Confidence | None:
+        """Fit on the validation pairs how sure an answer is, and measure it on the test pairs."""
+        ready, tokenizers = self.ready, self.trainer.tokenizers
+        if ready.plan is None or len({source for source, _ in ready.validation}) < FEWEST:
+            return None
+        engine = TorchEngine(self.trainer.model, Special.of(tokenizers))
+        chrf = GOOD_CHRF if are_sentences(ready.validation) else None
+        seen, others = (
+            calibrate.observe(engine, tokenizers, ready.config.decoding, pairs, chrf)
+            for pairs in (ready.validation, ready.test)
+        )
+        return calibrate.calibrated(seen, others, self._familiar(), chrf)
+
+    def _familiar(self) -> Familiar:
+        """Learn what the sources of the training look like."""
+        ready, source = self.ready, self.trainer.tokenizers.source
+        if isinstance(ready.train, Shards):
+            texts, lengths = ready.sample, ready.train.source.lengths
+        else:
+            texts = [text for text, _ in ready.train]
+            lengths = np.array([len(row) for row in source.encode_batch(texts)])
+        longest = int(lengths.max()) - len(source.before) - len(source.after)
+        if ready.config.training.joined:  # whole texts are made of several pairs
+            longest = ready.config.model.max_length
+        return Familiar.learn(texts, longest, [text for text, _ in ready.validation])
 
     def write(self, card: str) -> None:
         """Write the model folder, if there is to be one."""
         if self.request.out is not None:
-            self.trainer.write(card)
+            self.trainer.write(card, self.confidence)
+            if self.confidence is not None:
+                # matplotlib takes long to import
+                from seq2see.inspection.reliability import reliability_png
+
+                picture = reliability_png(self.confidence)
+                folder.write_atomically(self.request.out / folder.PICTURE, picture)
 
     def card(self, scores: Evaluation | None, command: str) -> str:
         """Say what the model is, what was measured on which pairs, and how to repeat it."""
@@ -423,9 +471,11 @@ class Run:
         if ready.plan is not None:
             lines += [
                 f"Data: {ready.name}, {ready.counts}, split by source with seed {self.request.seed}; tokenizer "
-                f"{trainer.tokenizers.target.kind}, preset {ready.plan.preset}.",
+                f"{trainer.tokenizers.named}, preset {ready.plan.preset}.",
                 "",
             ]
+        if self.confidence is not None:
+            lines += [calibrate.section(self.confidence, picture=self.request.out is not None)]
         return "\n".join(lines)
 
 

@@ -186,7 +186,7 @@ function build(/** @type {Trace} */ found) {
   while (flow.lastChild !== drawing.panel.element) flow.lastChild.remove();
   flow.append(...shown.slice(1).map(({ element }) => element));
   buildScrubber(found);
-  buildRemark();
+  buildRemark(found);
   showAside();
   const within = held?.closest(".panel")?.id;
   shown.find(({ element }) => element.id === within)?.fill();
@@ -240,8 +240,12 @@ function showStep() {
 }
 
 /** List the manual changes and offer to undo them. */
-function buildRemark() {
+function buildRemark(/** @type {Trace} */ found) {
+  const { finished, confidence, remark } = found.json;
   const remarks = [];
+  if (!finished) remarks.push(h("span", { className: "cut" }, "The answer was cut: it did not come to its end."));
+  if (confidence !== undefined) remarks.push(h("span", { className: "sure", title: "The calibrated probability that the answer is right" }, `confidence ${percent(confidence)}`));
+  if (remark) remarks.push(h("span", {}, remark));
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));

@@ -1,0 +1,129 @@
+"""``seq2see calibrate``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from seq2see.cli.data import Columns, read
+from seq2see.cli.output import aside, complain, console, in_json, say
+from seq2see.cli.predict import Device
+from seq2see.errors import UserError, counted
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(calibrate)
+
+
+def calibrate(
+    model: Annotated[str, typer.Argument(metavar="DIR", help="The model folder to calibrate.")],
+    file: Annotated[
+        str,
+        typer.Option("--file", "-f", metavar="FILE", help="Pairs that were not trained on; A,B if parallel."),
+    ],
+    columns: Columns = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like", metavar="FILE", help="The pairs of the training, to know inputs that are unlike them."
+        ),
+    ] = None,
+    chrf: Annotated[
+        float | None,
+        typer.Option(
+            "--chrf",
+            metavar="N",
+            min=1,
+            max=100,
+            help="An answer with so much chrF is right; for sentences, 60.",
+        ),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Only an answer that equals a target is right.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which half is fitted on.")] = 1,
+    device: Device = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Fit how sure a model's answers are, on pairs that it was not trained on, and store it in the folder.
+
+    One half of the sources is fitted on, the other half measures the fit. `train` does this by itself, with the
+    validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card; then
+    `predict --min-confidence P` withholds what is less sure.
+
+    [dim]seq2see calibrate runs/mine --file held-out.tsv[/dim]
+    """
+    from seq2see import calibrate as work
+    from seq2see import folder
+    from seq2see.confidence import FEWEST, GOOD_CHRF
+    from seq2see.data.pairs import hold_out
+    from seq2see.data.plan import are_sentences
+    from seq2see.inspection.reliability import reliability_png
+    from seq2see.seq2seq import load
+    from seq2see.text.familiar import Familiar
+
+    if exact and chrf is not None:
+        raise UserError("--exact and --chrf were both given: an answer is right by one of them.")
+    loaded, path = load(model, device), folder.find(model)
+    given = [(loaded.folded(s), loaded.folded(t)) for s, t in read(file, columns=columns).pairs]
+    pairs = [pair for pair in given if _takes(loaded, pair)]
+    if len(pairs) < len(given):
+        complain(f"{counted(len(given) - len(pairs), 'pair')} left out, which the model does not take.")
+    threshold = None if exact else chrf or (GOOD_CHRF if are_sentences(pairs) else None)
+    fitted, measured = hold_out(pairs, 0.5, len(pairs), seed)
+    known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
+    source = loaded.tokenizers.source
+    with aside.status("Answering …"):
+        engine = loaded.engine_for(len(pairs))
+        seen, others = (
+            work.observe(engine, loaded.tokenizers, loaded.config.decoding, part, threshold)
+            for part in (fitted, measured)
+        )
+        texts = [loaded.folded(text) for text, _ in known]
+        lengths = [len(row) - len(source.before) - len(source.after) for row in source.encode_batch(texts)]
+        # Without the pairs of the training, one half tells how surprising a text of the other can be.
+        learned = texts if like is not None else [text for text, _ in fitted]
+        familiar = Familiar.learn(learned, max(lengths), [text for text, _ in measured])
+        found = work.calibrated(seen, others, familiar, threshold)
+    if found is None:
+        raise UserError(
+            f"{file} has {counted(len(seen) + len(others), 'source')} that the model takes: {2 * FEWEST} or more were "
+            "expected, half of them to fit and half to measure."
+        )
+    command = " ".join(["seq2see", *sys.argv[1:]])
+    card = work.with_section(loaded.card, work.section(found, True, command))
+    picture = reliability_png(found)
+    folder.write_atomically(path / folder.PICTURE, picture)
+    folder.write_atomically(path / folder.CARD, card.encode())
+    folder.write_atomically(path / folder.CONFIDENCE, found.to_json().encode())
+    if as_json:
+        print(in_json({"criterion": found.criterion, "fitted_on": found.fitted_on, **vars(found.measured)}))
+        return
+    say(f"Confidence is {found.meaning}.")
+    console.print(f"fitted on                    {found.fitted_on:,} sources")
+    console.print(
+        f"measured on                  {found.measured.pairs:,} others, {found.measured.right:.2%} right"
+    )
+    console.print(f"expected calibration error   {found.measured.error:.2%}  (10 bins)")
+    console.print("\nconfidence    answered    right")
+    for least, share, right in work.answered_above(found):
+        console.print(f"{least:10.2f} {share:11.1%} {right:8.1%}")
+    say(f"Written to {path}: {folder.CONFIDENCE}, {folder.PICTURE} and the card.")
+
+
+def _takes(model: object, pair: tuple[str, str]) -> bool:
+    """Whether a model takes both sides of a pair."""
+    from seq2see.errors import InputError
+    from seq2see.evaluate import check_pair
+    from seq2see.seq2seq import Seq2Seq
+
+    assert isinstance(model, Seq2Seq)
+    try:
+        model.check(pair[0])
+        check_pair(model.config.model, model.tokenizers, pair)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,342 @@
+"""Rows of texts from files: tab-separated, CSV, JSON in its several forms, Parquet, Excel, and two parallel files."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import IO, Any, cast
+
+from seq2see.errors import UserError
+
+LONGEST_LINE = 20_000  # characters; a sentence has some 100, and one such line would fill a whole batch
+UNPACKED = 1_000_000  # bytes that any packed file may have
+UNPACKED_TIMES = 100  # how many times its size a packed file may have beyond that
+LARGEST_WHOLE = 2**28  # bytes of a JSON file that is one array, which is read at once
+ROWS_AT_ONCE = 50_000  # of a Parquet file
+TABLES = (".parquet", ".xlsx", ".xls", ".xlsb", ".ods")
+PACKED = (".gz", ".xz")
+
+Row = tuple[int, list[str] | str]  # the line number, and either the cells or why there are none
+
+
+@dataclass
+class Table:
+    """The rows of a file; ``names`` are those of its columns, where the format has names.
+
+    ``texts`` are the names of those that hold texts and not numbers.
+    """
+
+    rows: Iterator[Row]
+    names: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def kind_of(path: Path) -> str:
+    """Return the format that a file's name ends with, packed or not."""
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+
+
+def read_table(path: Path) -> Table:
+    """Read the rows of one file, in the format that its name ends with; any other is read as tab-separated."""
+    kind = kind_of(path)
+    if kind in TABLES:
+        return _table(path, kind)
+    if kind in (".jsonl", ".ndjson", ".json"):
+        return _json(path)
+    lines = _lines(path)
+    if kind == ".csv":
+        return Table(_csv(lines))
+    return Table((number, _problem(line) or str(line).split("\t")) for number, line in lines)
+
+
+def _problem(line: str | bytes) -> str:
+    """Say why a line is no text; ``_lines`` yields such a line as bytes."""
+    if isinstance(line, str):
+        return ""
+    if len(line) > LONGEST_LINE:
+        return f"has more than {LONGEST_LINE:,} characters"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 text (byte {error.start + 1} is 0x{line[error.start]:02X})"
+    raise AssertionError("a good line is yielded as text")
+
+
+def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
+    """Read comma-separated rows, or semicolons where the first line has no comma; a quoted cell may hold line breaks."""
+    bad: list[Row] = []
+    number = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal number
+        for number, line in lines:
+            if isinstance(line, str):
+                yield line + "\n"
+            else:
+                bad.append((number, _problem(line)))
+
+    stream = texts()
+    head = next(stream, "")
+    reader = csv.reader(
+        chain([head], stream), delimiter=";" if ";" in head and "," not in head else ",", strict=True
+    )
+    while True:
+        try:
+            row: list[str] | str | None = next(reader, None)
+        except csv.Error as error:
+            unclosed = "end of data" in str(error) or "field larger" in str(error)
+            row = "opens a quote that is never closed" if unclosed else f"is not CSV ({error})"
+        yield from bad
+        bad.clear()
+        if row is None:
+            return
+        yield number, row or "is empty"
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def _json(path: Path) -> Table:
+    """Read one object or array a line, or a file that is one array of them.
+
+    A line of an object names the columns by its keys. An object within, as in ``{"translation": {"en": …}}``, is taken in
+    its place. Numbers are texts, as they are written.
+    """
+    lines = _lines(path)
+    blank = []
+    for number, line in lines:
+        if isinstance(line, str) and not line.strip():
+            blank.append((number, line))
+            continue
+        first = _parsed(line) if isinstance(line, str) else None
+        inner = first if isinstance(first, list) else list(first.values()) if isinstance(first, dict) else []
+        whole = any(isinstance(one, list) for one in inner) or (
+            isinstance(first, list) and any(isinstance(one, dict) for one in inner)
+        )
+        opens = line[:1] in ("[", "{", b"[", b"{")
+        if whole or (first is None and opens and _next_is_no_json(lines)):
+            return _whole(path)
+        break
+    # The file is opened again, since its first lines are read.
+    table = Table(iter(()))
+    rows = ((number, _cells_of_line(line, table)) for number, line in _lines(path))
+    head = []
+    for row in rows:
+        head.append(row)
+        if isinstance(row[1], list):
+            break
+    table.rows = chain(head, rows)
+    return table
+
+
+def _next_is_no_json(lines: Iterator[tuple[int, str | bytes]]) -> bool:
+    """Whether a file goes on with part of an array or object: then a first line that is none is no bad row."""
+    following = next(lines, None)
+    return following is None or not isinstance(following[1], str) or _parsed(following[1]) is None
+
+
+def _parsed(text: str) -> Any:
+    """Return a JSON value with its numbers as they are written; None if it is none."""
+    try:
+        return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_refused)
+    except (ValueError, RecursionError):  # brackets within brackets, thousands of them
+        return None
+
+
+def _refused(name: str) -> None:
+    raise ValueError(name)
+
+
+def _cells_of_line(line: str | bytes, table: Table) -> list[str] | str:
+    if problem := _problem(line) or ("" if str(line).strip() else "is empty"):
+        return problem
+    return _cells(_parsed(str(line)), table)
+
+
+def _cells(record: Any, table: Table) -> list[str] | str:
+    """Return the texts of one record, or what is wrong with it. The first object sets the names of the ``table``."""
+    names = table.names
+    if isinstance(record, dict):
+        inner = [value for value in record.values() if isinstance(value, Mapping)]
+        if len(inner) == 1:  # a dataset for translation: both texts in one column
+            record = inner[0]
+        if not names:
+            names += [key for key, value in record.items() if isinstance(value, str)]
+            if len(names) < 2:
+                names.clear()
+                return "has no texts under the keys 'source' and 'target'"
+            table.texts += [name for name in names if not isinstance(record[name], _Number)]
+        cells = [record.get(name) for name in names]
+    elif isinstance(record, list) and not names and len(record) > 1:
+        cells = record
+    else:
+        return "is not a JSON object" if names or not isinstance(record, list) else "is not an array of texts"
+    # A column that is not asked for may be missing.
+    texts = [cell if isinstance(cell, str) else "" for cell in cells]
+    return texts if all(map(_is_whole, texts)) else "has half a character (a lone surrogate)"
+
+
+def _whole(path: Path) -> Table:
+    """Read a file that is one JSON array of records, or an object that holds one, or an object of columns."""
+    if path.stat().st_size > LARGEST_WHOLE:
+        raise UserError(
+            f"{path.name} is one JSON array of more than {LARGEST_WHOLE:,} bytes: write one record a line (.jsonl)."
+        )
+    with _opened(path) as file:
+        data = file.read(LARGEST_WHOLE + 1)
+    try:
+        found = json.loads(
+            data.decode("utf-8-sig"), parse_int=_Number, parse_float=_Number, parse_constant=_refused
+        )
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path.name} is not JSON that can be read ({error}).") from None
+    if isinstance(found, dict):
+        columns = {name: value for name, value in found.items() if isinstance(value, list)}
+        if len(columns) == 1:
+            [found] = columns.values()
+        elif columns and len(set(map(len, columns.values()))) == 1:
+            found = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if not isinstance(found, list):
+        raise UserError(f"{path.name} holds no array of records: one was expected, or one record a line.")
+    table = Table(iter(()))
+    table.rows = iter([(number, _cells(record, table)) for number, record in enumerate(found, 1)])
+    return table
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_parallel(first: Path, second: Path) -> Iterator[Row]:
+    """Read two files line by line, the same sentence on the same line."""
+    for one, two in zip_longest(_lines(first), _lines(second)):
+        if one is None or two is None:
+            shorter, longer = (first, second) if one is None else (second, first)
+            count = (two or one)[0] - 1
+            raise UserError(
+                f"{shorter.name} ends after line {count:,}, but {longer.name} goes on: parallel files have the same "
+                "sentence on the same line, so from some line on these two are shifted. Align them first."
+            )
+        problem = next((f"{text} of {path.name}" for path, text in
+                        ((first, _problem(one[1])), (second, _problem(two[1]))) if text), "")  # fmt: skip
+        yield one[0], problem or [str(one[1]), str(two[1])]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
+    """Number the lines of a file from 1; a line that is too long or not UTF-8 is yielded as bytes, perhaps cut short."""
+    _check_file(path)
+    most = 4 * LONGEST_LINE  # bytes of a line: no more is read at a time, however long it is
+    number = 0
+    try:
+        most_unpacked = max(UNPACKED, UNPACKED_TIMES * path.stat().st_size)
+        read = 0
+        with _opened(path) as file:
+            while data := file.readline(most):
+                number += 1
+                whole = data.endswith(b"\n") or len(data) < most
+                read += len(data)
+                while not whole:
+                    rest = file.readline(most)
+                    whole = rest.endswith(b"\n") or len(rest) < most
+                    read += len(rest)
+                if read > most_unpacked:
+                    raise UserError(
+                        f"{path.name} unpacks to more than {UNPACKED_TIMES} times its size (at line {number:,}), as no "
+                        "text does: unpack it first if it is meant so."
+                    )
+                if number == 1:
+                    data = data.removeprefix(b"\xef\xbb\xbf")
+                    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                        raise UserError(f"{path.name} is UTF-16 text: save it as UTF-8.")
+                yield number, _decoded(data)
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, OSError) as error:
+        raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no file"
+        raise UserError(f"{str(path)!r} is {what}: a file of pairs was expected.")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path.name} is empty: a row for each pair was expected.")
+
+
+def _decoded(data: bytes) -> str | bytes:
+    data = data.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
+    return text if len(text) <= LONGEST_LINE else data
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file, and unpack it if its first bytes are those of gzip or xz."""
+    with path.open("rb") as file:
+        magic = file.read(6)
+    if magic.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    if magic == b"\xfd7zXZ\x00":
+        return lzma.open(path, "rb")
+    if magic.startswith(b"PK\x03\x04"):
+        raise UserError(f"{path.name} is a zip archive: unpack it, and give the file of pairs in it.")
+    return path.open("rb")
+
+
+# --- tables --------------------------------------------------------------------------------------------------------
+
+
+def _table(path: Path, kind: str) -> Table:
+    """Read Parquet or a sheet through polars, which is imported when one is asked for; rows are counted from 1."""
+    _check_file(path)
+    try:
+        import polars
+    except ImportError:
+        raise UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'.") from None
+    try:
+        if kind == ".parquet":
+            lazy = polars.scan_parquet(path)
+            schema = lazy.collect_schema()
+            inner = [kind for kind in schema.values() if isinstance(kind, polars.Struct)]
+            kinds = dict(inner[0].to_schema()) if len(inner) == 1 else dict(schema)
+            texts = [name for name, kind in kinds.items() if kind == polars.String]
+            return Table(_slices(lazy), list(kinds), texts)
+        frame = polars.read_excel(path, infer_schema_length=0)
+    except (ImportError, ModuleNotFoundError):
+        raise UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'.") from None
+    except Exception as error:  # of many kinds, by polars and by what it calls
+        raise UserError(
+            f"{path.name} cannot be read as {kind}: {' '.join(str(error).split())[:200]}."
+        ) from None
+    return Table(_frame_rows(frame, 2), frame.columns)  # the names are row 1 of a sheet
+
+
+def _slices(lazy: Any) -> Iterator[Row]:
+    first = 0
+    while len(frame := lazy.slice(first, ROWS_AT_ONCE).collect()):
+        yield from _frame_rows(frame, first + 1)
+        first += len(frame)
+
+
+def _frame_rows(frame: Any, first: int) -> Iterator[Row]:
+    for number, row in enumerate(frame.iter_rows(), first):
+        inner = [value for value in row if isinstance(value, Mapping)]
+        cells = list(inner[0].values()) if len(inner) == 1 else row  # a struct of translations
+        yield number, ["" if cell is None else str(cell) for cell in cells]

@@ -1,0 +1,120 @@
+"""Whether a text resembles those that a model has learned from: its length, its characters, and how they follow.
+
+How likely characters follow each other is told by counts of three in a row and of two in a row, kept as one byte each in
+a table that is looked up by a hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, log2
+from typing import Any
+
+from seq2see.errors import FolderError
+
+LEARNED_FROM = 100_000  # texts
+LARGEST = 2**16  # entries of the table
+STEP = 8  # a byte holds a logarithm of a count in steps of 1/8
+LETTERS = 60_000  # characters that are listed
+RARE = 0.01  # share of held-out texts with a new character, from which on new characters say nothing
+MARGIN = 1.1  # above the most surprising held-out text
+
+
+@dataclass(frozen=True)
+class Familiar:
+    """What the sources of a training looked like."""
+
+    longest: int  # in tokens
+    letters: frozenset[str]  # none if new ones are usual
+    table: bytes
+    most: float  # bits a character, above which a text is unlike the others
+
+    @classmethod
+    def learn(cls, texts: Sequence[str], longest: int, held_out: Sequence[str]) -> Familiar:
+        """Learn from texts; ``held_out`` tells how surprising a text of the same kind can be."""
+        chosen = texts[:: max(1, len(texts) // LEARNED_FROM)]
+        counts: Counter[bytes] = Counter()
+        for text in chosen:
+            counts.update(_threes(text))
+            counts.update(_twos(text))
+        size = 256
+        while size < min(LARGEST, 4 * len(counts)):
+            size *= 2
+        table = [0] * size
+        for three, count in counts.items():
+            table[zlib.crc32(three) % size] += count
+        packed = bytes(min(255, round(STEP * log2(count + 1))) for count in table)
+        letters = frozenset(letter for text in texts for letter in text)
+        new = sum(not letters.issuperset(text) for text in held_out)
+        if new > RARE * len(held_out) or len(letters) > LETTERS:
+            letters = frozenset()
+        learned = cls(longest, letters, packed, 0.0)
+        most = max((learned.surprise(text) for text in held_out or chosen), default=0.0)
+        return cls(longest, letters, packed, MARGIN * most)
+
+    def surprise(self, text: str) -> float:
+        """Return the mean of −log2 P(character | the two before it), in bits."""
+        size, table = len(self.table), self.table
+        total = 0
+        threes, twos = _threes(text), _twos(text)
+        for three, two in zip(threes, twos, strict=True):
+            total += max(0, table[zlib.crc32(two) % size] - table[zlib.crc32(three) % size])
+            total += 0 if table[zlib.crc32(three) % size] else 4 * STEP  # never seen at all
+        return total / STEP / len(threes)
+
+    def why_not(self, text: str, length: int, surprise: bool = True) -> str:
+        """Say in one sentence why a text is unlike those that were learned from; nothing if it is like them."""
+        if length > self.longest:
+            return (
+                f"The input has {length:,} tokens, and the longest that was trained on has {self.longest:,}."
+            )
+        if self.letters and not self.letters.issuperset(text):
+            new = next(letter for letter in text if letter not in self.letters)
+            return (
+                f"The input has {new!r} (U+{ord(new):04X}), which was not in any input that was trained on."
+            )
+        if surprise and self.surprise(text) > self.most:
+            return "The input is unlike those that were trained on: its characters follow each other in other ways."
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a form that JSON can hold."""
+        return {
+            "longest": self.longest,
+            "letters": "".join(sorted(self.letters)),
+            "table": base64.b64encode(zlib.compress(self.table, 9)).decode(),
+            "most": self.most,
+        }
+
+    @classmethod
+    def of_json(cls, form: Any) -> Familiar:
+        """Read what ``to_json`` made; anything else is an error."""
+        try:
+            longest, letters, most = form["longest"], form["letters"], float(form["most"])
+            unpacked = zlib.decompressobj()
+            table = unpacked.decompress(base64.b64decode(form["table"], validate=True), LARGEST)
+            good = type(longest) is int and isinstance(letters, str) and isfinite(most) and len(table) > 0
+        except (TypeError, KeyError, ValueError, OverflowError, zlib.error, binascii.Error):
+            good = False
+        if not good:
+            raise FolderError(
+                "confidence.json says nothing that can be read of the inputs that were trained on."
+            )
+        return cls(longest, frozenset(letters), table, most)
+
+
+def _threes(text: str) -> list[bytes]:
+    """Return each character with the two before it; a text begins after two spaces and ends with one."""
+    whole = f"  {text} "
+    return [whole[place : place + 3].encode() for place in range(len(whole) - 2)]
+
+
+def _twos(text: str) -> list[bytes]:
+    """Return the two characters before each, marked so that no three are the same."""
+    whole = f"  {text}"
+    return [b"\0" + whole[place : place + 2].encode() for place in range(len(whole) - 1)]
