@@ -14,7 +14,7 @@ import torch
 from conftest import small_model
 from seq2see.config import DecodingConfig
 from seq2see.decoding import allowed, rule
-from seq2see.decoding.allowed import Automaton
+from seq2see.decoding.allowed import Automaton, Phrase
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy
@@ -149,13 +149,13 @@ def holds(text: str, phrases: Iterable[str]) -> bool:
 NEEDS = [["ab", "c"], [], ["bb"]]
 
 
-def ids_of(phrase: str) -> list[list[int]]:
-    return [TOKENIZER.encode(phrase)[1:-1]]
+def phrase_of(*ways: str) -> Phrase:
+    return Phrase([TOKENIZER.encode(way)[1:-1] for way in ways])
 
 
 @pytest.mark.parametrize("graphs", [False, True])
 def test_phrases_are_held_and_a_wide_beam_finds_the_likeliest_answer_with_them(graphs: bool) -> None:
-    automaton = allowed.holding([[ids_of(one) for one in row] for row in NEEDS], SPECIAL.end)
+    automaton = allowed.holding([[phrase_of(one) for one in row] for row in NEEDS], SPECIAL.end)
     network, every = model(3), ["".join(row) for n in range(4) for row in itertools.product(LETTERS, repeat=n)]
     rules = PAPER.but(beam=40, length_ratio=0.0, length_offset=4)
 
@@ -175,11 +175,12 @@ def test_phrases_are_held_and_a_wide_beam_finds_the_likeliest_answer_with_them(g
 
 
 def test_one_of_two_spellings_is_enough_and_one_phrase_twice_is_needed_twice() -> None:
-    either = [ids_of("ab")[0], ids_of("cd")[0]]
-    twice = [ids_of("e"), ids_of("e")]
-    automaton = allowed.holding([[either], twice], SPECIAL.end)
+    twice = [phrase_of("e"), phrase_of("e")]
+    at_start = Phrase([[3, 4]], [[5]])
+    automaton = allowed.holding([[phrase_of("ab", "cd")], twice, [at_start]], SPECIAL.end)
     rules = with_beam(6).but(max_length=8)
-    first, second = beam_search(model(4), SOURCES[:2], SPECIAL, rules, automaton)
+    first, second, third = beam_search(model(4), SOURCES, SPECIAL, rules, automaton)
+    assert all(re.search("^c|ab", TOKENIZER.decode(one.ids)) for one in third)
     assert all(re.search("ab|cd", TOKENIZER.decode(one.ids)) for one in first)
     assert all(TOKENIZER.decode(one.ids).count("e") >= 2 for one in second)
 

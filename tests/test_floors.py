@@ -31,7 +31,7 @@ FLOORS = [
     ["data", "folder"],
     ["decoding"],
     ["evaluate", "inspection", "interchange"],
-    ["page", "training"],
+    ["page", "training", "translation"],
     ["seq2seq"],
     ["seq2see"],
     ["serve", "benchmarks"],

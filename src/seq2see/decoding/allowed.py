@@ -305,57 +305,68 @@ def _machine(pattern: str, front: str) -> Any:
         ) from None
 
 
-#: The ways to write one phrase, as ids.
-Phrase = Sequence[Sequence[int]]
+@dataclass(frozen=True)
+class Phrase:
+    """The ways to write one phrase, as ids: anywhere in an answer, and at its start only."""
+
+    anywhere: Sequence[Sequence[int]]
+    at_start: Sequence[Sequence[int]] = ()
 
 
 def holding(needs: Sequence[Sequence[Phrase]], end: int) -> Automaton:
     """Let each answer end only when it holds the phrases of its source, in any order."""
     states = [*_fixed(), State({end: ENDED}, 2)]  # the third allows everything: a source without phrases
+    states[ENDED].level = 2 * MOST_PHRASES + 1  # ends compete with ends
     starts = []
     for phrases in needs:
         if not phrases:
             starts.append(2)
             continue
         starts.append(len(states))
-        _add_phrases(states, [phrase for phrase in phrases if phrase][:MOST_PHRASES], end)
+        _add_phrases(states, phrases[:MOST_PHRASES], end)
     return Automaton.of(states, starts)
 
 
 def _add_phrases(states: list[State], phrases: Sequence[Phrase], end: int) -> None:
     """Add the states of one answer: how far the phrases under way have come, and which are there already."""
-    nodes = _Words([ids for phrase in phrases for ids in phrase])
+    anywhere = _Words([ids for phrase in phrases for ids in phrase.anywhere])
+    at_start = _Words([ids for phrase in phrases for ids in (*phrase.anywhere, *phrase.at_start)])
     owners: dict[tuple[int, ...], list[int]] = {}
     for number, phrase in enumerate(phrases):
-        for ids in phrase:
+        for ids in (*phrase.anywhere, *phrase.at_start):
             owners.setdefault(tuple(ids), []).append(number)
     whole = (1 << len(phrases)) - 1
-    numbers: dict[tuple[int, int], int] = {}
-    waiting: list[tuple[int, int]] = []
+    numbers: dict[tuple[int, int, bool], int] = {}
+    waiting: list[tuple[int, int, bool]] = []
 
-    def state_of(node: int, done: int) -> int:
-        if (node, done) not in numbers:
-            numbers[node, done] = len(states)
+    def state_of(node: int, done: int, first: bool = False) -> int:
+        """Return the number of a state; ``first``: it is on the way of a phrase that began with the answer."""
+        key = (node, done, first)
+        if key not in numbers:
+            numbers[key] = len(states)
             states.append(State(level=2 * done.bit_count() + (node > 0 and done != whole)))
-            waiting.append((node, done))
-        return numbers[node, done]
+            waiting.append(key)
+        return numbers[key]
 
-    state_of(0, 0)
+    state_of(0, 0, True)
     while waiting:
-        node, done = waiting.pop()
-        state = states[numbers[node, done]]
+        node, done, first = key = waiting.pop()
+        state = states[numbers[key]]
         if done == whole:  # nothing more is needed
-            state.other, state.listed[end] = numbers[node, done], ENDED
+            state.other, state.listed[end] = numbers[key], ENDED
             continue
         state.other = state_of(0, done)
-        for token, after in nodes.after(node).items():
-            now, ended = done, nodes.ended(after)
+        words = at_start if first else anywhere
+        after = words.children[node] if first else words.after(node)
+        for token, to in after.items():
+            now, ended = done, words.ended(to)
             if ended is not None:
-                for owner in owners[ended]:
-                    if not now >> owner & 1:
-                        now |= 1 << owner
-                        break
-            state.listed[token] = state_of(0 if ended is not None else after, now)
+                open_ = [owner for owner in owners[ended] if not now >> owner & 1]
+                now |= 1 << open_[0] if open_ else 0
+            state.listed[token] = state_of(0, now) if ended is not None else state_of(to, done, first)
+        if first and node:  # a phrase that may stand anywhere may begin within one of the start
+            for token, to in anywhere.after(0).items():
+                state.listed.setdefault(token, state_of(to, done))
         state.listed[end] = NOWHERE
 
 

@@ -23,7 +23,7 @@ class Gate:
 
     def __init__(self, automaton: Automaton, vocabulary: int, device: torch.device) -> None:
         self.levels = bool(automaton.level.any())
-        self.most_levels = 2 * MOST_PHRASES  # the highest level of any automaton
+        self.most_levels = 2 * MOST_PHRASES + 1  # the highest level of any automaton, which is that of the end
         self.sizes = sizes_of(automaton, vocabulary)
         states, edges, wide, listed = self.sizes
 

@@ -352,9 +352,9 @@ class Beams:
         total = rest.gather(1, chosen)
         settled = {
             "likeliest": stops[:, 0],
-            "beaten": total.amax(1) / rules.divisor(t + 1) <= done_score[:, -1],
+            "beaten": total.amax(1) / rules.divisor(t + 1) <= done_score[:, 0 if rule.levels else -1],
             "full": done_score[:, -1] > -inf,
-        }["full" if rule.levels else rules.stopping]
+        }["beaten" if rule.levels else rules.stopping]
         done["settled"] = self.settled | settled
         grown = Beams(
             total, _chosen(ids, chosen), _chosen(grown_values, chosen), **done, limits=self.limits,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Span = tuple[int, int]
@@ -71,21 +71,28 @@ class Read:
     items: tuple[str, ...] = ()  # what stands behind {1}, {2}, …
     places: tuple[Span, ...] = ()  # where they stood in the sentence
     held: frozenset[int] = frozenset()  # which of them the document holds: they are written as they are
+    moves: tuple[tuple[int, int, int], ...] = ()  # what was replaced: where it stood, and the length of what is there now
 
     @classmethod
-    def of(cls, sentence: str, also: Iterable[Span] = ()) -> Read:
-        """Hide what must be hidden."""
-        also = frozenset(also)
+    def of(
+        cls, sentence: str, also: Iterable[Span] = (), instead: Mapping[Span, str | None] | None = None
+    ) -> Read:
+        """Hide what must be hidden; other words stand for some spans (``instead``)."""
+        also, instead = frozenset(also), instead or {}
         spans = hidden_spans(sentence, also)
-        if not spans:
+        if not spans and not instead:
             return cls(sentence)
-        parts, at = list[str](), 0
-        for number, (first, last) in enumerate(spans, 1):
-            parts += [sentence[at:first], f"{{{number}}}"]
+        parts, moves, at, number = list[str](), list[tuple[int, int, int]](), 0, 0
+        for first, last in sorted([*spans, *instead]):
+            if (first, last) not in instead:
+                number += 1
+            new = instead.get((first, last)) or f"{{{number}}}"
+            parts += [sentence[at:first], new]
+            moves.append((first, last, len(new)))
             at = last
         held = frozenset(number for number, span in enumerate(spans) if span in also)
         items = tuple(sentence[first:last] for first, last in spans)
-        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), held)
+        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), held, tuple(moves))
 
     @property
     def has_words(self) -> bool:
@@ -95,10 +102,9 @@ class Read:
     def place(self, place: int) -> int:
         """Return where a place of the sentence is in the text that the model reads."""
         moved = place
-        for number, (first, last) in enumerate(self.places, 1):
-            mark = len(f"{{{number}}}")
+        for first, last, length in self.moves:
             if place >= last:
-                moved += mark - (last - first)
+                moved += length - (last - first)
             elif place > first:
                 return self.place(first)
         return moved
