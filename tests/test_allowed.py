@@ -50,7 +50,9 @@ def log_probabilities(network: Transformer, source: list[int], answers: Iterable
     return found
 
 
-def best(network: Transformer, source: list[int], answers: Iterable[str], rules: DecodingConfig) -> tuple[str, float]:
+def best(
+    network: Transformer, source: list[int], answers: Iterable[str], rules: DecodingConfig
+) -> tuple[str, float]:
     scores = {
         answer: value / rules.divisor(len(answer) + 1)
         for answer, value in log_probabilities(network, source, answers).items()
@@ -65,7 +67,11 @@ def stepwise(network: Transformer, source: list[int], answers: list[str]) -> str
         with torch.inference_mode():
             ids = TOKENIZER.encode(so_far)[:-1]
             logits = network(torch.tensor([source]), torch.tensor([ids]))[0, -1]
-        options = {answer[len(so_far)] if len(answer) > len(so_far) else "" for answer in answers if answer.startswith(so_far)}
+        options = {
+            answer[len(so_far)] if len(answer) > len(so_far) else ""
+            for answer in answers
+            if answer.startswith(so_far)
+        }
         letter = max(options, key=lambda one: float(logits[TOKENIZER.encode(one)[1]]))
         if not letter:
             return so_far
@@ -74,7 +80,10 @@ def stepwise(network: Transformer, source: list[int], answers: list[str]) -> str
 
 CASES: dict[str, tuple[Automaton, list[str]]] = {
     "list": (allowed.one_of(["a", "ab", "abc", "cab", "bb"], TOKENIZER), ["a", "ab", "abc", "cab", "bb"]),
-    "pattern": (allowed.matching("(ab|c)+b?", TOKENIZER), [t for t in texts() if re.fullmatch("(ab|c)+b?", t)]),
+    "pattern": (
+        allowed.matching("(ab|c)+b?", TOKENIZER),
+        [t for t in texts() if re.fullmatch("(ab|c)+b?", t)],
+    ),
     "beginning": (
         allowed.beginning("ca", TOKENIZER),
         ["ca" + "".join(row) for n in range(LONGEST - 1) for row in itertools.product(LETTERS, repeat=n)],
@@ -156,7 +165,10 @@ def phrase_of(*ways: str) -> Phrase:
 @pytest.mark.parametrize("graphs", [False, True])
 def test_phrases_are_held_and_a_wide_beam_finds_the_likeliest_answer_with_them(graphs: bool) -> None:
     automaton = allowed.holding([[phrase_of(one) for one in row] for row in NEEDS], SPECIAL.end)
-    network, every = model(3), ["".join(row) for n in range(4) for row in itertools.product(LETTERS, repeat=n)]
+    network, every = (
+        model(3),
+        ["".join(row) for n in range(4) for row in itertools.product(LETTERS, repeat=n)],
+    )
     rules = PAPER.but(beam=40, length_ratio=0.0, length_offset=4)
 
     def search(rules: DecodingConfig) -> list[list[Hypothesis]]:
@@ -195,7 +207,9 @@ def test_no_tokens_in_a_row_occur_twice(beam: int, graphs: bool) -> None:
     found = (
         GraphDecoder(network, SPECIAL).search(SOURCES, rules)
         if graphs
-        else beam_search(network, SOURCES, SPECIAL, rules) if beam > 1 else [[h] for h in greedy(network, SOURCES, SPECIAL, rules)]
+        else beam_search(network, SOURCES, SPECIAL, rules)
+        if beam > 1
+        else [[h] for h in greedy(network, SOURCES, SPECIAL, rules)]
     )
     for hypotheses in found:
         for one in hypotheses:
@@ -213,7 +227,9 @@ def test_every_state_leads_to_an_end() -> None:
         after = reached | {
             int(to)
             for state in reached
-            for to in automaton.states[automaton.first[state] : automaton.first[state] + automaton.count[state]]
+            for to in automaton.states[
+                automaton.first[state] : automaton.first[state] + automaton.count[state]
+            ]
         }
         if after == reached:
             break
@@ -234,7 +250,9 @@ def test_a_beginning_may_end_within_a_token(prefix: str) -> None:
         state = int(automaton.starts[0])
         for token in ids:
             place = slice(automaton.first[state], automaton.first[state] + automaton.count[state])
-            listed = dict(zip(automaton.tokens[place].tolist(), automaton.states[place].tolist(), strict=True))
+            listed = dict(
+                zip(automaton.tokens[place].tolist(), automaton.states[place].tolist(), strict=True)
+            )
             state = listed.get(token, int(automaton.other[state]))
         return state > allowed.NOWHERE
 

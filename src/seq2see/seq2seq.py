@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from seq2see import folder
 from seq2see.config import Config, DecodingConfig
@@ -385,8 +385,9 @@ class Seq2Seq:
         ``beam``, ``length_penalty`` and ``max_length`` (the most tokens of an answer) are the model's own if they are
         not given. A model of sentences translates texts sentence by sentence, unless ``whole`` says otherwise. Answers
         are held to the texts of ``only``, to a regular expression (``pattern``) or to a beginning (``prefix``), if one is
-        given; ``glossary`` says what terms become, and None lets a term stay. If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
-        ``on_error="none"`` a refused text has None in its place.
+        given; ``glossary`` says what terms become, and None lets a term stay. If some texts are refused,
+        ``RefusedInputs`` is raised, which holds the answers to the others; with ``on_error="none"`` a refused text has
+        None in its place.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "no date"], on_error="none")
@@ -433,9 +434,11 @@ class Seq2Seq:
         """
         texts, terms = _listed(texts), self._glossary(glossary)
         rules = self.rules(beam, length_penalty, max_length, n_best)
-        held = self._allowed(only, pattern, prefix)
+        held = self.allowed(only, pattern, prefix)
         if held is not None and terms is not None:
-            raise UserError("`glossary` cannot be used together with `only`, `pattern` or `prefix`: leave one of them out.")
+            raise UserError(
+                "`glossary` cannot be used together with `only`, `pattern` or `prefix`: leave one out."
+            )
         if terms is not None or (rules.sentences and n_best == 1 and held is None and not whole):
             return self._answers_to_texts(texts, rules, probabilities, terms)
         return self._answers(texts, rules, n_best, probabilities, held)
@@ -457,7 +460,9 @@ class Seq2Seq:
             sources = [encoded[i] for i in rows]
             options = (None if held is None else held.select(rows),)
             if probabilities or n_best > 1:
-                for row, hypotheses in zip(rows, engine.search(sources, rules, n_best, *options), strict=True):
+                for row, hypotheses in zip(
+                    rows, engine.search(sources, rules, n_best, *options), strict=True
+                ):
                     results[row] = self._answer(texts[row], hypotheses)
             else:
                 found, end = engine.ids(sources, rules, *options), self.tokenizers.target.end
@@ -467,10 +472,13 @@ class Seq2Seq:
                     results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end)
         return [answer for answer in results if answer is not None]
 
-    def _allowed(
-        self, only: Iterable[str] | Automaton | None, pattern: str | None, prefix: str | None
+    def allowed(
+        self,
+        only: Iterable[str] | Automaton | None = None,
+        pattern: str | None = None,
+        prefix: str | None = None,
     ) -> Automaton | None:
-        """Return what answers are held to."""
+        """Return what answers are held to, to be used as ``only`` again and again: it is made once."""
         if sum(one is not None for one in (only, pattern, prefix)) > 1:
             raise UserError("More than one of `only`, `pattern` and `prefix` was given: use one of them.")
         target = self.tokenizers.target
@@ -542,11 +550,11 @@ class Seq2Seq:
         longest = min(MOST_TOKENS, self.config.model.max_length)
 
         def fits(text: str) -> bool:
-            return len(text) < longest // 4 or len(self.tokenizers.source.encode(self.folded(text))) <= longest
+            return (
+                len(text) < longest // 4 or len(self.tokenizers.source.encode(self.folded(text))) <= longest
+            )
 
-        def answer(
-            texts: list[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None
-        ) -> list[Any]:
+        def answer(texts: list[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None) -> list[Any]:
             held = None if phrases is None else allowed.holding(phrases, self.tokenizers.target.end)
             return self._answers(texts, rules, 1, probabilities, held)
 
@@ -636,6 +644,8 @@ class Seq2Seq:
 
     def raw(self, answer: Answer) -> str:
         """Write an answer as the documents do: ``<sos>January 5, 1845<eos><pad><pad>``."""
+        if answer.parts:
+            return "".join(map(self.raw, answer.parts))
         length = dates.RAW_LENGTH if self.config.task == "dates" else 0
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
@@ -765,7 +775,7 @@ def _whole(text: str, document: Document, found: Sequence[Translated]) -> Answer
     if error is not None:
         return Answer(text, None, error=error)
     output = document.written([one.text for one in found])
-    parts: list[Any] = [part.reply for one in found for part in one.parts]
+    parts = [cast(Answer, part.reply) for one in found for part in one.parts]
     if not parts:
         return Answer(text, output, remarks=["there are no words in it, so it was left as it is"])
     remarks = [remark for one in found for remark in one.remarks]
@@ -775,7 +785,7 @@ def _whole(text: str, document: Document, found: Sequence[Translated]) -> Answer
     return Answer(
         text,
         output,
-        log_probability=None if None in values else sum(values),
+        log_probability=None if None in values else sum(value for value in values if value is not None),
         tokens=[token for part in parts for token in part.tokens],
         ids=[number for part in parts for number in part.ids],
         finished=all(part.finished for part in parts),

@@ -1,7 +1,7 @@
 """Whole texts by a model of sentences: what it reads, whether its answers hold what they must, and what is done if not.
 
-An answer that lacks a number, an address or a placeholder, or that says the same again and again, is searched for a second
-time, held to what it must hold. What is still missing then is put in. Both are said.
+An answer that lacks a number, an address or a placeholder, or that says the same again and again, is searched for again,
+held to what it must hold. What is still missing then is put in. Both are said.
 """
 
 from __future__ import annotations
@@ -82,12 +82,16 @@ def translate(
     cut = [_fitting(sentence, means.fits) for sentence in sentences]
     works = [_Work.of(part, glossary) for parts in cut for part in parts]
     different = list({work.key: work for work in works}.values())
-    found = dict(zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True))
+    found = dict(
+        zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True)
+    )
     tagged = [work for work in works if work.sentence.pairs and found[work.key].reply.error is None]
     links = dict(
         zip(
             map(id, tagged),
-            means.links([(found[work.key].read.text, found[work.key].output) for work in tagged]) if tagged else [],
+            means.links([(found[work.key].read.text, found[work.key].output) for work in tagged])
+            if tagged
+            else [],
             strict=True,
         )
     )
@@ -153,7 +157,11 @@ class _Work:
         read = Read.of(sentence.text, [*sentence.held, *kept], {} if hidden else written)
         items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
         held = frozenset(n for n in read.held if read.places[n] in sentence.held)
-        return cls(sentence, replace(read, items=items, held=held), () if hidden else tuple(filter(None, written.values())))
+        return cls(
+            sentence,
+            replace(read, items=items, held=held),
+            () if hidden else tuple(filter(None, written.values())),
+        )
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -187,7 +195,9 @@ def _answered(
         results |= zip(failed, _answered(hidden, means, rules, None), strict=True)
 
     wrong = [n for n in free if results[n].reply.error is None and _is_wrong(works[n], results[n])]
-    loose = [n for n in wrong if not _lacks(works[n], results[n])]  # these only loop: any engine may answer them
+    loose = [
+        n for n in wrong if not _lacks(works[n], results[n])
+    ]  # these only loop: any engine may answer them
     tight = [n for n in wrong if _lacks(works[n], results[n])]
     again = _searched_again(loose, works, results, means, wide, held=False)
     again |= _searched_again(tight, works, results, means, wide, held=True)
@@ -236,9 +246,13 @@ def _said(before: Part) -> tuple[str, ...]:
     missing = [_shown(item, before.read) for item in before.read.missing(before.output)]
     said = []
     if missing:
-        said.append(f"the first answer lacked {', '.join(missing[:5])}, so another one was searched for that holds it")
+        said.append(
+            f"the first answer lacked {', '.join(missing[:5])}, so another one was searched for that holds it"
+        )
     if before.is_broken:
-        said.append("the first answer did not come to its end or repeated itself, so another one was searched for")
+        said.append(
+            "the first answer did not come to its end or repeated itself, so another one was searched for"
+        )
     return tuple(said)
 
 
@@ -273,5 +287,7 @@ def _phrases(work: _Work, items: Sequence[str], target: Tokenizer) -> list[Phras
 
 def _rows(texts: Sequence[str], target: Tokenizer) -> list[list[int]]:
     """Return the ids of some texts, without those around them."""
-    rows = [row[len(target.before) : len(row) - len(target.after)] for row in target.encode_batch(list(texts))]
+    rows = [
+        row[len(target.before) : len(row) - len(target.after)] for row in target.encode_batch(list(texts))
+    ]
     return [list(row) for row in dict.fromkeys(map(tuple, rows)) if row]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -72,7 +72,7 @@ class Automaton:
     def select(self, rows: Sequence[int]) -> Automaton:
         """Return the automaton for some of the sources."""
         starts = self.starts if len(self.starts) == 1 else self.starts[list(rows)]
-        return Automaton(*(getattr(self, name) for name in _TABLES), starts)
+        return replace(self, starts=starts)
 
     def starts_of(self, sources: int) -> np.ndarray:
         """Return the first state of each answer, (B,)."""
@@ -91,8 +91,8 @@ class Automaton:
         most = min(longest - 1, FAR if rules.max_length is None else rules.max_length)
         if self.shortest > most:
             raise UserError(
-                f"The shortest answer that is allowed has {self.shortest:,} tokens, but an answer may have at most {most:,}: "
-                "allow a shorter one, or set `max_length` higher."
+                f"The shortest answer that is allowed has {self.shortest:,} tokens, but an answer may have at most "
+                f"{most:,}: allow a shorter one, or set `max_length` higher."
             )
         return min(self.longest or self.shortest, most)
 
@@ -112,9 +112,6 @@ class Automaton:
         return int(depth.max())
 
 
-_TABLES = ("other", "first", "count", "tokens", "states", "distance", "level")
-
-
 def _distances(states: Sequence[State]) -> np.ndarray:
     """Return how many tokens the shortest way from each state to an end has."""
     before: list[list[int]] = [[] for _ in states]
@@ -126,10 +123,10 @@ def _distances(states: Sequence[State]) -> np.ndarray:
     ring = [ENDED]
     while ring:
         further = []
-        for state in ring:
-            for number in before[state]:
+        for to in ring:
+            for number in before[to]:
                 if number > ENDED and distance[number] == FAR:
-                    distance[number] = distance[state] + 1
+                    distance[number] = distance[to] + 1
                     further.append(number)
         ring = further
     return distance
@@ -194,7 +191,9 @@ def beginning(prefix: str, tokenizer: Tokenizer) -> Automaton:
     states.append(State(silent | {tokenizer.end: ENDED}, free))
     made = Automaton.of(states, [2])
     if made.shortest >= FAR:
-        raise UserError(f"No answer of this model can begin with {shown(prefix)}: its vocabulary lacks a character.")
+        raise UserError(
+            f"No answer of this model can begin with {shown(prefix)}: its vocabulary lacks a character."
+        )
     return made
 
 
@@ -241,15 +240,17 @@ def _decoded(piece: bytes | None) -> str:
         return ""
 
 
-def _add_bytes(states: list[State], number: Mapping[Any, int], machine: Any, pieces: Sequence[bytes | None]) -> None:
+def _add_bytes(
+    states: list[State], number: Mapping[Any, int], machine: Any, pieces: Sequence[bytes | None]
+) -> None:
     """Let the characters that a pattern names, and that no token writes, be written byte by byte."""
     whole = {piece for piece in pieces if piece}
     token_of = {piece: token for token, piece in enumerate(pieces) if piece and len(piece) == 1}
     for sign, kind in machine.alphabet.items():
         if not isinstance(sign, str) or sign.encode() in whole:
             continue
-        row = [token_of.get(bytes([byte])) for byte in sign.encode()]
-        if None in row:
+        row = [token_of.get(bytes([byte]), -1) for byte in sign.encode()]
+        if -1 in row:
             continue
         for state, place in number.items():
             to, at = machine.map[state].get(kind), place
@@ -273,7 +274,9 @@ def _machine(pattern: str, front: str) -> Any:
     except ImportError:
         raise UserError("A pattern needs the package interegular: pip install 'seq2see[pattern]'.") from None
     if len(pattern) > LONGEST_PATTERN:
-        raise UserError(f"The pattern has {len(pattern):,} characters: at most {LONGEST_PATTERN:,} were expected.")
+        raise UserError(
+            f"The pattern has {len(pattern):,} characters: at most {LONGEST_PATTERN:,} were expected."
+        )
     inner = re.sub(r"(?<!\\)\$$", "", pattern.removeprefix("^"))
     crawl, made = fsm.crawl, 0
 
@@ -292,7 +295,7 @@ def _machine(pattern: str, front: str) -> Any:
         with _building:
             fsm.crawl = bounded
             try:
-                return parse_pattern(f"{front}(?:{inner})").to_fsm()
+                return parse_pattern(f"{front}(?:{inner})").to_fsm()  # type: ignore[no-untyped-call]
             finally:
                 fsm.crawl = crawl
     except UserError:

@@ -23,7 +23,9 @@ class Gate:
 
     def __init__(self, automaton: Automaton, vocabulary: int, device: torch.device) -> None:
         self.levels = bool(automaton.level.any())
-        self.most_levels = 2 * MOST_PHRASES + 1  # the highest level of any automaton, which is that of the end
+        self.most_levels = (
+            2 * MOST_PHRASES + 1
+        )  # the highest level of any automaton, which is that of the end
         self.sizes = sizes_of(automaton, vocabulary)
         states, edges, wide, listed = self.sizes
 
@@ -50,7 +52,9 @@ class Gate:
         for row, state in enumerate(wide):
             place = slice(int(automaton.first[state]), int(automaton.first[state] + automaton.count[state]))
             rows[row] = int(automaton.other[state])
-            rows[row, torch.from_numpy(automaton.tokens[place])] = torch.from_numpy(automaton.states[place]).int()
+            rows[row, torch.from_numpy(automaton.tokens[place])] = torch.from_numpy(
+                automaton.states[place]
+            ).int()
         self.rows[1 : len(wide) + 1].copy_(rows)
         self.wide[torch.tensor(wide, device=self.wide.device)] = torch.arange(
             1, len(wide) + 1, device=self.wide.device
@@ -114,7 +118,12 @@ def sizes_of(automaton: Automaton, vocabulary: int) -> tuple[int, int, int, int]
     wide = _wide(automaton, vocabulary)
     narrow = automaton.count[automaton.count <= WIDE]
     listed = 0 if len(wide) == len(automaton.count) else power_of_two(int(narrow.max(initial=1)))
-    return power_of_two(len(automaton.count)), power_of_two(len(automaton.tokens)), power_of_two(len(wide) + 1), listed
+    return (
+        power_of_two(len(automaton.count)),
+        power_of_two(len(automaton.tokens)),
+        power_of_two(len(wide) + 1),
+        listed,
+    )
 
 
 def power_of_two(count: int) -> int:
@@ -199,7 +208,9 @@ def without_repeats(logits: Tensor, ids: Tensor, t: Tensor, size: int) -> Tensor
         return logits
     windows = ids.unfold(1, size, 1)  # (R, L − size + 1, size)
     numbers = torch.arange(windows.shape[1], device=ids.device)
-    places = (t[..., None] - size + 1 + torch.arange(size - 1, device=ids.device)).clamp(min=0)  # (1 or R, size − 1)
+    places = (t[..., None] - size + 1 + torch.arange(size - 1, device=ids.device)).clamp(
+        min=0
+    )  # (1 or R, size − 1)
     last = ids.gather(1, places.expand(len(ids), -1))
     same = (windows[:, :, :-1] == last[:, None]).all(-1) & (numbers + size <= t[..., None])
     token = windows[:, :, -1]

@@ -314,13 +314,17 @@ class Beams:
         V, total_of_row = logits.shape[-1], None
         if not rule.idle:
             limits = self.limits.repeat_interleave(k, output_size=B * k)
-            logits, total_of_row = rule.allowed(logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1))
+            logits, total_of_row = rule.allowed(
+                logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1)
+            )
             total_of_row = total_of_row.view(B, k, 1)
         # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
         values, tokens = likeliest(logits.view(B, k, V), min(2 * k, V), total_of_row)  # (B, k, 2k)
         if rule.levels:
             assert total_of_row is not None
-            values, tokens = _with_needed(values, tokens, logits.view(B, k, V), total_of_row, self.state, rule)
+            values, tokens = _with_needed(
+                values, tokens, logits.view(B, k, V), total_of_row, self.state, rule
+            )
         sums = (self.total[:, :, None] + values).flatten(1)
         order = self._in_turns(sums, tokens, rule, t) if rule.levels else sums
         index = order.topk(min(2 * k, k * V))[1]  # (B, 2k)

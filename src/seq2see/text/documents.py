@@ -45,10 +45,16 @@ class Document:
         return "".join(part if isinstance(part, str) else next(remaining) for part in self.parts)
 
 
-def read(text: str, form: str = "text") -> Document:
-    """Read a document of a format."""
+def check_format(form: str) -> str:
+    """Return the name of a format if there is one of this name."""
     if form not in FORMATS:
         raise UserError(f"There is no format {form!r}. {suggest(form, FORMATS)}")
+    return form
+
+
+def read(text: str, form: str = "text") -> Document:
+    """Read a document of a format."""
+    check_format(form)
     if "\0" in text:
         raise UserError("The document is binary data, not text: it has a NUL character.")
     notes: list[str] = []
@@ -115,7 +121,7 @@ def _goes_on(line: str, after: str, widest: int) -> bool:
 
 def _lines(lines: list[str]) -> Iterator[Part]:
     """Read lines that belong together; what stands before and after their words stays."""
-    words, breaks = [], []
+    words, breaks = list[str](), list[str]()
     for number, line in enumerate(lines):
         front = FRONT.match(line) if not number else re.match(r"[\s>]*", line)
         assert front is not None
@@ -162,7 +168,7 @@ def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
                 if words:
                     yield tagged(words, breaks)
                 yield between + line[:first]
-                words, breaks = [], []
+                words, breaks = list[str](), list[str]()
             words.append(line[first:end])
             between, new = line[end:], False
         else:
@@ -170,8 +176,8 @@ def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
         number += 1
         if seen and _stray(lines, number):
             raise UserError(
-                f"Line {number + 1:,} is {shown(lines[number].strip())}: after an empty line a number and times of the next "
-                "subtitle were expected, such as 00:00:01,000 --> 00:00:04,000."
+                f"Line {number + 1:,} is {shown(lines[number].strip())}: after an empty line the number and the times "
+                "of the next subtitle were expected, such as 00:00:01,000 --> 00:00:04,000."
             )
     if not seen and text.strip():
         raise UserError("There is no time such as 00:00:01,000 --> 00:00:04,000: the file is no subtitles.")
@@ -190,7 +196,9 @@ def _stray(lines: Sequence[str], number: int) -> bool:
 
 def _is_new(before: str, after: str) -> bool:
     """Whether the words of the next subtitle begin a sentence of their own."""
-    return bool(ENDED.search(re.sub(r"<[^<>]*>", "", before))) or not after.lstrip("<>/ibu…. \"'")[:1].islower()
+    return (
+        bool(ENDED.search(re.sub(r"<[^<>]*>", "", before))) or not after.lstrip("<>/ibu…. \"'")[:1].islower()
+    )
 
 
 def messages(text: str, notes: list[str]) -> Iterator[Part]:
@@ -213,7 +221,9 @@ def messages(text: str, notes: list[str]) -> Iterator[Part]:
         elif more and last:
             entry[last] += _unquoted(more[1], number)
         elif line.strip() and not line.startswith("#"):
-            raise UserError(f"Line {number + 1:,} is {shown(line.strip())}: a line of a PO file was expected.")
+            raise UserError(
+                f"Line {number + 1:,} is {shown(line.strip())}: a line of a PO file was expected."
+            )
         ahead = lines[number + 1] if number + 1 < len(lines) else ""
         if found and last.startswith("msgstr") and not entry[last] and not ahead.lstrip().startswith('"'):
             source = entry.get("msgid", "")
@@ -281,9 +291,9 @@ def is_prose(value: str) -> bool:
     """Whether a string of a program is for people: one word is, unless it is written as a name in a program is."""
     if " " in value.strip():
         return any(map(str.isalpha, value))
-    return re.fullmatch(r"[^\W\d_]+(?:['’-][^\W\d_]+)*[.!?…:]*", value.strip()) is not None and not re.fullmatch(
-        r"[a-z]+[A-Z]\w*|[a-z]{2}(?:-[A-Z]{2})?", value.strip()
-    )
+    return re.fullmatch(
+        r"[^\W\d_]+(?:['’-][^\W\d_]+)*[.!?…:]*", value.strip()
+    ) is not None and not re.fullmatch(r"[a-z]+[A-Z]\w*|[a-z]{2}(?:-[A-Z]{2})?", value.strip())
 
 
 def _markup(name: str) -> Callable[[str, list[str]], Iterator[Part]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Span = tuple[int, int]
 
@@ -71,7 +71,12 @@ class Read:
     items: tuple[str, ...] = ()  # what stands behind {1}, {2}, …
     places: tuple[Span, ...] = ()  # where they stood in the sentence
     held: frozenset[int] = frozenset()  # which of them the document holds: they are written as they are
-    moves: tuple[tuple[int, int, int], ...] = ()  # what was replaced: where it stood, and the length of what is there now
+    moves: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # what was replaced: where it stood, and the length of what is there now
+    shouts: bool = (
+        False  # whether the sentence is in capitals: the model reads small letters, and capitals are written
+    )
 
     @classmethod
     def of(
@@ -81,7 +86,7 @@ class Read:
         also, instead = frozenset(also), instead or {}
         spans = hidden_spans(sentence, also)
         if not spans and not instead:
-            return cls(sentence)
+            return cls(sentence)._quiet()
         parts, moves, at, number = list[str](), list[tuple[int, int, int]](), 0, 0
         for first, last in sorted([*spans, *instead]):
             if (first, last) not in instead:
@@ -92,7 +97,20 @@ class Read:
             at = last
         held = frozenset(number for number, span in enumerate(spans) if span in also)
         items = tuple(sentence[first:last] for first, last in spans)
-        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), held, tuple(moves))
+        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), held, tuple(moves))._quiet()
+
+    def _quiet(self) -> Read:
+        """Read capitals as small letters, with which models have far more experience."""
+        words = re.findall(r"[^\W\d_]{2,}", self.text)
+        if len(words) < 2 or any(map(str.islower, self.text)) or len(self.text.lower()) != len(self.text):
+            return self
+        small = re.sub(r"\bi\b", "I", self.text.lower())
+        first = next(place for place, sign in enumerate(small) if sign.isalpha())
+        return replace(self, text=small[:first] + small[first].upper() + small[first + 1 :], shouts=True)
+
+    def cased(self, words: str) -> str:
+        """Write words of an answer in capitals, if the sentence was."""
+        return words.upper() if self.shouts else words
 
     @property
     def has_words(self) -> bool:
@@ -164,7 +182,8 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
         wrong = [
             match.span()
             for match in NUMBER.finditer(answer)
-            if strange["".join(filter(str.isdigit, match[0]))] > 0 and not MARK.match(answer, match.start() - 1)
+            if strange["".join(filter(str.isdigit, match[0]))] > 0
+            and not MARK.match(answer, match.start() - 1)
         ]
         if item.isdigit() and len(wrong) == 1:
             first, last = wrong[0]

@@ -16,7 +16,7 @@ Part = str | Run
 #: Elements that stand within a sentence.
 INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q s small span strike strong sub sup "
-    "time tt u".split()  # noqa: SIM905
+    "time tt u".split()
 )
 #: Elements whose words are not for people, or not in a language, within a sentence and as a block.
 CODE_INLINE = frozenset("code kbd samp var math".split())
@@ -24,7 +24,9 @@ CODE = frozenset("script style pre textarea svg template noscript object iframe 
 ALONE_INLINE = frozenset("img wbr input".split())
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 #: Elements that may end without an end tag.
-OPTIONAL = frozenset("html head body p li dt dd option optgroup thead tbody tfoot tr td th colgroup rp rt".split())
+OPTIONAL = frozenset(
+    "html head body p li dt dd option optgroup thead tbody tfoot tr td th colgroup rp rt".split()
+)
 
 
 def escaped(text: str) -> str:
@@ -230,7 +232,10 @@ def _line(lines: list[str], breaks: list[str]) -> Run:
             builder.line(breaks[number - 1])
         at = 0
         for found in SPECIAL.finditer(line):
-            kind, raw = next(name for name, value in found.groupdict().items() if value and name != "ticks"), found[0]
+            kind, raw = (
+                next(name for name, value in found.groupdict().items() if value and name != "ticks"),
+                found[0],
+            )
             if kind in ("emphasis", "strong", "strike") and not _is_mark(line, found, raw in open_marks):
                 continue
             builder.words(line[at : found.start()])

@@ -12,7 +12,14 @@ def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
     Some tokenizers write a space before each word, of which the first is dropped: with them, all texts have one in front.
     """
     names = tokenizer.vocabulary()
-    special = {*tokenizer.before, *tokenizer.after, tokenizer.start, tokenizer.end, tokenizer.pad, tokenizer.unknown}
+    special = {
+        *tokenizer.before,
+        *tokenizer.after,
+        tokenizer.start,
+        tokenizer.end,
+        tokenizer.pad,
+        tokenizer.unknown,
+    }
     written: list[bytes | None]
     front = ""
     if tokenizer.kind == "words":
@@ -23,11 +30,14 @@ def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
         written, front = [name.replace("▁", " ").encode() for name in names], " "
     elif "ByteLevel" in repr(tokenizer.engine.decoder):
         table = _byte_level()
-        written = [bytes(table[sign] for sign in name) if all(sign in table for sign in name) else None for name in names]
+        written = [
+            bytes(table[sign] for sign in name) if all(sign in table for sign in name) else None
+            for name in names
+        ]
     else:
         raise UserError(
-            f"The answers of a model with a tokenizer of the kind {tokenizer.kind} cannot be held to a pattern or a prefix: "
-            "give a list of answers with `only`."
+            f"The answers of a model with a tokenizer of the kind {tokenizer.kind} cannot be held to a pattern or a "
+            "prefix: give a list of answers with `only`."
         )
     for number, name in enumerate(names):
         if number in special:

@@ -84,7 +84,9 @@ class Sentence:
             self.text[first:last],
             tuple(replace(pair, first=pair.first - first, last=pair.last - first) for pair in pairs),
             tuple(replace(one, place=one.place - first) for one in breaks),
-            tuple((a - first, b - first) for a, b in _from(self.held, first, last, itemgetter(0)) if b <= last),
+            tuple(
+                (a - first, b - first) for a, b in _from(self.held, first, last, itemgetter(0)) if b <= last
+            ),
             self.escape,
         )
 
@@ -137,7 +139,9 @@ class Run:
             for start, end in pairwise([first, *cuts, last]):
                 if start < end:
                     yield kept.part(start, end)
-                if end in cuts:  # the tag of another sentence: what stands before and after it is translated apart
+                if (
+                    end in cuts
+                ):  # the tag of another sentence: what stands before and after it is translated apart
                     yield "".join(mark[-1] for mark in marks if mark[0] == end)
             marks = [mark for mark in marks if mark[0] >= last]
             at = last
@@ -191,10 +195,17 @@ class _Writer:
     def _plain(self, first: int, last: int) -> str:
         parts, at = list[str](), first
         for start, end, text in self.special:
-            if first <= start and (end <= last) and (start < last or (start == end == last == len(self.answer))):
-                parts += [self.sentence.escape(self.answer[at:start]), text]
+            if (
+                first <= start
+                and (end <= last)
+                and (start < last or (start == end == last == len(self.answer)))
+            ):
+                parts += [self._words(at, start), text]
                 at = end
-        return "".join([*parts, self.sentence.escape(self.answer[at:last])])
+        return "".join([*parts, self._words(at, last)])
+
+    def _words(self, first: int, last: int) -> str:
+        return self.sentence.escape(self.read.cased(self.answer[first:last]))
 
     def _within(self, low: int, high: int, pairs: list[Pair]) -> str:
         """Write a part of the answer with the pairs within it, the outer ones first."""

@@ -21,7 +21,7 @@ TOKEN = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*$|\d+$")
 NEVER = frozenset(
     "mr mrs ms mx dr prof rev fr hon st ste mt ft gen col lt sgt maj capt cpt cmdr adm gov sen rep pres supt insp "
     "messrs mme mlle mgr vs viz cf e.g i.e eg ie ca approx fig figs eq vol vols ed eds p pp ch art al op "
-    "mrd mio bzw z.b d.h u.a z.t vgl nr hr abs bd hrsg sog str tel v".split()  # noqa: SIM905
+    "mrd mio bzw z.b d.h u.a z.t vgl nr hr abs bd hrsg sog str tel v".split()
 )
 #: These go on before a number (No. 5, Jan. 3) and before a name or another word with a capital that is no beginning.
 BEFORE_NUMBERS = frozenset(
@@ -30,7 +30,7 @@ BEFORE_NUMBERS = frozenset(
 #: These may end a sentence or stand in it: they end it if a usual first word follows.
 EITHER = frozenset(
     "inc ltd co corp llc plc bros jr sr etc a.m p.m u.s u.k u.n e.u u.s.a d.c b.c a.d ph.d m.d b.a m.a b.sc m.sc "
-    "ave blvd rd dept est usw".split()  # noqa: SIM905
+    "ave blvd rd dept est usw".split()
 )
 #: Words that often begin a sentence and are not the second part of a name.
 STARTERS = frozenset(
@@ -38,7 +38,7 @@ STARTERS = frozenset(
     "for from with after before when while if as since because although but and or so then now however what who "
     "where why how which do does did is are was were have has had will would can could should may might must not no "
     "yes all some many most each every both one two three another such to please let thank thanks today yesterday "
-    "tomorrow nobody nothing everyone everything only even just also still later".split()  # noqa: SIM905
+    "tomorrow nobody nothing everyone everything only even just also still later".split()
 )
 MONTHS = frozenset(
     "januar februar märz april mai juni juli august september oktober november dezember".split()
@@ -56,8 +56,10 @@ def split(text: str) -> list[Span]:
     without_capitals = not any(map(str.isupper, text))
     spans, first = list[Span](), 0
     for found in END.finditer(text):
-        rest = found.end() + len(text[found.end() : found.end() + 64]) - len(
-            text[found.end() : found.end() + 64].lstrip()
+        rest = (
+            found.end()
+            + len(text[found.end() : found.end() + 64])
+            - len(text[found.end() : found.end() + 64].lstrip())
         )
         if rest < len(text) and _ends(text, found, rest, without_capitals, first):
             spans.append((first, found.end()))

@@ -39,10 +39,14 @@ class Glossary:
 
     def _add(self, term: str, target: str | None, where: str) -> None:
         if not isinstance(term, str) or not (target is None or isinstance(target, str)):
-            raise UserError(f"{where} of `glossary` is {term!r:.40} → {target!r:.40}: two texts were expected.")
+            raise UserError(
+                f"{where} of `glossary` is {term!r:.40} → {target!r:.40}: two texts were expected."
+            )
         term, target = fold(term), fold(target or "") or None
         if not any(map(str.isalnum, term)):
-            raise UserError(f"{where} of `glossary` is {shown(term)}: a term with a letter or a digit was expected.")
+            raise UserError(
+                f"{where} of `glossary` is {shown(term)}: a term with a letter or a digit was expected."
+            )
         if target == term:
             target = None
         key = term.casefold()
@@ -59,7 +63,9 @@ class Glossary:
     def read(cls, path: Path) -> Glossary:
         """Read a file with a term in each line, a tab, and its translation; without one the term stays as it is."""
         if not path.is_file():
-            raise UserError(f"There is no file {str(path)!r}: a glossary was expected, a term, a tab and its translation a line.")
+            raise UserError(
+                f"There is no file {str(path)!r}: a glossary was expected, a term, a tab and its translation a line."
+            )
         if path.stat().st_size > LARGEST:
             raise UserError(f"{str(path)!r} is larger than {LARGEST:,} bytes: that is no glossary.")
         try:
@@ -73,18 +79,22 @@ class Glossary:
                 continue
             if len(columns) > 2:
                 raise UserError(
-                    f"Line {number:,} of `glossary` has {len(columns)} columns: a term, a tab and its translation were expected."
+                    f"Line {number:,} of `glossary` has {len(columns)} columns: a term and its translation were expected."
                 )
             made._add(columns[0], columns[1] if len(columns) == 2 else None, f"Line {number:,}")
         if not made.terms:
-            raise UserError(f"{str(path)!r} has no terms: a term, a tab and its translation were expected in each line.")
+            raise UserError(
+                f"{str(path)!r} has no terms: a term, a tab and its translation were expected in each line."
+            )
         return made
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         longest_first = sorted(self.terms, key=len, reverse=True)
         return re.compile(
-            "(?<!\\w)(?:" + "|".join(re.escape(term).replace("\\ ", "\\s+") for term in longest_first) + ")(?!\\w)",
+            "(?<!\\w)(?:"
+            + "|".join(re.escape(term).replace("\\ ", "\\s+") for term in longest_first)
+            + ")(?!\\w)",
             re.IGNORECASE,
         )
 
