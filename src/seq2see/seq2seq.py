@@ -440,6 +440,8 @@ class Seq2Seq:
                 "`glossary` cannot be used together with `only`, `pattern` or `prefix`: leave one out."
             )
         if terms is not None or (rules.sentences and n_best == 1 and held is None and not whole):
+            if n_best > 1:
+                raise UserError("`glossary` gives one answer to each text: leave `n_best` out.")
             return self._answers_to_texts(texts, rules, probabilities, terms)
         return self._answers(texts, rules, n_best, probabilities, held)
 
@@ -514,8 +516,8 @@ class Seq2Seq:
 
         >>> import seq2see
         >>> model = seq2see.load("en-fr")
-        >>> model.translate("<p>Thank you,   <b>Anna</b>!</p>\\n", format="html")
-        '<p>Merci,   <b>Anna</b> !</p>\\n'
+        >>> model.translate("<p>The <b>red</b> car is new.</p>", format="html")
+        '<p>La voiture <b>rouge</b> est nouvelle.</p>'
         """
         document, log = self.document(text, format), logging.getLogger("seq2see")
         rules, terms = self.rules(beam, length_penalty, max_length), self._glossary(glossary)
@@ -576,7 +578,7 @@ class Seq2Seq:
             try:
                 if not isinstance(text, str) or not text.strip():
                     self._checked(text)  # raises
-                read.append(self.document(text))
+                read.append(self.document(text.strip()))
             except UserError as error:
                 if not isinstance(text, str):
                     raise
@@ -586,7 +588,7 @@ class Seq2Seq:
         return [
             Answer(text, None, error=document)
             if isinstance(document, str)
-            else _whole(text, document, [next(found) for _ in document.sentences])
+            else put_together(text, document, [next(found) for _ in document.sentences])
             for text, document in zip(texts, read, strict=True)
         ]
 
@@ -769,7 +771,7 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _whole(text: str, document: Document, found: Sequence[Translated]) -> Answer:
+def put_together(text: str, document: Document, found: Sequence[Translated]) -> Answer:
     """Put the answers to the sentences of a text together."""
     error = next((one.error for one in found if one.error is not None), None)
     if error is not None:

@@ -177,8 +177,8 @@ def predict(
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the questions.")
     if form is not None:
-        clashes = {"--json": as_json, "--align": align, "--raw": raw, "--n-best": n_best > 1,
-                   "--dates": dates is not None, "--whole": whole, "--only": only, "--pattern": pattern, "--prefix": prefix}  # fmt: skip
+        clashes = {"--json": as_json, "--align": align, "--raw": raw, "--n-best": n_best > 1, "--whole": whole,
+                   "--dates": dates, "--only": only, "--pattern": pattern, "--prefix": prefix}  # fmt: skip
         if clash := next((name for name, given in clashes.items() if given), None):
             raise UserError(
                 f"--format writes a document, for which {clash} has no meaning: leave one of them out."

@@ -278,7 +278,8 @@ def _machine(pattern: str, front: str) -> Any:
             f"The pattern has {len(pattern):,} characters: at most {LONGEST_PATTERN:,} were expected."
         )
     inner = re.sub(r"(?<!\\)\$$", "", pattern.removeprefix("^"))
-    crawl, made = fsm.crawl, 0
+    crawl: Any = fsm.crawl
+    made = 0
 
     def bounded(alphabet: Any, initial: Any, final: Any, follow: Any) -> Any:
         def counted(state: Any, key: Any) -> Any:
@@ -295,7 +296,7 @@ def _machine(pattern: str, front: str) -> Any:
         with _building:
             fsm.crawl = bounded
             try:
-                return parse_pattern(f"{front}(?:{inner})").to_fsm()  # type: ignore[no-untyped-call]
+                return parse_pattern(f"{front}(?:{inner})").to_fsm()
             finally:
                 fsm.crawl = crawl
     except UserError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -117,7 +118,7 @@ def web(text: str, notes: list[str]) -> Iterator[Part]:
         elif kind == "open" and name not in VOID and (stays or name in CODE or name in CODE_INLINE):
             inside, held = [name], raw
         elif kind == "words":
-            _add_words(builder, html.unescape(raw))
+            _add_words(builder, raw)
         elif kind in ("open", "close") and name in INLINE:
             (builder.open if kind == "open" else builder.close)(name, raw)
         elif kind == "comment" or name in ALONE_INLINE or (kind == "alone" and name in INLINE):
@@ -130,8 +131,16 @@ def web(text: str, notes: list[str]) -> Iterator[Part]:
     yield held
 
 
-def _add_words(builder: Builder, text: str) -> None:
-    """Add words; the end of a line is a break, since HTML takes it for a space."""
+def _add_words(builder: Builder, raw: str) -> None:
+    """Add words; the end of a line is a break, since HTML takes it for a space, and so is &nbsp;."""
+    text = html.unescape(raw)
+    if raw.startswith("&") and raw != text:
+        if text == "\xa0":
+            builder.line(raw)
+            return
+        if unicodedata.category(text[0])[0] == "S" and text not in "<>":  # ©, →: no words
+            builder.held(raw)
+            return
     for number, part in enumerate(re.split(r"([ \t]*[\r\n]\s*)", text)):
         if number % 2:
             builder.line(part)
@@ -197,7 +206,13 @@ def markdown(text: str, notes: list[str]) -> Iterator[Part]:
             continue
         first, last, content, breaks = found
         yield text[at:first]
-        yield _line(content, breaks)
+        start = 0
+        for number, end in enumerate([*breaks, ""], 1):
+            hard = "  " in end.split("\n")[0] or content[number - 1].endswith("\\")
+            if hard or number == len(content):  # a line that must end there ends a run
+                yield _line(content[start:number], breaks[start : number - 1])
+                yield end
+                start = number
         at = last
     yield text[at:]
 
