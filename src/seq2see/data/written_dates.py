@@ -301,6 +301,7 @@ class Written:
         day, kind = self._day(), draw.randrange(10)
         month = draw.choice(draw.choice((names.full, names.short))[day.month - 1])
         if kind < 2:
+            forms: tuple[str, ...]
             forms = (f"{day.day} {month}", f"{month} {day.day}", f"{day.day}. {month}", f"{day.day}-{month}",
                      f"{day.month}/{day.day}", f"{day.day}.{day.month}.", f"{ordinal(day.day, names.locale)} {month}",
                      f"{draw.choice(names.weekdays[_weekday(day, self.draw)])} {day.day} {month}")  # fmt: skip
