@@ -665,3 +665,20 @@ def test_no_half_written_file_stays_when_the_disk_is_full(
     with pytest.raises(FolderError, match="No space left on device"):
         trainer.save(at_once=True)
     assert sorted(path.name for path in (tmp_path / CHECKPOINTS).iterdir()) == before
+
+
+def test_a_resumed_run_keeps_its_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of another number of threads could differ in their last bits."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(loop, "free_cores", lambda: 3)
+    first = small_trainer(tmp_path)
+    next(first.steps())
+    assert used[0] == 3
+    first.save(at_once=True)
+    del first
+    monkeypatch.setattr(loop, "free_cores", lambda: 1)
+    second = small_trainer(tmp_path, resume=True)
+    assert second.threads == 3
+    assert small_trainer().threads == 1

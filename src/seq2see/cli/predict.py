@@ -42,6 +42,13 @@ ModelName = Annotated[
     str, typer.Option("--model", "-m", metavar="NAME|DIR", help="A model that ships, or a model folder.")
 ]
 
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", metavar="N", min=1, help="Of the CPU; without it, as many as there are free cores."
+    ),
+]
+
 Device = Annotated[str, typer.Option("--device", help="cpu, or cuda: through torch, on the GPU.")]
 
 
@@ -157,6 +164,7 @@ def predict(
         bool,
         typer.Option("--compile", help="For a million lines on a GPU: compile each shape first, ½ minute."),
     ] = False,
+    threads: Threads = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted --out after its last whole line.")
     ] = False,
@@ -212,9 +220,11 @@ def predict(
         from seq2see.text.documents import check_format
 
         check_format(form)
+    from seq2see import machine
     from seq2see.seq2seq import load
     from seq2see.text.terms import Glossary
 
+    machine.use(threads)
     loaded = load(model, device, engine, compiled)
     rules = loaded.rules(beam, length_penalty, max_length, n_best)
     terms = None if glossary is None else Glossary.read(glossary)

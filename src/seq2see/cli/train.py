@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from seq2see import machine
 from seq2see.cli.data import Columns, are_dates, run_name
 from seq2see.cli.evaluate import parse_years
 from seq2see.cli.output import aside, complain, console, hush, progress_bar, say
+from seq2see.cli.predict import Threads
 from seq2see.config import PAPER_VOCABULARY
 from seq2see.errors import UserError
 
@@ -66,6 +68,7 @@ def train(
     count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to learn from; 100,000.")] = None,
     seed: Annotated[int, Option("--seed", min=0, help="Start of every random choice.")] = 1,
     device: Annotated[str, Option("--device", help="cpu or cuda.")] = "cpu",
+    threads: Threads = None,
     resume: Annotated[bool, Option("--resume", help="Go on with an unfinished training, to the bit.")] = False,
     tensorboard: Annotated[bool, Option("--tensorboard",
                            help="Write the table for TensorBoard too, into DIR/tensorboard.")] = False,
@@ -98,6 +101,7 @@ def train(
     given = {"seed": seed, "steps": steps, "seconds": seconds}
     training = {name: value for name, value in given.items() if value is not None} | chosen["training"]
     check_device(device)
+    machine.use(threads)
     device, restarted = distributed.join(device)
     if not distributed.first():
         hush()

@@ -27,6 +27,7 @@ from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
 from seq2see.data.variation import varied, varies
+from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FolderError, UserError
@@ -34,6 +35,7 @@ from seq2see.evaluate import Pair, evaluate
 from seq2see.files import LOCK, Lock, remove_leftovers
 from seq2see.folder import Tokenizers
 from seq2see.inspection.sharpness import Sharpness, sharpness
+from seq2see.machine import free_cores
 from seq2see.model.transformer import Transformer
 from seq2see.model.weights import put_weights, weights_bytes, weights_of
 from seq2see.training import checkpoint, distributed
@@ -158,6 +160,10 @@ class Trainer:
             self.model.to("meta")
         special = Special.of(tokenizers)
         self.engine = TorchEngine(self.model, special)
+        #: Threads of a CPU, for the whole run: sums of other threads could differ in their last bits.
+        self.threads = (
+            torch.get_num_threads() if distributed.size() > 1 else min(torch.get_num_threads(), free_cores())
+        )
         self.step = 0
         self.taken = 0  # batches, by all processes
         self.seconds = 0.0
@@ -204,7 +210,8 @@ class Trainer:
     def steps(self) -> Iterator[Step]:
         """Train to the end and yield after each step; who stops earlier can save a checkpoint and resume later."""
         try:
-            yield from self._steps()
+            with threads_of(self.threads):
+                yield from self._steps()
         finally:
             wait([self.saved])  # no checkpoint is half written when the caller goes on
 
@@ -374,6 +381,7 @@ class Trainer:
             return
         self.saved.result()  # one at a time; an error in writing the last one is raised here
         notes = {
+            "threads": str(self.threads),
             "data": self.data,
             "batches": str(self.taken),
             "seconds": repr(self.seconds),
@@ -474,6 +482,7 @@ class Trainer:
         self.step = state.step
         self.taken = int(state.notes.get("batches", state.step * self.config.training.accumulate))
         self.seconds = float(state.notes["seconds"])
+        self.threads = int(state.notes.get("threads", self.threads))
 
 
 def _step_of(line: str) -> int:
