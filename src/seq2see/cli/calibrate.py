@@ -38,7 +38,7 @@ def calibrate(
             metavar="N",
             min=1,
             max=100,
-            help="An answer with so much chrF is right; for sentences, 60.",
+            help="An answer with so much chrF is right; for sentences, 50.",
         ),
     ] = None,
     exact: Annotated[
