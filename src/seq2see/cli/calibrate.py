@@ -10,7 +10,7 @@ import typer
 from seq2see.cli.data import Columns, read
 from seq2see.cli.output import aside, complain, console, in_json, say
 from seq2see.cli.predict import Device
-from seq2see.errors import UserError, counted
+from seq2see.errors import FolderError, UserError, counted
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +67,12 @@ def calibrate(
 
     if exact and chrf is not None:
         raise UserError("--exact and --chrf were both given: an answer is right by one of them.")
-    loaded, path = load(model, device), folder.find(model)
+    path = folder.find(model)
+    try:
+        folder.read_confidence(path)
+    except FolderError:  # it is damaged, or of another version: it is fitted again
+        (path / folder.CONFIDENCE).unlink()
+    loaded = load(model, device)
     given = [(loaded.folded(s), loaded.folded(t)) for s, t in read(file, columns=columns).pairs]
     pairs = [pair for pair in given if _takes(loaded, pair)]
     if len(pairs) < len(given):
