@@ -2,8 +2,9 @@
 
 The model's own probabilities tell right answers from wrong ones, but they are too high or too low. A logistic regression
 on five figures of an answer mends that (Platt, 1999): the log-odds of the whole answer and of its least likely token, the
-mean log-probability of a token, the logarithm of the length, and the share of tokens with a probability below one half. "Right" means equal to the target. For sentences, where many answers are
-good, it means a chrF of at least ``threshold`` against the target.
+mean log-probability of a token, the logarithm of the length, and the share of tokens with a probability below one half.
+"Right" means equal to the target. For sentences, where many answers are good, it means a chrF of at least ``threshold``
+against the target.
 """
 
 from __future__ import annotations
