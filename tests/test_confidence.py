@@ -113,6 +113,23 @@ def test_what_is_written_is_read_again_and_nothing_else(tmp_path: Path) -> None:
         folder.read_confidence(tmp_path)
 
 
+def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it() -> None:
+    figures, right = drawn(1000, 5)
+    observed = [(one, True, good) for one, good in zip(figures, right, strict=True)]
+    familiar = confidence().familiar
+    crossed = calibrate.calibrated(observed, None, familiar, None)
+    held = calibrate.calibrated(observed, observed, familiar, None)  # flattered
+    assert crossed is not None
+    assert held is not None
+    assert crossed.weights == held.weights == fit(figures, right)
+    assert crossed.measured.pairs == 1000
+    assert crossed.measured.bins != held.measured.bins
+    assert crossed.measured.error < 0.06
+    assert calibrate.calibrated(observed[:49], None, familiar, None) is None
+    cut = [(one, False, good) for one, _, good in observed]
+    assert calibrate.calibrated(cut, None, familiar, None) is None
+
+
 def test_answers_by_exact_match_or_by_chrf_and_any_target_counts() -> None:
     model = seq2see.load("dates")
     pairs = [
@@ -270,10 +287,10 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
     assert done.exit_code == 0, (done.output, done.exception)
     assert "1 pair left out" in done.stderr
-    assert "fitted on                    72 sources" in done.stdout
+    assert "fitted on                    144 sources" in done.stdout
     loaded = seq2see.load(copy)
     assert loaded.confidence is not None
-    assert loaded.confidence.measured.pairs == 72
+    assert loaded.confidence.measured.pairs == 144
     assert loaded.card.count("## Confidence") == 1
     first = loaded.card
     done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file), "--chrf", "30", "--json"])
@@ -284,7 +301,7 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     assert "a chrF of at least 30" in again.card
     file.write_text("karala\tKARALA\n")
     refused = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert "1 source that the model takes: 100 or more were expected" in str(refused.exception)
+    assert "1 source that the model takes: 50 or more were expected" in str(refused.exception)
 
 
 # --- what resembles the training -------------------------------------------------------------------------------------

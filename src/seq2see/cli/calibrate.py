@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from random import Random
 from typing import Annotated
 
 import typer
@@ -44,14 +45,14 @@ def calibrate(
     exact: Annotated[
         bool, typer.Option("--exact", help="Only an answer that equals a target is right.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which half is fitted on.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which sources are measured together.")] = 1,
     device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Fit how sure a model's answers are, on pairs that it was not trained on, and store it in the folder.
 
-    One half of the sources is fitted on, the other half measures the fit. `train` does this by itself, with the
-    validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card; then
+    Each fifth of the sources is measured with what is fitted on the other four. `train` does this by itself, with
+    the validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card; then
     `predict --min-confidence P` withholds what is less sure.
 
     [dim]seq2see calibrate runs/mine --file held-out.tsv[/dim]
@@ -78,25 +79,22 @@ def calibrate(
     if len(pairs) < len(given):
         complain(f"{counted(len(given) - len(pairs), 'pair')} left out, which the model does not take.")
     threshold = None if exact else chrf or (GOOD_CHRF if are_sentences(pairs) else None)
-    fitted, measured = hold_out(pairs, 0.5, len(pairs), seed)
     known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
     source = loaded.tokenizers.source
     with aside.status("Answering …"):
         engine = loaded.engine_for(len(pairs))
-        seen, others = (
-            work.observe(engine, loaded.tokenizers, loaded.config.decoding, part, threshold)
-            for part in (fitted, measured)
-        )
+        seen = work.observe(engine, loaded.tokenizers, loaded.config.decoding, pairs, threshold)
+        Random(seed).shuffle(seen)
         texts = [loaded.folded(text) for text, _ in known]
         lengths = [len(row) - len(source.before) - len(source.after) for row in source.encode_batch(texts)]
         # Without the pairs of the training, one half tells how surprising a text of the other can be.
-        learned = texts if like is not None else [text for text, _ in fitted]
-        familiar = Familiar.learn(learned, max(lengths), [text for text, _ in measured])
-        found = work.calibrated(seen, others, familiar, threshold)
+        one, other = hold_out(pairs, 0.5, len(pairs), seed)
+        learned = texts if like is not None else [text for text, _ in one]
+        familiar = Familiar.learn(learned, max(lengths), [text for text, _ in other])
+        found = work.calibrated(seen, None, familiar, threshold)
     if found is None:
         raise UserError(
-            f"{file} has {counted(len(seen) + len(others), 'source')} that the model takes: {2 * FEWEST} or more were "
-            "expected, half of them to fit and half to measure."
+            f"{file} has {counted(len(seen), 'source')} that the model takes: {FEWEST} or more were expected."
         )
     command = " ".join(["seq2see", *sys.argv[1:]])
     card = work.with_section(loaded.card, work.section(found, True, command))
@@ -110,7 +108,7 @@ def calibrate(
     say(f"Confidence is {found.meaning}.")
     console.print(f"fitted on                    {found.fitted_on:,} sources")
     console.print(
-        f"measured on                  {found.measured.pairs:,} others, {found.measured.right:.2%} right"
+        f"measured on                  {found.measured.pairs:,} answers not fitted on, {found.measured.right:.2%} right"
     )
     console.print(f"expected calibration error   {found.measured.error:.2%}  (10 bins)")
     console.print("\nconfidence    answered    right")
