@@ -35,7 +35,7 @@ def observe(
     targets: dict[str, list[str]] = {}
     for source, target in pairs:
         targets.setdefault(source, []).append(tokenizers.target.plain(target))
-    texts = list(targets)[:MOST]
+    texts = list(targets)[:: -(-len(targets) // MOST) or 1]
     rows = tokenizers.source.encode_batch(texts)
     order = sorted(range(len(texts)), key=lambda i: len(rows[i]))  # neighbours of one length need no padding
     found: list[Observed] = []

@@ -21,7 +21,7 @@ from seq2see.text.familiar import Familiar
 FORMAT = 1
 FIGURES = 5
 FEWEST = 50  # held-out pairs from which a confidence can be fitted
-GOOD_CHRF = 50.0
+GOOD_CHRF = 40.0
 BINS = 10
 RIDGE = 10.0  # how strongly the weights are pulled to the model's own probability: about as ten pairs do
 ROUNDS = 100

@@ -158,11 +158,16 @@ def split(
 def write(
     name: str, out: Path, held_out: int, words: int | None = None, stress: bool = False
 ) -> tuple[int, int]:
-    """Write train.tsv and test.tsv of a recipe; return how many rows each has."""
+    """Write train.tsv and test.tsv of a recipe; return how many rows each has.
+
+    If not all sources are taken, others.tsv has the rest.
+    """
     made = RECIPES[name](stress) if name == "pronunciations" else RECIPES[name]()
     train, test = split(made, held_out, words)
+    taken = {row[0] for row in (*train, *test)}
+    others = [row for row in made if row[0] not in taken]
     out.mkdir(parents=True, exist_ok=True)
-    for part, rows in (("train", train), ("test", test)):
+    for part, rows in (("train", train), ("test", test), *([("others", others)] if others else [])):
         text = "".join("\t".join(row) + "\n" for row in rows)
         (out / f"{part}.tsv").write_text(text, encoding="utf-8")
     return len(train), len(test)

@@ -39,7 +39,7 @@ def calibrate(
             metavar="N",
             min=1,
             max=100,
-            help="An answer with so much chrF is right; for sentences, 50.",
+            help="An answer with so much chrF is right; for sentences, 40.",
         ),
     ] = None,
     exact: Annotated[

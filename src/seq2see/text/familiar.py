@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, log2
+from math import ceil, isfinite, log2
 from typing import Any
 
 from seq2see.errors import FolderError
@@ -22,7 +22,7 @@ LARGEST = 2**16  # entries of the table
 STEP = 8  # a byte holds a logarithm of a count in steps of 1/8
 LETTERS = 60_000  # characters that are listed
 RARE = 0.01  # share of held-out texts with a new character, from which on new characters say nothing
-MARGIN = 1.1  # above the most surprising held-out text
+USUAL = 0.99  # share of held-out texts that are not unlike the others
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Familiar:
         if new > RARE * len(held_out) or len(letters) > LETTERS:
             letters = frozenset()
         learned = cls(longest, letters, packed, 0.0)
-        most = max((learned.surprise(text) for text in held_out or chosen), default=0.0)
-        return cls(longest, letters, packed, MARGIN * most)
+        found = sorted(map(learned.surprise, held_out or chosen))
+        return cls(longest, letters, packed, found[ceil(USUAL * len(found)) - 1] if found else 0.0)
 
     def surprise(self, text: str) -> float:
         """Return the mean of −log2 P(character | the two before it), in bits."""
