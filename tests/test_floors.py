@@ -33,7 +33,7 @@ FLOORS = [
     ["decoding"],
     ["evaluate", "inspection", "interchange"],
     ["calibrate"],
-    ["page", "training"],
+    ["page", "training", "translation"],
     ["seq2seq"],
     ["seq2see"],
     ["serve", "benchmarks"],

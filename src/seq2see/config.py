@@ -313,6 +313,13 @@ class DecodingConfig(Schema):
     )
     suppressed: tuple[int, ...] = option((), "ids of tokens that no answer contains")
     forced_end: bool = option(False, "an answer that reaches its limit gets the end as its last token")
+    no_repeat: int = option(
+        0, "no so many tokens in a row occur twice in an answer; 0 for no such rule", 0, 1000
+    )
+    sentences: bool = option(
+        False,
+        "texts are translated sentence by sentence, and their numbers, addresses and placeholders must come through",
+    )
 
     def limit(self, source_length: int, longest: int) -> int:
         """Return the most tokens of an answer to a source, by a model whose sequences have at most ``longest``."""

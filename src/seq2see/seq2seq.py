@@ -15,19 +15,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from seq2see import folder
 from seq2see.confidence import Confidence
 from seq2see.config import Config, DecodingConfig
-from seq2see.data import dates
-from seq2see.decoding import engines
+from seq2see.data import dates, human_dates
+from seq2see.decoding import allowed, engines
+from seq2see.decoding.allowed import Automaton, Phrase
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
 from seq2see.folder import Tokenizers
+from seq2see.text import documents
+from seq2see.text.documents import Document
 from seq2see.text.folding import fold_unknown
+from seq2see.text.runs import Sentence
+from seq2see.text.terms import Glossary
 from seq2see.text.tokenizer import fold
+from seq2see.translation import MOST_TOKENS, Means, Translated, translate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,12 +49,13 @@ if TYPE_CHECKING:
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
+LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
 WORTH_BFLOAT16 = 16  # from so many inputs on, torch's bfloat16 products are faster, where the CPU has them
 WORTH_TORCH = 256  # from so many inputs on, it is worth importing torch for them
 WORTH_TORCH_TINY = 2048  # from so many inputs on, an imported torch answers faster with a tiny model
 
 #: What a task asks of its inputs beyond their characters.
-CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check}
+CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class Answer:
     confidence: float | None = None
     remark: str | None = None  # how the input was read, or why it is unlike those that were trained on
     withheld: str | None = None  # the answer that is not given, because it is less sure than was asked for
+    repairs: list[str] = field(default_factory=list)  # what had to be done, so that it holds what it must
+    parts: list[Answer] = field(default_factory=list, repr=False)  # of its sentences, if it was cut into some
 
     @property
     def probability(self) -> float | None:
@@ -240,9 +249,12 @@ class Seq2Seq:
         """The folder that it was read from, if it was."""
         return self._path
 
-    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1) -> Engine:
-        """Return the engine that answers so many inputs: a function of the weights, the device and the request."""
-        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary)
+    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, held: bool = False) -> Engine:
+        """Return the engine that answers so many inputs: a function of the weights, the device and the request.
+
+        ``held`` says that the answers are held to something.
+        """
+        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, held)
         if self._exported and self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self._is_edited():
@@ -309,6 +321,8 @@ class Seq2Seq:
 
         Dates stay as they are, and so do texts for an imported model: its tokenizer does what its makers meant.
         """
+        if self.config.task == "human-dates":
+            return human_dates.fold(text)
         return text if self.config.task in CHECKS or self.config.task == "imported" else fold(text)
 
     def read(self, text: str) -> str:
@@ -332,9 +346,9 @@ class Seq2Seq:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
-        text = self.read(text)
         if self.config.task in CHECKS:
             CHECKS[self.config.task](text)
+        text = self.read(text)
         if not text.strip():
             raise InputError("The line is empty: a text was expected.")
         self.tokenizers.source.check(text)
@@ -349,7 +363,10 @@ class Seq2Seq:
     def __call__(self, text: str) -> str:
         """Answer one text."""
         self.check(text)
-        return str(self.answers([text], probabilities=False)[0].output)
+        [answer] = self.answers([text], probabilities=False)
+        if answer.error is not None:
+            raise InputError(answer.error)
+        return str(answer.output)
 
     @overload
     def predict(
@@ -359,7 +376,13 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
         min_confidence: float | None = None,
+        whole: bool = False,
+        only: Iterable[str] | None = None,
+        pattern: str | None = None,
+        prefix: str | None = None,
+        glossary: Glossary | dict[str, str | None] | None = None,
         on_error: Literal["raise"] = "raise",
     ) -> list[str]: ...
     @overload
@@ -370,7 +393,13 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
         min_confidence: float | None = None,
+        whole: bool = False,
+        only: Iterable[str] | None = None,
+        pattern: str | None = None,
+        prefix: str | None = None,
+        glossary: Glossary | dict[str, str | None] | None = None,
         on_error: Literal["none"],
     ) -> list[str | None]: ...
     def predict(
@@ -380,19 +409,30 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
         min_confidence: float | None = None,
+        whole: bool = False,
+        only: Iterable[str] | None = None,
+        pattern: str | None = None,
+        prefix: str | None = None,
+        glossary: Glossary | dict[str, str | None] | None = None,
         on_error: str = "raise",
     ) -> list[str] | list[str | None]:
         """Answer many texts, in order.
 
         ``beam``, ``length_penalty`` and ``max_length`` (the most tokens of an answer) are the model's own if they are
-        not given. If some texts are refused, ``RefusedInputs`` is raised, which holds the answers to the others; with
-        ``on_error="none"`` a refused text has None in its place. An answer that is less sure than ``min_confidence``
-        counts as refused.
+        not given. A model of sentences translates texts sentence by sentence, unless ``whole`` says otherwise. Answers
+        are held to the texts of ``only``, to a regular expression (``pattern``) or to a beginning (``prefix``), if one is
+        given; ``glossary`` says what terms become, and None lets a term stay. If some texts are refused,
+        ``RefusedInputs`` is raised, which holds the answers to the others; with ``on_error="none"`` a refused text has
+        None in its place. An answer that is less sure than ``min_confidence`` counts as refused. ``order`` is for human
+        dates: whether the day or the month comes first in 03/04/2020, which is refused without it.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "no date"], on_error="none")
         ['January 5, 1845', None]
+        >>> seq2see.load("dates").predict(["1845-01-05"], only=["June 5, 1845", "January 5, 1854"])
+        ['January 5, 1854']
         """
         if on_error not in ("raise", "none"):
             raise UserError(f"on_error is {on_error!r}: 'raise' or 'none' was expected.")
@@ -402,7 +442,13 @@ class Seq2Seq:
             probabilities=False,
             length_penalty=length_penalty,
             max_length=max_length,
+            order=order,
             min_confidence=min_confidence,
+            whole=whole,
+            only=only,
+            pattern=pattern,
+            prefix=prefix,
+            glossary=glossary,
         )
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
@@ -419,7 +465,13 @@ class Seq2Seq:
         *,
         length_penalty: float | None = None,
         max_length: int | None = None,
+        order: str | None = None,
         min_confidence: float | None = None,
+        whole: bool = False,
+        only: Iterable[str] | Automaton | None = None,
+        pattern: str | None = None,
+        prefix: str | None = None,
+        glossary: Glossary | dict[str, str | None] | None = None,
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
@@ -432,27 +484,183 @@ class Seq2Seq:
         >>> answer.output, answer.finished, answer.probability > 0.999
         ('January 5, 1845', True, True)
         """
-        texts = _listed(texts)
-        rules = self.rules(beam, length_penalty, max_length, n_best)
+        if human_dates.known(order) and self.config.task != "human-dates":
+            raise UserError(
+                f"`order` is for dates that people write, but the task of this model is {self.config.task}."
+            )
         self._check_confidence(min_confidence)
+        texts, terms = _listed(texts), self._glossary(glossary)
+        rules = self.rules(beam, length_penalty, max_length, n_best)
+        held = self.allowed(only, pattern, prefix)
+        if held is not None and terms is not None:
+            raise UserError(
+                "`glossary` cannot be used together with `only`, `pattern` or `prefix`: leave one out."
+            )
+        sure = probabilities or min_confidence is not None
+        if terms is not None or (rules.sentences and n_best == 1 and held is None and not whole):
+            if n_best > 1:
+                raise UserError("`glossary` gives one answer to each text: leave `n_best` out.")
+            answers = self._answers_to_texts(texts, rules, sure, terms)
+        else:
+            answers = self._answers(texts, rules, n_best, sure, held)
+        return [or_withheld(self._read(answer, order), min_confidence) for answer in answers]
+
+    def _answers(
+        self,
+        texts: Sequence[str],
+        rules: DecodingConfig,
+        n_best: int = 1,
+        probabilities: bool = True,
+        held: Automaton | None = None,
+    ) -> list[Answer]:
+        """Answer texts as they are, one by one."""
         encoded, reasons = self._encoded(texts)
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
-        for engine, rows in self._batches(encoded, rules, n_best):
+        for engine, rows in self._batches(encoded, rules, n_best, held is not None):
             sources = [encoded[i] for i in rows]
-            if probabilities or n_best > 1 or min_confidence is not None:
-                for row, hypotheses in zip(rows, engine.search(sources, rules, n_best), strict=True):
-                    answer = self._answer(texts[row], hypotheses, len(encoded[row]))
-                    results[row] = _or_withheld(answer, min_confidence)
+            options = (None if held is None else held.select(rows),)
+            if probabilities or n_best > 1:
+                for row, hypotheses in zip(
+                    rows, engine.search(sources, rules, n_best, *options), strict=True
+                ):
+                    results[row] = self._answer(texts[row], hypotheses, len(encoded[row]))
             else:
-                found, end = engine.ids(sources, rules), self.tokenizers.target.end
+                found, end = engine.ids(sources, rules, *options), self.tokenizers.target.end
                 for row, ids, output in zip(
                     rows, found, self.tokenizers.target.decode_batch(found), strict=True
                 ):
                     remark = self._remark(texts[row], len(encoded[row]), False)[0]
                     results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end, remark=remark)
         return [answer for answer in results if answer is not None]
+
+    def _read(self, answer: Answer, order: str | None) -> Answer:
+        """Return an answer as its task reads it: a human date that is none, or that can be two, is refused."""
+        if self.config.task != "human-dates" or answer.output is None:
+            return answer
+        try:
+            return replace(answer, output=human_dates.read(answer.input, answer.output, order))
+        except InputError as error:
+            return replace(answer, output=None, error=str(error))
+
+    def allowed(
+        self,
+        only: Iterable[str] | Automaton | None = None,
+        pattern: str | None = None,
+        prefix: str | None = None,
+    ) -> Automaton | None:
+        """Return what answers are held to, to be used as ``only`` again and again: it is made once."""
+        if sum(one is not None for one in (only, pattern, prefix)) > 1:
+            raise UserError("More than one of `only`, `pattern` and `prefix` was given: use one of them.")
+        target = self.tokenizers.target
+        if isinstance(only, Automaton):
+            return only
+        if only is not None:
+            return allowed.one_of(list(dict.fromkeys(self.folded(text) for text in _listed(only))), target)
+        for name, text in (("pattern", pattern), ("prefix", prefix)):
+            if text is not None and (not isinstance(text, str) or not text):
+                raise UserError(f"`{name}` is {text!r}: a text was expected.")
+        if pattern is not None:
+            return allowed.matching(pattern, target)
+        return None if prefix is None else allowed.beginning(prefix, target)
+
+    @staticmethod
+    def _glossary(glossary: Any) -> Glossary | None:
+        return glossary if glossary is None or isinstance(glossary, Glossary) else Glossary(glossary)
+
+    def translate(
+        self,
+        text: str,
+        format: str = "text",
+        beam: int | None = None,
+        *,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        glossary: Glossary | dict[str, str | None] | None = None,
+    ) -> str:
+        """Translate a whole document, sentence by sentence; all but its words stays.
+
+        ``format`` is text, html, markdown, srt, po or json. ``glossary`` says what terms must become; a term with None
+        stays as it is. What had to be repaired is logged as a warning.
+
+        >>> import seq2see
+        >>> model = seq2see.load("en-fr")
+        >>> model.translate("<p>The <b>red</b> car is new.</p>", format="html")
+        '<p>La voiture <b>rouge</b> est nouvelle.</p>'
+        """
+        document, log = self.document(text, format), logging.getLogger("seq2see")
+        rules, terms = self.rules(beam, length_penalty, max_length), self._glossary(glossary)
+        found = self.sentences(document.sentences, rules, terms)
+        for note in document.notes:
+            log.warning(note)
+        for number, one in enumerate(found, 1):
+            for said in [*one.remarks, *([one.error] if one.error else [])]:
+                log.warning("sentence %s: %s", f"{number:,}", said)
+        return document.written([one.text for one in found])
+
+    def document(self, text: str, format: str = "text") -> Document:
+        """Read a document of a format, or raise a UserError that says what is wrong with it."""
+        if not isinstance(text, str):
+            raise UserError(f"A text was expected, but {text!r:.60} is of type {type(text).__name__}.")
+        if len(text) > LONGEST_DOCUMENT:
+            raise UserError(f"The document has more than {LONGEST_DOCUMENT:,} characters: cut it up.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
+        return documents.read(text, format)
+
+    def sentences(
+        self,
+        sentences: Sequence[Sentence],
+        rules: DecodingConfig | None = None,
+        glossary: Glossary | None = None,
+        probabilities: bool = False,
+    ) -> list[Translated]:
+        """Translate sentences of documents."""
+        longest = min(MOST_TOKENS, self.config.model.max_length)
+
+        def fits(text: str) -> bool:
+            return (
+                len(text) < longest // 4 or len(self.tokenizers.source.encode(self.folded(text))) <= longest
+            )
+
+        def answer(texts: list[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None) -> list[Any]:
+            held = None if phrases is None else allowed.holding(phrases, self.tokenizers.target.end)
+            return self._answers(texts, rules, 1, probabilities, held)
+
+        def links(pairs: list[tuple[str, str]]) -> list[list[tuple[tuple[int, int], tuple[int, int]]]]:
+            return [
+                [(link.source_span, link.target_span) for link in alignment.links]
+                for alignment in self.align(pairs)
+            ]
+
+        means = Means(answer, links, fits, self.tokenizers.target)
+        return translate(sentences, means, rules or self.config.decoding, glossary)
+
+    def _answers_to_texts(
+        self, texts: Sequence[str], rules: DecodingConfig, probabilities: bool, glossary: Glossary | None
+    ) -> list[Answer]:
+        """Answer texts sentence by sentence."""
+        read: list[Document | str] = []
+        for text in texts:
+            try:
+                if not isinstance(text, str) or not text.strip():
+                    self._checked(text)  # raises
+                read.append(self.document(text.strip()))
+            except UserError as error:
+                if not isinstance(text, str):
+                    raise
+                read.append(str(error))
+        sentences = [one for document in read if isinstance(document, Document) for one in document.sentences]
+        found = iter(self.sentences(sentences, rules, glossary, probabilities))
+        return [
+            Answer(text, None, error=document)
+            if isinstance(document, str)
+            else put_together(text, document, [next(found) for _ in document.sentences])
+            for text, document in zip(texts, read, strict=True)
+        ]
 
     def rules(
         self,
@@ -482,12 +690,12 @@ class Seq2Seq:
         return encoded, reasons
 
     def _batches(
-        self, encoded: dict[int, list[int]], rules: DecodingConfig, n_best: int
+        self, encoded: dict[int, list[int]], rules: DecodingConfig, n_best: int, held: bool = False
     ) -> Iterator[tuple[Engine, list[int]]]:
         """Say which places are answered together, and by which engine."""
         if not encoded:
             return
-        engine = self.engine_for(len(encoded), rules.beam, n_best)
+        engine = self.engine_for(len(encoded), rules.beam, n_best, held)
         good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
         for first in range(0, len(good), size):
@@ -550,6 +758,8 @@ class Seq2Seq:
 
     def raw(self, answer: Answer) -> str:
         """Write an answer as the documents do: ``<sos>January 5, 1845<eos><pad><pad>``."""
+        if answer.parts:
+            return "".join(map(self.raw, answer.parts))
         length = dates.RAW_LENGTH if self.config.task == "dates" else 0
         return self.tokenizers.target.raw([self.tokenizers.target.start, *answer.ids], length)
 
@@ -610,9 +820,12 @@ class Seq2Seq:
             if isinstance(pair, Answer):
                 if pair.error is not None:
                     raise UserError(f"Answer {number:,} cannot be aligned, since there is none: {pair.error}")
-                sources.append(self.read(pair.input))
-                targets.append([self.tokenizers.target.start, *pair.ids])
-            else:
+                if pair.parts or not pair.ids:
+                    pair = (pair.input, str(pair.output))
+                else:
+                    sources.append(self.read(pair.input))
+                    targets.append([self.tokenizers.target.start, *pair.ids])
+            if not isinstance(pair, Answer):
                 ((source, target),) = tidied([pair], self.folded, number)
                 check_pair(self.config.model, self.tokenizers, (source, target), number)
                 sources.append(source)
@@ -670,9 +883,13 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _or_withheld(answer: Answer, least: float | None) -> Answer:
+def or_withheld(answer: Answer, least: float | None) -> Answer:
     """Return an answer, or the refusal to give it if it is less sure than was asked for."""
-    if least is None or (answer.confidence is not None and answer.confidence >= least):
+    if (
+        least is None
+        or answer.error is not None
+        or (answer.confidence is not None and answer.confidence >= least)
+    ):
         return answer
     why = (
         f"{answer.remark} How sure its answer is cannot be said."
@@ -680,6 +897,33 @@ def _or_withheld(answer: Answer, least: float | None) -> Answer:
         else f"The answer has a confidence of {answer.confidence:.3f}, and {least:g} was asked for."
     )
     return replace(answer, output=None, withheld=answer.output, error=f"{why} It was withheld.")
+
+
+def put_together(text: str, document: Document, found: Sequence[Translated]) -> Answer:
+    """Put the answers to the sentences of a text together."""
+    error = next((one.error for one in found if one.error is not None), None)
+    if error is not None:
+        return Answer(text, None, error=error)
+    output = document.written([one.text for one in found])
+    parts = [cast(Answer, part.reply) for one in found for part in one.parts]
+    if not parts:
+        return Answer(text, output, repairs=["there are no words in it, so it was left as it is"])
+    repairs = [remark for one in found for remark in one.remarks]
+    if len(parts) == 1 and parts[0].output == output:
+        return replace(parts[0], input=text, repairs=repairs)
+    values, sure = [part.log_probability for part in parts], [part.confidence for part in parts]
+    return Answer(
+        text,
+        output,
+        log_probability=None if None in values else sum(value for value in values if value is not None),
+        tokens=[token for part in parts for token in part.tokens],
+        ids=[number for part in parts for number in part.ids],
+        finished=all(part.finished for part in parts),
+        repairs=repairs,
+        parts=parts,
+        remark=" ".join(part.remark for part in parts if part.remark) or None,
+        confidence=None if None in sure else min(one for one in sure if one is not None),
+    )
 
 
 def _listed(texts: Iterable[str]) -> list[str]:

@@ -21,8 +21,10 @@ from seq2see.errors import ORDERS, UserError
 
 if TYPE_CHECKING:
     from seq2see.config import DecodingConfig
+    from seq2see.decoding.allowed import Automaton
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Answer, Seq2Seq
+    from seq2see.text.terms import Glossary
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 COMPARED = 4  # last lines of an interrupted run that must be as they would be now
@@ -54,7 +56,12 @@ def predict(
     dates: Annotated[str | None, typer.Option("--dates", help="Dates with commas between: a,b,c.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="One input a line; - for standard input."),
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="One input a line, or with --format a document; - for standard input.",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answers here.")
@@ -77,6 +84,10 @@ def predict(
         int | None,
         typer.Option("--max-length", metavar="N", min=1, help="Tokens of an answer at most; by the model."),
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option("--order", metavar="day|month", help="With human-dates: what is first in 03/04/2020."),
+    ] = None,
     min_confidence: Annotated[
         float | None,
         typer.Option(
@@ -95,6 +106,35 @@ def predict(
             help="List what was withheld: number, confidence, input, answer, with tabs between.",
         ),
     ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="F",
+            help="A whole document goes in and comes out: text, html, markdown, srt, po or json.",
+        ),
+    ] = None,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(
+            "--glossary", metavar="FILE", help="A term, a tab and its translation a line; a term alone stays."
+        ),
+    ] = None,
+    only: Annotated[
+        Path | None, typer.Option("--only", metavar="FILE", help="Answer only with lines of this file.")
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--pattern", metavar="REGEX", help="Answer only what this expression matches as a whole."
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", metavar="TEXT", help="Answer only what begins with this.")
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Take each text as it is, even if the model is one of sentences.")
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>, as the documents do.")
     ] = False,
@@ -133,6 +173,9 @@ def predict(
 
     With --min-confidence a line is empty (in JSON it has an "error") where the answer is less sure, or where the
     input is unlike those that the model was trained on. That is no refusal: the exit status stays 0.
+    A model whose config says [decoding] sentences = true cuts each text into sentences, and sees to it that
+    numbers, addresses and placeholders come through; --whole turns this off. With --format, the input is one
+    document of which only the words change.
 
     --align adds a tab and the word alignment from cross-attention in the Pharaoh form: 0-0 1-2 says that word 0
     of the answer comes from word 0 of the input, and 2 from 1. A word is letters or digits in a row; a sign is a
@@ -143,6 +186,8 @@ def predict(
     [dim]seq2see predict --file dates.txt --out words.txt[/dim]
 
     [dim]seq2see predict 1845-01-05 --align --json[/dim]
+
+    [dim]seq2see predict --model en-fr --format html --file page.html --out page.fr.html[/dim]
     """
     given = [texts is not None, dates is not None, file is not None]
     if sum(given) > 1:
@@ -157,21 +202,41 @@ def predict(
         raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the questions.")
     if withheld is not None and min_confidence is None:
         raise UserError("--withheld lists answers that are less sure than --min-confidence: give both.")
+    if form is not None:
+        clashes = {"--json": as_json, "--align": align, "--raw": raw, "--n-best": n_best > 1, "--whole": whole,
+                   "--dates": dates, "--only": only, "--pattern": pattern, "--prefix": prefix}  # fmt: skip
+        if clash := next((name for name, given in clashes.items() if given), None):
+            raise UserError(
+                f"--format writes a document, for which {clash} has no meaning: leave one of them out."
+            )
+        from seq2see.text.documents import check_format
+
+        check_format(form)
     from seq2see.seq2seq import load
+    from seq2see.text.terms import Glossary
 
     loaded = load(model, device, engine, compiled)
     rules = loaded.rules(beam, length_penalty, max_length, n_best)
-    form = Form(loaded, rules, n_best, raw, as_json, align, min_confidence)
+    terms = None if glossary is None else Glossary.read(glossary)
+    if form is not None:
+        from seq2see.cli.documents import translate
+
+        if verbose:
+            complain(f"answered by {loaded.engine_for(WINDOW, rules.beam).name}")
+        translate(loaded, form, rules, terms, texts, file, out, resume)
+        return
+    held = loaded.allowed(None if only is None else _list(only), pattern, prefix)
+    shape = Form(loaded, rules, n_best, raw, as_json, align, order, min_confidence, held, terms, whole)
     if verbose:
-        complain(f"answered by {form.engine_name(1 if texts else WINDOW)}")
+        complain(f"answered by {shape.engine_name(1 if texts else WINDOW)}")
     unsure = Unsure(withheld, min_confidence)
     with _Writer(out, resume) as writer, unsure:
         if texts is not None or dates is not None:
             inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")
-            answered, refused = _answer_all(form, inputs, "input", writer, nullcontext(), unsure)
+            answered, refused = _answer_all(shape, inputs, "input", writer, nullcontext(), unsure)
         else:
             bar = _Watch(file)
-            answered, refused = _answer_all(form, _lines(file), "line", writer, bar, unsure)
+            answered, refused = _answer_all(shape, _lines(file), "line", writer, bar, unsure)
         if refused + answered == 0:
             raise UserError("The input is empty: there is nothing to answer.")
     if refused:
@@ -189,7 +254,11 @@ class Form:
     raw: bool
     as_json: bool
     align: bool
+    order: str | None = None
     min_confidence: float | None = None
+    held: Automaton | None = None
+    glossary: Glossary | None = None
+    whole: bool = False
 
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
@@ -200,12 +269,16 @@ class Form:
             probabilities=self.as_json,
             length_penalty=self.rules.length_penalty,
             max_length=self.rules.max_length,
+            order=self.order,
             min_confidence=self.min_confidence,
+            whole=self.whole,
+            only=self.held,
+            glossary=self.glossary,
         )
 
     def engine_name(self, inputs: int) -> str:
         """Name the engine that answers so many inputs."""
-        return self.model.engine_for(inputs, self.rules.beam, self.n_best).name
+        return self.model.engine_for(inputs, self.rules.beam, self.n_best, self.held is not None).name
 
     def lines(self, answers: list[Answer]) -> Iterator[str]:
         """Write each answer as a line: its alternatives and its alignment follow after tabs."""
@@ -236,7 +309,7 @@ def _answer_all(
     """Answer window by window, so that memory stays bounded; return how many were answered and refused."""
     remaining = iter(inputs)
     answered, refused = _skip(form, remaining, out)
-    refusals, cut, remarks = Refusals(place), Refusals(place), Refusals(place)
+    refusals, cut, remarks, repairs = (Refusals(place) for _ in range(4))
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
@@ -251,6 +324,8 @@ def _answer_all(
                         cut.add(answered + refused, UNFINISHED)
                     if answer.remark is not None and answer.withheld is None:
                         remarks.add(answered + refused, answer.remark)
+                    if answer.repairs:
+                        repairs.add(answered + refused, "; ".join(answer.repairs) + ".")
                 else:
                     refused += 1
                     refusals.add(answered + refused, answer.error)
@@ -262,6 +337,7 @@ def _answer_all(
     cut.close('"finished" says which' if form.as_json else "--json says which", "cut")
     remarks.close('"remark" says why' if form.as_json else "--json says why", "remarked on")
     unsure.close(answered)
+    repairs.close('"repairs" says which' if form.as_json else "--json says which", "answered with a remark")
     return answered, refused
 
 
@@ -381,6 +457,8 @@ def _record(
         "log_probability": answer.log_probability,
         "tokens": [{"token": token.token, "probability": token.probability} for token in answer.tokens],
     }
+    if answer.repairs:
+        record["repairs"] = answer.repairs
     if raw:
         record["raw"] = model.raw(answer)
     if n_best > 1:
@@ -400,6 +478,19 @@ def _record(
             for link, (source, target) in zip(alignment.links, alignment.words(), strict=True)
         ]
     return record
+
+
+def _list(path: Path) -> list[str]:
+    """Read the answers that are allowed, one a line."""
+    if not path.is_file():
+        raise UserError(
+            f"There is no file {str(path)!r}: a text file with one allowed answer a line was expected."
+        )
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise UserError(f"{str(path)!r} is not UTF-8 text: one allowed answer a line was expected.") from None
+    return [line for line in lines if line.strip()]
 
 
 def _lines(path: Path | None) -> Iterator[str]:

@@ -64,7 +64,8 @@ def read(text: str, answer: str, order: str | None = None) -> str:
         raise InputError(f"{shown(text)} could not be read as a date.")
     if len(dates) == len(ORDERS) and order is None:
         raise InputError(
-            f"{shown(text)} can be {readings[0]} (day first) or {readings[1]} (month first): say which with `order`."
+            f"{shown(text)} can be {readings[0]} (day first) or {readings[1]} (month first): "
+            "give the order, day or month."
         )
     chosen = ORDERS.index(order) if order is not None and len(dates) == len(ORDERS) else 0
     year, month, day = (int(part) for part in dates[chosen])

@@ -35,6 +35,7 @@ class Plan:
     model: dict[str, Any]
     training: dict[str, Any]
     why: str
+    prose: bool = False  # whether texts are translated sentence by sentence
 
     @property
     def tokenizer(self) -> str:
@@ -52,6 +53,17 @@ def are_sentences(pairs: Sequence[Pair]) -> bool:
     step = max(1, len(pairs) // LOOKED_AT)
     sides = zip(*pairs[::step], strict=True)
     return all(median(_words(text) for text in side) >= 3 for side in sides)
+
+
+def are_prose(pairs: Sequence[Pair]) -> bool:
+    """Whether both sides are sentences that mostly end as sentences do: a longer text can then be cut into such."""
+    step = max(1, len(pairs) // LOOKED_AT)
+    sides = zip(*pairs[::step], strict=True)
+    ended = (
+        median(text.rstrip("\"'”’»)] ").endswith((".", "!", "?", "…", "。")) for text in side)
+        for side in sides
+    )
+    return are_sentences(pairs) and all(share > 0.5 for share in ended)
 
 
 def _words(text: str) -> int:
@@ -137,6 +149,7 @@ def choose(
         model={**recipe.model, **_model(name, count)},
         training={**recipe.training, **_training(name, pairs, kinds, count, device), **fast_on(device)},
         why=why,
+        prose=kinds[0] in SUBWORDS and are_prose(pairs),
     )
 
 

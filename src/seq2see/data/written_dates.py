@@ -15,217 +15,24 @@ from datetime import date
 from functools import cache
 from typing import Any
 
+from seq2see.data.date_forms import (
+    AFTER,
+    BEFORE,
+    COMMON,
+    FIRST,
+    HELD_LOCALES,
+    LANGUAGES,
+    LIKE,
+    NUMERIC,
+    OWN,
+    ROMAN,
+    TENS,
+    UNSURE,
+    WEIGHTS,
+    WORDS,
+)
 from seq2see.data.human_dates import LONGEST, NO_DATE, NO_DAY, NO_YEAR, PIVOT, fold
 from seq2see.errors import UserError
-
-#: The languages whose dates are learned.
-LANGUAGES = (
-    "en", "fr", "de", "es", "it", "pt", "nl", "sv", "da", "nb", "nn", "fi", "is", "et", "lv", "lt", "pl", "cs", "sk",
-    "sl", "hr", "sr", "sr_Latn", "bs", "mk", "bg", "ru", "uk", "be", "ro", "hu", "el", "tr", "az", "sq", "ca", "gl",
-    "eu", "ga", "cy", "af", "sw", "id", "ms", "fil", "vi", "th", "ja", "ko", "zh", "zh_Hant", "ar", "ar_IQ", "ar_MA",
-    "he", "fa", "ur", "hi", "bn", "mr", "gu", "ta", "te", "kn", "ml", "ka", "hy", "kk", "uz", "de_AT", "en_GB",
-)  # fmt: skip
-#: Regional forms that are never learned, to measure how far spellings of other regions are understood.
-HELD_LOCALES = (
-    "en_AU", "en_IN", "en_ZA", "en_CA", "fr_CA", "fr_CH", "fr_BE", "es_MX", "es_AR", "es_CL", "pt_PT", "nl_BE", "de_CH",
-    "de_LU", "it_CH", "sv_FI", "ar_EG", "ar_LY", "ar_TN", "zh_HK", "ro_MD", "ru_UA", "ms_BN", "en_NZ", "fr_LU",
-)  # fmt: skip
-#: How often a language is drawn; the others have 1.
-WEIGHTS = {
-    "en": 14,
-    "en_GB": 4,
-    "fr": 4,
-    "de": 4,
-    "es": 4,
-    "it": 3,
-    "pt": 3,
-    "nl": 3,
-    "ru": 3,
-    "pl": 2,
-    "ja": 2,
-    "zh": 2,
-}
-#: Templates for every language: %m is a month's full name, %b its short one, %w a weekday, %d a day, %o an ordinal, %x an
-#: ordinal in words, %y a year, %z a year of two digits.
-COMMON = (
-    "%d %m %y", "%d %b %y", "%d. %m %y", "%d. %b %y", "%d-%m-%y", "%d-%b-%y", "%m %d, %y", "%b %d, %y", "%m %d %y", "%b %d %y", "%d %m, %y", "%d %b, %y",
-    "%y %m %d", "%y %b %d", "%d/%b/%y", "%d.%b.%y", "%b/%d/%y", "%b-%d-%y", "%y-%b-%d", "%w %d %m %y", "%w, %d %m %y", "%w, %m %d, %y", "%w %d %b %y",
-    "%w, %d. %m %y", "%d %b '%z", "%d %b %z", "%d %m '%z", "%d-%b-%z", "%d%b%y", "%d/%b/%z", "%b. %d, %y", "%b %d '%z", "%m %d '%z", "%y, %m %d",
-    "%y, %d %m", "%w %d. %m %y", "%d, %m %y", "%d %m (%y)", "(%d %m %y)", "%d %m %y %w", "%d %m %y (%w)", "%o %m %y", "%w %o %m %y", "%o %b %y",
-)  # fmt: skip
-#: Templates of single languages; the first two letters say which.
-OWN: dict[str, tuple[str, ...]] = {
-    "en": (
-        "%o of %m %y",
-        "%o of %m, %y",
-        "the %o of %m %y",
-        "the %o of %m, %y",
-        "%m %o, %y",
-        "%m %o %y",
-        "%b %o, %y",
-        "%b %o %y",
-        "%m the %o, %y",
-        "%m the %o %y",
-        "%o %m, %y",
-        "on %m %d, %y",
-        "on the %o of %m %y",
-        "%w the %o of %m %y",
-        "%w, %m %o, %y",
-        "%w the %o %m %y",
-        "%b. %o, %y",
-        "the %o %m %y",
-        "the %o day of %m %y",
-        "the %o day of %m, %y",
-        "%x of %m %y",
-        "%x of %m, %y",
-        "the %x of %m %y",
-        "%m %x, %y",
-        "%m %x %y",
-        "%b %x, %y",
-        "the %x of %m, %y",
-        "%w, the %x of %m %y",
-        "%d of %m %y",
-        "%m %d in %y",
-        "the %o of %b %y",
-        "%o of %b, %y",
-        "%o %b '%z",
-    ),
-    "fr": (
-        "le %d %m %y",
-        "le %w %d %m %y",
-        "%w le %d %m %y",
-        "le %o %m %y",
-        "du %d %m %y",
-        "au %d %m %y",
-        "en date du %d %m %y",
-        "le %d %b %y",
-    ),
-    "de": (
-        "den %d. %m %y",
-        "am %d. %m %y",
-        "%w, den %d. %m %y",
-        "%w, dem %d. %m %y",
-        "vom %d. %m %y",
-        "%d.%m %y",
-        "%d. %m. %y",
-        "%d.%b.%y",
-    ),
-    "es": (
-        "%d de %m de %y",
-        "%d de %m del %y",
-        "el %d de %m de %y",
-        "%w, %d de %m de %y",
-        "%w %d de %m de %y",
-        "%d de %m, %y",
-        "%d %m de %y",
-    ),
-    "pt": (
-        "%d de %m de %y",
-        "em %d de %m de %y",
-        "%w, %d de %m de %y",
-        "%o de %m de %y",
-        "%d de %b de %y",
-        "%d %m de %y",
-    ),
-    "it": ("il %d %m %y", "il %o %m %y", "%w %d %m %y", "dal %d %m %y", "del %d %m %y"),
-    "nl": ("op %d %m %y", "%w %d %m %y", "de %o %m %y", "de %o van %m %y"),
-    "ca": ("%d de %m de %y", "el %d de %m de %y", "%d de %m del %y"),
-    "gl": ("%d de %m de %y", "o %d de %m de %y"),
-    "sv": ("den %d %m %y", "den %o %m %y", "%w den %d %m %y"),
-    "da": ("den %d. %m %y", "%d. %m %y"),
-    "nb": ("den %d. %m %y", "%d. %m %y"),
-    "ru": (
-        "%d %m %y года",
-        "%d %m %y г",
-        "%d-го %m %y",
-        "%d-го %m %y года",
-        "«%d» %m %y",
-        '"%d" %m %y г.',
-        "%w, %d %m %y года",
-    ),
-    "uk": ("%d %m %y року", "%d %m %y р.", "«%d» %m %y року"),
-    "bg": ("%d %m %y г.", "%d %m %y година"),
-    "pl": ("%d %m %y r.", "%d %m %y roku", "dnia %d %m %y", "dnia %d %m %y r.", "%w, %d %m %y r."),
-    "cs": ("dne %d. %m %y",),
-    "hu": ("%y. %m %d.", "%y. %m %d", "%y %m %d."),
-    "tr": ("%d %m %y %w", "%d %m %y tarihi"),
-    "ro": ("la %d %m %y", "%d %m %y", "%o %m %y"),
-    "el": ("%d %m %y", "την %d %m %y", "στις %d %m %y"),
-    "vi": ("ngày %d %m năm %y", "%d %m năm %y", "ngày %d tháng %n năm %y"),
-    "id": ("tanggal %d %m %y", "pada %d %m %y"),
-    "ja": ("%y年%n月%d日", "%y年%n月%d日 %w", "%y年%n月%d日(%w)", "%y年 %n月 %d日", "西暦%y年%n月%d日"),
-    "zh": (
-        "%y年%n月%d日",
-        "%y年%n月%d日 %w",
-        "%y年%n月%d日%w",
-        "%y 年 %n 月 %d 日",
-        "公元%y年%n月%d日",
-        "%y年%n月%d号",
-    ),
-    "ko": ("%y년 %n월 %d일", "%y년%n월%d일", "%y년 %n월 %d일 %w"),
-}
-#: Numeric forms that can be read in one way only: %n is the month's number, %r a Roman one, %N and %D have two digits.
-NUMERIC = (
-    "%y-%N-%D", "%y-%N-%D", "%y-%n-%d", "%y/%N/%D", "%y/%n/%d", "%y.%N.%D", "%y.%n.%d", "%y%N%D", "%D.%N.%y", "%d.%n.%y", "%d. %n. %y", "%D.%N.%z", "%d.%n.%z",
-    "%y %N %D", "%y. %n. %d.", "%y-%N-%D%T", "%y-%N-%D %T", "%d. %n. %y.", "%D.%N.%y.", "%d.%r.%y", "%d %r %y", "%d. %r. %y", "%d-%r-%y", "%d/%r/%y",
-)  # fmt: skip
-#: Numeric forms of which some can be read in two ways.
-UNSURE = (
-    "%D/%N/%y",
-    "%d/%n/%y",
-    "%D-%N-%y",
-    "%d-%n-%y",
-    "%D/%N/%z",
-    "%d/%n/%z",
-    "%D-%N-%z",
-    "%D %N %y",
-    "%d %n %y",
-    "%D / %N / %y",
-    "%D/%N-%y",
-)
-ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
-TENS = ("", "", "twenty", "thirty")
-FIRST = (
-    "", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
-    "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
-)  # fmt: skip
-BEFORE = (
-    "on ",
-    "dated ",
-    "born ",
-    "died ",
-    "date: ",
-    "since ",
-    "by ",
-    "until ",
-    "from ",
-    "c. ",
-    "as of ",
-    "due ",
-    "≈ ",
-)
-AFTER = (
-    " (date)",
-    " at 5 pm",
-    ", 10:15",
-    " 10:15:30",
-    " 23:59",
-    "t10:15:30z",
-    "t00:00",
-    " utc",
-    " 8am",
-    ".",
-    ",",
-    ";",
-    " ?",
-)
-#: Which characters a reading machine takes for a digit.
-LIKE = {"0": "oо", "1": "l|i", "2": "z", "5": "s", "6": "b", "8": "b", "9": "g"}
-WORDS = (
-    "tomorrow", "yesterday", "today", "now", "next week", "last year", "in two days", "morgen", "demain", "hier", "mañana",
-    "the day after", "christmas", "easter", "week", "month", "year", "day", "date", "unknown", "n/a", "none", "tba", "null",
-    "hello", "the", "a", "of", "price", "room", "page", "version", "call", "chapter", "total", "order no.", "born", "died",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -281,11 +88,13 @@ def _template(pattern: str) -> str | None:
 def names_of(locale: str) -> Names:
     """Read what CLDR has for a language."""
     try:
-        from babel import Locale
+        from babel import Locale, localedata
     except ImportError:
         raise UserError(
             "Written dates are made from the data of the package babel, which is missing: pip install babel."
         ) from None
+    # Babel resolves aliases within data that languages share, so that a name of the language before could be found.
+    localedata._cache.clear()
     found = Locale.parse(locale)
     chinese = locale[:2] in ("zh", "ja", "ko")
 
@@ -293,8 +102,7 @@ def names_of(locale: str) -> Names:
         names = []
         for number in numbers:
             both = {_letters(str(table[context][width][number])) for context in ("format", "stand-alone")}
-            # Where CLDR has no name for the nominative, Babel gives that of another script.
-            names.append(sorted(name for name in both if name and (chinese or "月" not in name)))
+            names.append(sorted(name for name in both if name))
         return names
 
     months, days = found.months, found.days
@@ -317,7 +125,7 @@ def names_of(locale: str) -> Names:
         )
     ]
     weekdays = [names or [""] for names in weekdays]
-    words = [_letters(str(name)) for name in found.languages.values()]
+    words = [_letters(str(name)) for name in [*found.languages.values()][:200]]
     templates = [*of_cldr, *of_cldr, *OWN.get(locale[:2], ()), *OWN.get(locale[:2], ())]
     common = () if chinese else COMMON
     return Names(locale, full, shorter, weekdays, [*templates, *common], [word for word in words if word])
@@ -434,7 +242,7 @@ class Written:
             return self._numeric(names, draw.choice(NUMERIC))
         if chance < 0.24 and self.part == "train":
             return self._unsure(draw.choice(UNSURE))
-        templates = [t for t in names.templates if held(names.locale, t) == (self.part == "formats")]
+        templates = _templates(names.locale, self.part == "formats")
         if not templates:
             return self._pair()
         day = self._day()
@@ -493,6 +301,7 @@ class Written:
         day, kind = self._day(), draw.randrange(10)
         month = draw.choice(draw.choice((names.full, names.short))[day.month - 1])
         if kind < 2:
+            forms: tuple[str, ...]
             forms = (f"{day.day} {month}", f"{month} {day.day}", f"{day.day}. {month}", f"{day.day}-{month}",
                      f"{day.month}/{day.day}", f"{day.day}.{day.month}.", f"{ordinal(day.day, names.locale)} {month}",
                      f"{draw.choice(names.weekdays[_weekday(day, self.draw)])} {day.day} {month}")  # fmt: skip
@@ -500,10 +309,11 @@ class Written:
         if kind < 4:
             forms = (f"{month} {day.year}", f"{month} {day.year}", f"{day.year}", f"{day.month:02}/{day.year}",
                      f"{day.year}-{day.month:02}", f"{month}-{day.year}", f"{month}, {day.year}", f"{day.year}年",
-                     f"{day.year}-{draw.randrange(1000, 2100)}", f"summer {day.year}", f"q{draw.randint(1, 4)} {day.year}",
-                     f"{day.year} {month}", f"{day.year}年{day.month}月", f"{day.year}년 {day.month}월")  # fmt: skip
+                     f"{day.year}-{draw.randrange(1000, 2100)}", f"summer {day.year}",
+                     f"q{draw.randint(1, 4)} {day.year}", f"{day.year} {month}", f"{day.year}年{day.month}月",
+                     f"{day.year}년 {day.month}월")  # fmt: skip
             return draw.choice(forms), NO_DAY
-        words = [*WORDS, *names.words[:200], month, draw.choice(names.weekdays[0])]
+        words = [*WORDS, *names.words, month, draw.choice(names.weekdays[0])]
         number = draw.choice((draw.randrange(10), draw.randrange(1000), draw.randrange(10**7)))
         parts = [draw.randrange(10 ** draw.randint(1, 3)) for _ in range(4)]
         forms = (
@@ -515,6 +325,11 @@ class Written:
             f"{draw.randrange(13, 100)}-{draw.randrange(32, 100)}-{day.year}", f"{number} {draw.choice(words)}",
         )  # fmt: skip
         return self._around(draw.choice(forms)), NO_DATE
+
+
+@cache
+def _templates(locale: str, kept_from_training: bool) -> list[str]:
+    return [t for t in names_of(locale).templates if held(locale, t) == kept_from_training]
 
 
 def held(locale: str, template: str) -> bool:

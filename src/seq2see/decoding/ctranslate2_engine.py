@@ -10,6 +10,7 @@ from weakref import WeakSet
 import ctranslate2
 
 from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.engines import SMALL
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.errors import FolderError
@@ -86,8 +87,14 @@ class CTranslate2Engine:
         """Return how many of so many inputs a worker takes at a time."""
         return min(BATCH, -(-inputs // self.cores)) if inputs >= EACH * self.cores else inputs
 
-    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
+    def ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        allowed: Automaton | None = None,
+    ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
+        assert allowed is None, "Seq2Seq.engine_for takes torch for answers that are held to something"
         assert min(map(len, sources)) > 0, "CTranslate2 would not answer an empty source"
         named = self._named(sources)
         beam, limits = rules.beam, [rules.limit(len(source), self.max_length) for source in sources]
@@ -128,11 +135,15 @@ class CTranslate2Engine:
         return results
 
     def search(
-        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, n_best: int = 1
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        n_best: int = 1,
+        allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the best answer to each source with the log-probability of each token."""
         assert n_best == 1, "the lower ranks may differ from ours: Seq2Seq.engine_for takes torch for them"
-        rows = self.ids(sources, rules)
+        rows = self.ids(sources, rules, allowed)
         return [
             [Hypothesis(row, values, sum(values) / rules.divisor(len(row)), row[-1] == self.special.end)]
             for row, values in zip(rows, self.score(sources, rows, rules), strict=True)
@@ -173,6 +184,7 @@ class CTranslate2Engine:
             sources,
             target_prefix=[forced] * len(sources) if forced else None,
             suppress_sequences=out or None,
+            no_repeat_ngram_size=rules.no_repeat,
             beam_size=beam,
             num_hypotheses=beam,
             length_penalty=ALMOST_NO_PENALTY,

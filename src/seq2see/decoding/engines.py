@@ -15,6 +15,7 @@ from typing import Protocol
 from seq2see import folder
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding import layout
+from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis
 from seq2see.errors import FolderError, UserError, printable, suggest
 from seq2see.files import digest, parsed, plain_file, read_text, temporary_prefix
@@ -33,12 +34,21 @@ class Engine(Protocol):
 
     name: str
 
-    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
-        """Return the best answer's ids to each source."""
+    def ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        allowed: Automaton | None = None,
+    ) -> list[list[int]]:
+        """Return the best answer's ids to each source, of those that are allowed."""
         ...
 
     def search(
-        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, n_best: int = 1
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        n_best: int = 1,
+        allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         ...
@@ -51,8 +61,10 @@ def known(name: str) -> str:
     return name
 
 
-def cannot(beam: int, n_best: int, vocabulary: int) -> str:
+def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False) -> str:
     """Say why CTranslate2 would not give the answers that our search gives; nothing if it would."""
+    if held:
+        return "its answers cannot be held to what is allowed"
     if n_best > 1:
         return f"{n_best} answers to each input were asked for, and its lower ranks differ from ours"
     if beam > 1 and 2 * beam > vocabulary:

@@ -21,8 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
-from seq2see.decoding.search import Beams, Rule, likeliest, limits_of, stacked
+from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
+from seq2see.decoding.search import Beams, likeliest, limits_of, stacked
 from seq2see.errors import UserError
 from seq2see.fast.cache import BufferCache, DecoderCache
 from seq2see.fast.projections import SideBySide, open_sums
@@ -59,16 +61,18 @@ class GraphSearch:
         length: int,
         rules: DecodingConfig,
         before: Callable[[], None],
+        gate: Gate | None = None,
     ) -> None:
         self.model, self.special, self.length, self.before = model, special, length, before
         self.rules, self.beam = rules, rules.beam
         beam = rules.beam
         parameter = next(model.parameters())
         device, dtype, c = parameter.device, parameter.dtype, model.config
-        self.rule = Rule(special, rules, device)
+        self.rule = Rule(special, rules, device, gate)
         self.source = torch.full((sentences, source_length), special.pad, device=device)
         self.source_real = torch.ones(sentences, source_length, dtype=torch.bool, device=device)
         self.limits = torch.ones(sentences, dtype=torch.long, device=device)
+        self.first_state = torch.zeros(sentences, dtype=torch.long, device=device)  # of the gate
         self.position = torch.zeros(1, dtype=torch.long, device=device)
         self.columns = torch.arange(length, device=device)
         self.last = torch.full((sentences, beam), special.start, device=device)
@@ -97,14 +101,19 @@ class GraphSearch:
         self.begin = _captured(self._begin, device)
         self.steps = _captured(self._steps, device)
 
-    def start(self, sources: Sequence[Sequence[int]], rules: DecodingConfig) -> None:
+    def start(
+        self, sources: Sequence[Sequence[int]], rules: DecodingConfig, allowed: Automaton | None = None
+    ) -> None:
         """Read at most as many sources as there is room for. The rules say how long their answers may be."""
         width = self.source.shape[1]
         rows = [*sources, *[sources[-1]] * (len(self.source) - len(sources))]
+        if allowed is not None:
+            states = torch.from_numpy(allowed.starts_of(len(sources)))
+            self.first_state.copy_(F.pad(states, (0, len(rows) - len(states)), value=int(states[-1])))
         lengths = torch.tensor([len(row) for row in rows])
         self.source.copy_(stacked(rows, width, self.special.pad))
         self.source_real.copy_(torch.arange(width) < lengths[:, None])
-        self.limits.copy_(limits_of(self.model, rows, rules=rules))
+        self.limits.copy_(limits_of(self.model, rows, rules=rules, allowed=allowed))
         self.begin()
 
     def take_over(self, other: GraphSearch, rows: Tensor) -> None:
@@ -152,7 +161,7 @@ class GraphSearch:
         self.real.copy_(self.source_real[:, None].expand_as(self.real))
         self.ancestors.copy_(self.own.expand_as(self.ancestors))
         self._point()
-        self._put(Beams.start(self.limits, self.length, self.beam, self.special.pad))
+        self._put(Beams.start(self.limits, self.length, self.beam, self.special.pad, self.first_state))
 
     def _point(self) -> None:
         """Tell attention in which rows the past of each beam lies."""
@@ -184,8 +193,10 @@ class GraphSearch:
         t, b = self.position - 1, self.beams
         total = None
         if not self.rule.idle:
-            logits, total = self.rule.allowed(logits, t, b.limits)
+            logits, total = self.rule.allowed(logits, t, b.limits, b.state[:, 0], b.done_ids[:, 0])
         value, token = likeliest(logits, 1, total)  # (B, 1)
+        if self.rule.gate is not None:
+            b.state.copy_(self.rule.after(b.state[:, 0], token[:, 0], t)[:, None])
         open_ = b.done_score == -torch.inf  # (B, 1)
         self.last.copy_(token)
         token = torch.where(open_, token, self.special.pad)
@@ -236,6 +247,7 @@ class GraphDecoder:
     ) -> None:
         self.original, self.special, self.compiled = model, special, compiled
         self.searches: dict[Key, GraphSearch] = {}
+        self.gates: dict[Key, Gate] = {}
         self.lock, self.device = Lock(), next(model.parameters()).device
         with self._alone():
             self.model = copy.deepcopy(model).to(dtype).eval()
@@ -270,49 +282,74 @@ class GraphDecoder:
                 ) from error
 
     def search(
-        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Answer some sources together."""
-        return self._found(sources, rules, GraphSearch.answers)
+        return self._found(sources, rules, GraphSearch.answers, allowed)
 
-    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
+    def ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        allowed: Automaton | None = None,
+    ) -> list[list[int]]:
         """Return the ids of the best answers only, which is faster."""
-        return self._found(sources, rules, GraphSearch.ids)
+        return self._found(sources, rules, GraphSearch.ids, allowed)
 
     def _found(
         self,
         sources: Sequence[Sequence[int]],
         rules: DecodingConfig,
         read: Callable[[GraphSearch, int], list[T]],
+        allowed: Automaton | None,
     ) -> list[T]:
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
-        width, length = (min(_rounded(n), longest) for n in (most, rules.limit(most, longest)))
+        limit = max(rules.limit(most, longest), 0 if allowed is None else allowed.room(rules, longest))
+        width, length = (min(_rounded(n), longest) for n in (most, limit))
         answers: dict[int, T] = {}
         with self._alone():
-            search = self._of(_power(len(sources)), width, length, rules)
-            search.start(sources, rules)
+            gate = None if allowed is None else self._gate(allowed)
+            search = self._of(power_of_two(len(sources)), width, length, rules, gate)
+            search.start(sources, rules, allowed)
             numbers = [*range(len(sources))]  # which source each row is about
             while True:
                 rows = search.advance(len(numbers))
-                size = max(_power(len(rows)), SMALLEST_SEARCH)
+                size = max(power_of_two(len(rows)), SMALLEST_SEARCH)
                 if len(rows) and size >= len(search.source):
                     continue
                 # This includes sentences that are still open. Their final answers replace these later.
                 answers.update(zip(numbers, read(search, len(numbers)), strict=True))
                 if not len(rows):
                     return [answers[number] for number in range(len(sources))]
-                smaller = self._of(size, width, length, rules)
+                smaller = self._of(size, width, length, rules, gate)
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
 
-    def _of(self, sentences: int, width: int, length: int, rules: DecodingConfig) -> GraphSearch:
+    def _gate(self, allowed: Automaton) -> Gate:
+        """Return what is allowed as tensors that lie where those of an automaton of this size lay before."""
+        vocabulary = self.model.config.target_vocabulary
+        key = (*sizes_of(allowed, vocabulary), bool(allowed.level.any()))
+        if key not in self.gates:
+            self.gates[key] = Gate(allowed, vocabulary, self.device)
+        else:
+            self.gates[key].put(allowed)
+        return self.gates[key]
+
+    def _of(
+        self, sentences: int, width: int, length: int, rules: DecodingConfig, gate: Gate | None = None
+    ) -> GraphSearch:
         """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
         shape = (sentences, width, length, rules.beam)
-        built_in = (rules.length_penalty, rules.penalty, rules.stopping, rules.suppressed, rules.forced_end)
-        key = (*shape, *built_in)
+        built_in = (
+            rules.length_penalty, rules.penalty, rules.stopping, rules.suppressed, rules.forced_end, rules.no_repeat,
+        )  # fmt: skip
+        key = (*shape, *built_in, gate and (*gate.sizes, gate.levels))
         if key not in self.searches:
             self._make_room(key)
-            search = GraphSearch(self.model, self.special, *shape[:3], rules, before=self._follow)
+            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate)
             if self.compiled:
                 search.choose = fast(search.choose)
         else:
@@ -358,12 +395,7 @@ def fast(function: Callable[..., T]) -> Callable[..., T]:
     return compiled
 
 
-def _power(count: int) -> int:
-    """Return the power of two that is not below."""
-    return 1 << max(count - 1, 0).bit_length()
-
-
 def _rounded(length: int) -> int:
     """Round up, to a multiple of at least an eighth of it."""
-    step = max(LENGTH_STEP, _power(length) // 8)
+    step = max(LENGTH_STEP, power_of_two(length) // 8)
     return -(-length // step) * step

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
+from seq2see.decoding.rule import Gate, Rule
 from seq2see.fast import HAS_TRITON, decoding_layout
 from seq2see.fast.cache import DecoderCache, Growing
 from seq2see.masks import EVERYTHING, Mask
@@ -59,11 +61,23 @@ def limits_of(
     sources: Sequence[Sequence[int]],
     device: torch.device | None = None,
     rules: DecodingConfig = PAPER,
+    allowed: Automaton | None = None,
 ) -> Tensor:
-    """Return for each source the most tokens that its answer may have, (B,)."""
-    lengths = [len(source) for source in sources]
-    by_length = {length: rules.limit(length, model.config.max_length) for length in set(lengths)}
-    return torch.tensor([by_length[length] for length in lengths], device=device)
+    """Return for each source the most tokens that its answer may have, (B,): no fewer than an allowed one needs."""
+    lengths, longest = [len(source) for source in sources], model.config.max_length
+    by_length = {length: rules.limit(length, longest) for length in set(lengths)}
+    limits = torch.tensor([by_length[length] for length in lengths], device=device)
+    return limits if allowed is None else limits.clamp(min=allowed.room(rules, longest))
+
+
+def gate_of(
+    allowed: Automaton | None, model: Transformer, limits: Tensor
+) -> tuple[Gate | None, Tensor | None]:
+    """Return what is allowed as tensors, and the first state of each answer."""
+    if allowed is None:
+        return None, None
+    states = torch.from_numpy(allowed.starts_of(len(limits))).to(limits.device)
+    return Gate(allowed, model.config.target_vocabulary, limits.device), states
 
 
 def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor) -> Iterator[int]:
@@ -136,50 +150,6 @@ class WholeReader:
         """Go on with the only row."""
 
 
-class Rule:
-    """What an answer may not contain or must begin with, applied to the logits of each step.
-
-    A token that is ruled out keeps its probability: the others are not made likelier. A token that is forced has
-    probability 1.
-    """
-
-    def __init__(self, special: Special, rules: DecodingConfig, device: torch.device) -> None:
-        self.forced, self.end = special.forced, special.end if rules.forced_end else None
-        self.out = torch.tensor(rules.suppressed, dtype=torch.long, device=device)
-        self.first = torch.tensor(
-            special.forced, dtype=torch.long, device=device
-        )  # what is forced, step by step
-        self.idle = not special.forced and not rules.suppressed and not rules.forced_end
-
-    def allowed(self, logits: Tensor, t: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (R, V) with −∞ for what may not come at step t, and log Σ exp of all that counts, (R, 1).
-
-        t is (1,) or (R,), limits (R,) is the most tokens of each answer. Nothing here asks for t: on a GPU the host does
-        not know it.
-        """
-        logits = logits.float()
-        total = logits.logsumexp(-1, keepdim=True)  # (R, 1): the tokens that are ruled out count too
-        if len(self.out):
-            logits = logits.index_fill(-1, self.out, -inf)
-        tokens = torch.arange(logits.shape[-1], device=logits.device)
-        count = len(self.forced)
-        must = torch.zeros_like(limits, dtype=torch.bool)  # (R,)
-        token = torch.zeros_like(limits)
-        if count:
-            must = (t < count).expand_as(limits)
-            token = self.first[t.clamp(max=count - 1)].expand_as(limits)
-        if self.end is not None:
-            last = (limits == t + 1) & ~must
-            token = torch.where(last, self.end, token)
-            must = must | last
-        if count or self.end is not None:
-            other = must[:, None] & (tokens != token[:, None])  # (R, V)
-            only = must[:, None] & (tokens == token[:, None])
-            logits = logits.masked_fill(other, -inf).masked_fill(only, 0.0)
-            total = total.masked_fill(must[:, None], 0.0)
-        return logits, total
-
-
 class Greedy:
     """Takes the likeliest token of each row.
 
@@ -187,10 +157,17 @@ class Greedy:
     """
 
     def __init__(
-        self, limits: Tensor, special: Special, rules: DecodingConfig = PAPER, values: bool = True
+        self,
+        limits: Tensor,
+        special: Special,
+        rules: DecodingConfig = PAPER,
+        values: bool = True,
+        gate: Gate | None = None,
+        states: Tensor | None = None,
     ) -> None:
         shape, device = (len(limits), int(limits.max())), limits.device
-        self.limits, self.special, self.rule = limits, special, Rule(special, rules, limits.device)
+        self.limits, self.special, self.rule = limits, special, Rule(special, rules, device, gate)
+        self.state = torch.zeros_like(limits) if states is None else states  # of the gate, for each row
         self.ids = torch.full(shape, special.pad, device=device)  # (B, L)
         self.log_probabilities = torch.zeros(shape, device=device) if values else None  # (B, L)
         self.lengths = torch.zeros(len(limits), dtype=torch.long, device=device)
@@ -205,10 +182,11 @@ class Greedy:
         logits, alive, over = logits.float(), self.alive, self.over  # (R, V)
         total = None
         if not self.rule.idle:
-            logits, total = self.rule.allowed(
-                logits, torch.tensor([t], device=logits.device), self.limits[alive]
-            )
+            step, so_far = torch.tensor([t], device=logits.device), self.ids[alive]
+            logits, total = self.rule.allowed(logits, step, self.limits[alive], self.state, so_far)
         best, token = logits.max(-1)
+        if self.rule.gate is not None:
+            self.state = self.rule.after(self.state, token, step)
         self.ids[alive, t] = token.masked_fill(over, self.special.pad)
         if self.log_probabilities is not None:
             # The first form is exact also where it is nearly 0.
@@ -226,7 +204,7 @@ class Greedy:
             return None
         if len(rows) > OPEN_SHARE * len(over):
             return None, token[:, None]
-        self.alive, self.over = alive[rows], self.over[rows]
+        self.alive, self.over, self.state = alive[rows], self.over[rows], self.state[rows]
         return rows, token[rows, None]
 
     def answers(self) -> list[list[int]]:
@@ -235,10 +213,14 @@ class Greedy:
 
 
 def greedy(
-    model: Transformer, sources: Sequence[Sequence[int]], special: Special, rules: DecodingConfig = PAPER
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    special: Special,
+    rules: DecodingConfig = PAPER,
+    allowed: Automaton | None = None,
 ) -> list[Hypothesis]:
-    """Take the likeliest token at each step."""
-    choice = _greedy(model, sources, special, rules, values=True)
+    """Take the likeliest token at each step, of those that are allowed."""
+    choice = _greedy(model, sources, special, rules, allowed, values=True)
     assert choice.log_probabilities is not None
     return [
         Hypothesis(ids, values[: len(ids)], sum(values[: len(ids)]) / rules.divisor(len(ids)), finished)
@@ -249,10 +231,14 @@ def greedy(
 
 
 def greedy_ids(
-    model: Transformer, sources: Sequence[Sequence[int]], special: Special, rules: DecodingConfig = PAPER
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    special: Special,
+    rules: DecodingConfig = PAPER,
+    allowed: Automaton | None = None,
 ) -> list[list[int]]:
     """Return the ids alone of what greedy search answers, which is faster."""
-    return _greedy(model, sources, special, rules, values=False).answers()
+    return _greedy(model, sources, special, rules, allowed, values=False).answers()
 
 
 @torch.inference_mode()
@@ -261,10 +247,13 @@ def _greedy(
     sources: Sequence[Sequence[int]],
     special: Special,
     rules: DecodingConfig,
+    allowed: Automaton | None,
     values: bool,
 ) -> Greedy:
     reader = CachedReader.of(model, sources, special.pad)
-    choice = Greedy(limits_of(model, sources, reader.memory.device, rules), special, rules, values)
+    limits = limits_of(model, sources, reader.memory.device, rules, allowed)
+    gate, states = gate_of(allowed, model, limits)
+    choice = Greedy(limits, special, rules, values, gate, states)
     for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice
@@ -300,9 +289,10 @@ class Beams:
     done_ended: Tensor  # (B, k): whether it ended by itself, not at the limit
     settled: Tensor  # (B,): whether the rule by which a search stops was met: the likeliest of all prefixes has ended
     limits: Tensor  # (B,)
+    state: Tensor  # (B, k): what may follow each open prefix, as a state of the rule's gate
 
     @classmethod
-    def start(cls, limits: Tensor, longest: int, beam: int, pad: int) -> Beams:
+    def start(cls, limits: Tensor, longest: int, beam: int, pad: int, states: Tensor | None = None) -> Beams:
         """Begin with one empty prefix a sentence. The other k − 1 have probability 0, so that it counts once."""
         shape, device = (len(limits), beam), limits.device
         total = torch.full(shape, -inf, device=device)
@@ -313,6 +303,7 @@ class Beams:
             total, ids, values, torch.full(shape, -inf, device=device), ids.clone(), values.clone(),
             torch.zeros(shape, dtype=torch.long, device=device), torch.zeros(shape, dtype=torch.bool, device=device),
             torch.zeros_like(limits, dtype=torch.bool), limits,
+            (torch.zeros_like(limits) if states is None else states)[:, None].repeat(1, beam),
         )  # fmt: skip
 
     def advance(
@@ -322,14 +313,24 @@ class Beams:
         B, k = self.total.shape
         V, total_of_row = logits.shape[-1], None
         if not rule.idle:
+            limits = self.limits.repeat_interleave(k, output_size=B * k)
             logits, total_of_row = rule.allowed(
-                logits, t, self.limits.repeat_interleave(k, output_size=B * k)
+                logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1)
             )
             total_of_row = total_of_row.view(B, k, 1)
         # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
         values, tokens = likeliest(logits.view(B, k, V), min(2 * k, V), total_of_row)  # (B, k, 2k)
-        total, index = (self.total[:, :, None] + values).flatten(1).topk(min(2 * k, k * V))  # (B, 2k)
+        if rule.levels:
+            assert total_of_row is not None
+            values, tokens = _with_needed(
+                values, tokens, logits.view(B, k, V), total_of_row, self.state, rule
+            )
+        sums = (self.total[:, :, None] + values).flatten(1)
+        order = self._in_turns(sums, tokens, rule, t) if rule.levels else sums
+        index = order.topk(min(2 * k, k * V))[1]  # (B, 2k)
+        total = sums.gather(1, index)
         parent, token = index // values.shape[-1], tokens.flatten(1).gather(1, index)
+        state = rule.after(self.state.gather(1, parent).flatten(), token.flatten(), t).view_as(token)
         ids = _grown(self.ids, parent, t, token)
         grown_values = _grown(self.values, parent, t, values.flatten(1).gather(1, index))
         ends = token == end
@@ -349,21 +350,43 @@ class Beams:
             "done_ended": torch.cat([self.done_ended, ends], 1).gather(1, chosen),
         }
         # The others stay open.
-        total, chosen = torch.where(ends, -inf, total).topk(k)
+        rest = torch.where(ends, -inf, total)
+        turn = torch.arange(total.shape[1], 0, -1, device=total.device)
+        chosen = (torch.where(rest > -inf, turn, 0) if rule.levels else rest).topk(k)[1]
+        total = rest.gather(1, chosen)
         settled = {
             "likeliest": stops[:, 0],
-            "beaten": total[:, 0] / rules.divisor(t + 1) <= done_score[:, -1],
+            "beaten": total.amax(1) / rules.divisor(t + 1) <= done_score[:, 0 if rule.levels else -1],
             "full": done_score[:, -1] > -inf,
-        }[rules.stopping]
+        }["beaten" if rule.levels else rules.stopping]
         done["settled"] = self.settled | settled
-        grown = Beams(total, _chosen(ids, chosen), _chosen(grown_values, chosen), **done, limits=self.limits)
+        grown = Beams(
+            total, _chosen(ids, chosen), _chosen(grown_values, chosen), **done, limits=self.limits,
+            state=state.gather(1, chosen),
+        )  # fmt: skip
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
+
+    def _in_turns(self, sums: Tensor, tokens: Tensor, rule: Rule, t: Tensor) -> Tensor:
+        """Rank candidates so that those which hold as much of what is needed compete with each other only.
+
+        The best of each group come first, then the second best. Without this a beam would keep to the likeliest prefixes,
+        which hold nothing yet, until only the end is left (Post and Vilar 2018). sums (B, C), tokens (B, k, C / k).
+        """
+        assert rule.gate is not None
+        spread = self.state[:, :, None].expand_as(tokens).flatten()
+        group = rule.gate.level[rule.after(spread, tokens.flatten(), t)].view_as(sums)  # (B, C)
+        better = sums[:, None] > sums[:, :, None]  # (B, C, C): whether the second is better than the first
+        tied = (sums[:, None] == sums[:, :, None]) & torch.ones_like(better).tril(-1)
+        rank = ((better | tied) & (group[:, None] == group[:, :, None])).sum(2)
+        order = -(rank * (rule.gate.most_levels + 1) - group).float()
+        return torch.where(sums > -inf, order, -inf)
 
     def finished(self, t: Tensor) -> Tensor:
         """Whether each sentence is done after the t-th token, (B,): k answers have ended, the likeliest of all among
-        them, or the limit is reached.
+        them; or the limit is reached; or no prefix is open, since all that is allowed has ended.
         """
-        return (self.settled & (self.done_score[:, -1] > -inf)) | (self.limits <= t + 1)
+        full = self.settled & (self.done_score[:, -1] > -inf)
+        return full | (self.limits <= t + 1) | (self.total == -inf).all(1)
 
     def select(self, rows: Tensor | slice) -> Beams:
         """Keep these sentences."""
@@ -385,11 +408,18 @@ class Beams:
 class Beam:
     """Keeps the k likeliest prefixes of each sentence. Rows are sentences × k."""
 
-    def __init__(self, limits: Tensor, special: Special, rules: DecodingConfig) -> None:
+    def __init__(
+        self,
+        limits: Tensor,
+        special: Special,
+        rules: DecodingConfig,
+        gate: Gate | None = None,
+        states: Tensor | None = None,
+    ) -> None:
         longest = int(limits.max())
         self.end, self.rules, self.beam = special.end, rules, rules.beam
-        self.beams = Beams.start(limits, longest, self.beam, special.pad)
-        self.rule = Rule(special, rules, limits.device)
+        self.beams = Beams.start(limits, longest, self.beam, special.pad, states)
+        self.rule = Rule(special, rules, limits.device, gate)
         self.numbers = torch.arange(longest, device=limits.device)[:, None]  # of the steps
         self.sentence = torch.arange(
             len(limits), device=limits.device
@@ -421,6 +451,7 @@ def beam_search(
     sources: Sequence[Sequence[int]],
     special: Special,
     rules: DecodingConfig,
+    allowed: Automaton | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the ``rules.beam`` likeliest prefixes of each sentence; return its answers, best first.
 
@@ -429,7 +460,8 @@ def beam_search(
     one. A beam of 1 is greedy search.
     """
     reader = CachedReader.of(model, sources, special.pad, rules.beam)
-    choice = Beam(limits_of(model, sources, reader.memory.device, rules), special, rules)
+    limits = limits_of(model, sources, reader.memory.device, rules, allowed)
+    choice = Beam(limits, special, rules, *gate_of(allowed, model, limits))
     for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice.results
@@ -459,6 +491,19 @@ def likeliest(logits: Tensor, count: int, total: Tensor | None = None) -> tuple[
     if total is None:
         total = logs.logsumexp(-1, keepdim=True)
     return values.float() - total, near.gather(-1, place).clamp(max=V - 1)
+
+
+def _with_needed(
+    values: Tensor, tokens: Tensor, logits: Tensor, total: Tensor, state: Tensor, rule: Rule
+) -> tuple[Tensor, Tensor]:
+    """Add the tokens that an answer needs next to its likeliest ones, (B, k, 2k + W), each once."""
+    assert rule.gate is not None
+    needed = rule.gate.further(state.flatten()).view(*state.shape, -1)  # (B, k, W)
+    first = torch.ones_like(needed, dtype=torch.bool)
+    first[..., 1:] = needed[..., 1:] != needed[..., :-1]  # they are sorted, and the last is repeated
+    new = first & (needed[..., None] != tokens[:, :, None]).all(-1)
+    value = torch.where(new, logits.gather(-1, needed) - total, -inf)
+    return torch.cat([values, value], -1), torch.cat([tokens, needed], -1)
 
 
 def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
@@ -76,37 +77,48 @@ class TorchEngine:
             self.kept_graphs = GraphDecoder(self.original, self.special, self.compiled, dtype)
         return self.kept_graphs
 
-    def ids(self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER) -> list[list[int]]:
+    def ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        allowed: Automaton | None = None,
+    ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         if self.on_gpu and not self._watched():
-            return self.graphs.ids(sources, rules)
+            return self.graphs.ids(sources, rules, allowed)
         if rules.beam > 1:
-            return [hypotheses[0].ids for hypotheses in self.search(sources, rules)]
+            return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
 
-        def found(part: Sequence[Sequence[int]]) -> list[list[int]]:
-            return greedy_ids(self.transformer, part, self.special, rules)
+        def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[int]]:
+            return greedy_ids(self.transformer, part, self.special, rules, allowed)
 
-        return self._shared_out(found, sources)
+        return self._shared_out(found, sources, 1, allowed)
 
     def search(
-        self, sources: Sequence[Sequence[int]], rules: DecodingConfig = PAPER, n_best: int = 1
+        self,
+        sources: Sequence[Sequence[int]],
+        rules: DecodingConfig = PAPER,
+        n_best: int = 1,
+        allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.on_gpu and not self._watched():
-            return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, rules)]
+            return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, rules, allowed)]
 
-        def found(part: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+        def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[Hypothesis]]:
             if rules.beam == 1:
-                return [[hypothesis] for hypothesis in greedy(self.transformer, part, self.special, rules)]
-            return [row[:n_best] for row in beam_search(self.transformer, part, self.special, rules)]
+                answers = greedy(self.transformer, part, self.special, rules, allowed)
+                return [[hypothesis] for hypothesis in answers]
+            return [row[:n_best] for row in beam_search(self.transformer, part, self.special, rules, allowed)]
 
-        return self._shared_out(found, sources, rules.beam)
+        return self._shared_out(found, sources, rules.beam, allowed)
 
     def _shared_out(
         self,
-        found: Callable[[Sequence[Sequence[int]]], list[T]],
+        found: Callable[[Sequence[Sequence[int]], Automaton | None], list[T]],
         sources: Sequence[Sequence[int]],
         beam: int = 1,
+        allowed: Automaton | None = None,
     ) -> list[T]:
         """Search on the CPU with as many threads as the work is worth.
 
@@ -117,16 +129,21 @@ class TorchEngine:
         with at_rest(self.transformer), without_onednn() if self.name == "torch, float32" else nullcontext():
             if config.d_model >= SMALL:
                 with threads_of(1 if config.d_model < LARGE and numbers < ONE_THREAD else threads):
-                    return found(sources)
+                    return found(sources, allowed)
             each = threads if numbers >= threads * ONE_THREAD else 1
             count = each * math.ceil(numbers / (each * PART_OF_A_THREAD))
             cuts = [len(sources) * part // count for part in range(count + 1)]
-            parts = [sources[first:end] for first, end in itertools.pairwise(cuts) if first < end]
+            parts = [
+                (sources[first:end], None if allowed is None else allowed.select(range(first, end)))
+                for first, end in itertools.pairwise(cuts)
+                if first < end
+            ]
             with threads_of(1):
                 if each == 1:
-                    return [answer for part in parts for answer in found(part)]
+                    return [answer for part in parts for answer in found(*part)]
                 with ThreadPoolExecutor(each, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                    return [answer for answers in pool.map(found, parts) for answer in answers]
+                    rows = pool.map(found, *zip(*parts, strict=True))
+                    return [answer for answers in rows for answer in answers]
 
 
 def multiplies_bfloat16() -> bool:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig
 from seq2see.decoding.hypothesis import PAPER
-from seq2see.decoding.search import Rule, Special, WholeReader, continued, greedy_ids, limits_of
+from seq2see.decoding.rule import Rule
+from seq2see.decoding.search import Special, WholeReader, continued, greedy_ids, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.folder import Tokenizers
 from seq2see.model.sublayers import Observable, Recorder

@@ -255,7 +255,7 @@ def _compare(
 
 def _said(logits: Tensor, special: Special, rules: DecodingConfig, limit: int) -> list[int]:
     """Return the tokens that logits (T, V) choose under the rules."""
-    from seq2see.decoding.search import Rule
+    from seq2see.decoding.rule import Rule
 
     rule, steps = Rule(special, rules, logits.device), torch.arange(len(logits))
     if not rule.idle:

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.search import Rule, greedy, padded
+from seq2see.decoding.rule import Rule
+from seq2see.decoding.search import greedy, padded
 from seq2see.errors import FolderError
 from seq2see.fast.cache import Cache
 from seq2see.folder import Tokenizers, write_tokenizers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
-from functools import partial
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from typing import Annotated, Any, Literal
 
 from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
@@ -15,10 +15,15 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.allowed import Automaton
 from seq2see.errors import UserError
-from seq2see.seq2seq import Answer, Seq2Seq
+from seq2see.seq2seq import Answer, Seq2Seq, or_withheld, put_together
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics, refusal
+from seq2see.text.documents import Document
+from seq2see.text.runs import Sentence
+from seq2see.text.terms import Glossary
+from seq2see.translation import Translated
 
 PATH = "/api/predict"
 
@@ -85,11 +90,26 @@ class PredictRequest(Request_):
         None, ge=0, le=1, allow_inf_nan=False,
         description="Withhold answers that are less sure: an error takes their place.",
     )  # fmt: skip
+    order: Literal["day", "month"] | None = Field(
+        None, description="With human-dates: whether the day or the month comes first in 03/04/2020."
+    )
     n_best: int = Field(1, ge=1, description="Answers to each input, best first.")
     probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
     align: bool = Field(
         False, description="Return which word of the input each word of the answer attends to."
     )
+    format: Literal["text", "html", "markdown", "srt", "po", "json"] | None = Field(
+        None, description="Each input is a document of this format, of which only the words change."
+    )
+    glossary: dict[Text, Text | None] | None = Field(
+        None, description="What terms become in the answers; a term with null stays as it is."
+    )
+    only: Annotated[list[Text], Hasty()] | None = Field(None, description="The answers that are allowed.")
+    pattern: Text | None = Field(
+        None, description="A regular expression that matches each answer as a whole."
+    )
+    prefix: Text | None = Field(None, description="What each answer begins with.")
+    whole: bool = Field(False, description="Take each input as it is, even if the model is one of sentences.")
 
 
 class Predictor:
@@ -109,23 +129,147 @@ class Predictor:
                 f"The request has {len(texts):,} inputs: a request may have 1 to {self.limits.inputs:,}. "
                 "Send them in parts."
             )
-        model, most = self.models[name], self.limits.characters
+        model = self.models[name]
         check_beam(max(request.beam or 1, request.n_best), self.limits)
         rules = model.rules(request.beam, request.length_penalty, request.max_length, request.n_best)
-        good = [text for text in texts if len(text) <= most]
-        costs = [cost_of(model, rules, len(text), request.align) for text in good]
-        check_work(sum(costs), self.limits)
-        wanted = (rules, request.n_best, request.probabilities, request.align, request.min_confidence)
-        work = partial(_answers, model, *wanted)
-        found = iter(await self.batcher.do((name, *wanted), good, work, client, costs) if good else [])
-        answers = [
-            next(found) if len(text) <= most else {"input": text, "error": too_long(text, self.limits)}
-            for text in texts
-        ]
+        held = Held.of(request, self.limits)
+        as_texts = rules.sentences and request.n_best == 1 and not held and not request.whole
+        if request.format is not None or request.glossary is not None or as_texts:
+            answers = await self._texts(name, texts, request, rules, client)
+        else:
+            answers = await self._inputs(name, texts, request, rules, held, client)
         refused = sum("error" in answer for answer in answers)
         self.metrics.inputs["refused"] += refused
         self.metrics.inputs["answered"] += len(answers) - refused
         return {"model": name, "answers": answers}
+
+    async def _inputs(
+        self,
+        name: str,
+        texts: list[str],
+        request: PredictRequest,
+        rules: DecodingConfig,
+        held: Held | None,
+        client: Client | None,
+    ) -> list[dict[str, Any]]:
+        """Answer texts as they are."""
+        model, most = self.models[name], self.limits.characters
+        good = [text for text in texts if len(text) <= most]
+        costs = [cost_of(model, rules, len(text), request.align) for text in good]
+        check_work(sum(costs), self.limits)
+        wanted = (
+            rules,
+            request.n_best,
+            request.probabilities,
+            request.align,
+            request.min_confidence,
+            request.order,
+            held,
+        )
+        work = partial(_answers, model, *wanted)
+        found = iter(await self.batcher.do((name, *wanted), good, work, client, costs) if good else [])
+        return [
+            next(found) if len(text) <= most else {"input": text, "error": too_long(text, most)}
+            for text in texts
+        ]
+
+    async def _texts(
+        self,
+        name: str,
+        texts: list[str],
+        request: PredictRequest,
+        rules: DecodingConfig,
+        client: Client | None,
+    ) -> list[dict[str, Any]]:
+        """Answer texts sentence by sentence: those of one text are answered together with those of others."""
+        if request.n_best > 1 or request.only or request.pattern or request.prefix:
+            raise UserError(
+                "A format or a glossary cannot be used with n_best, only, pattern or prefix: leave one out."
+            )
+        if request.format is not None and request.align:
+            raise UserError("A document has no alignment: leave format or align out.")
+        if len(request.glossary or ()) > self.limits.listed:
+            raise UserError(f"The glossary may have at most {self.limits.listed:,} terms.")
+        model, most = self.models[name], self.limits.document
+        terms = None if request.glossary is None else Glossary(request.glossary)
+        read: list[Document | str] = []
+        for text in texts:
+            try:
+                if len(text) > most:
+                    raise UserError(too_long(text, most))
+                if not text.strip():
+                    model.check(text)  # raises
+                read.append(
+                    model.document(text if request.format else text.strip(), request.format or "text")
+                )
+            except UserError as error:
+                read.append(str(error))
+        items = [one for document in read if isinstance(document, Document) for one in document.sentences]
+        costs = [cost_of(model, rules, len(one.text) // 2, request.align) for one in items]
+        check_work(sum(costs), self.limits)
+        least = request.min_confidence
+        sure = request.probabilities or least is not None
+        wanted = (rules, sure, None if terms is None else tuple(terms.terms.items()))
+        work = partial(_sentences, model, rules, terms, sure)
+        found = iter(await self.batcher.do((name, *wanted), items, work, client, costs) if items else [])
+        answers = [
+            Answer(text, None, error=document)
+            if isinstance(document, str)
+            else or_withheld(put_together(text, document, [next(found) for _ in document.sentences]), least)
+            for text, document in zip(texts, read, strict=True)
+        ]
+        shown = [_shown(answer, request.probabilities and request.format is None) for answer in answers]
+        for one, document in zip(shown, read, strict=True):
+            if isinstance(document, Document) and document.notes:
+                one["notes"] = list(document.notes)
+        if request.align:
+            (shown,) = await self.batcher.do(object(), [(answers, shown)], partial(_aligned, model), client)
+        return shown
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the answers to a request are held to."""
+
+    only: tuple[str, ...] | None
+    pattern: str | None
+    prefix: str | None
+
+    @classmethod
+    def of(cls, request: PredictRequest, limits: Limits) -> Held | None:
+        """Return what a request allows; None if that is everything."""
+        if request.only is None and request.pattern is None and request.prefix is None:
+            return None
+        if len(request.only or ()) > limits.listed:
+            raise UserError(
+                f"The list has {len(request.only or ()):,} answers: it may have at most {limits.listed:,}."
+            )
+        if len(request.prefix or "") > limits.characters:
+            raise UserError(too_long(request.prefix or "", limits.characters))
+        only = None if request.only is None else tuple(request.only)
+        return cls(only, request.pattern, request.prefix)
+
+
+@lru_cache(maxsize=16)
+def _allowed(model: Seq2Seq, held: Held) -> Automaton | None:
+    """Return what is allowed as an automaton; the last ones are kept, since many requests ask for the same."""
+    return model.allowed(held.only, held.pattern, held.prefix)
+
+
+def _sentences(
+    model: Seq2Seq,
+    rules: DecodingConfig,
+    glossary: Glossary | None,
+    probabilities: bool,
+    sentences: list[Sentence],
+) -> list[Translated]:
+    return model.sentences(sentences, rules, glossary, probabilities)
+
+
+def _aligned(
+    model: Seq2Seq, items: list[tuple[list[Answer], list[dict[str, Any]]]]
+) -> list[list[dict[str, Any]]]:
+    return [_with_alignments(model, answers, shown) for answers, shown in items]
 
 
 def cost_of(model: Seq2Seq, rules: DecodingConfig, characters: int, again: bool = False) -> float:
@@ -160,11 +304,9 @@ def check_beam(beam: int, limits: Limits) -> None:
         raise UserError(f"The beam is {beam:,}: it may be at most {limits.beam}.")
 
 
-def too_long(text: str, limits: Limits) -> str:
+def too_long(text: str, most: int) -> str:
     """Return the message that a text is longer than the limit."""
-    return (
-        f"The text has {len(text):,} characters: it may have at most {limits.characters:,}. Send it in parts."
-    )
+    return f"The text has {len(text):,} characters: it may have at most {most:,}. Send it in parts."
 
 
 def _answers(
@@ -174,6 +316,8 @@ def _answers(
     probabilities: bool,
     align: bool,
     least: float | None,
+    order: str | None,
+    held: Held | None,
     texts: list[str],
 ) -> list[dict[str, Any]]:
     answers = model.answers(
@@ -184,14 +328,22 @@ def _answers(
         length_penalty=rules.length_penalty,
         max_length=rules.max_length,
         min_confidence=least,
+        order=order,
+        whole=True,
+        only=None if held is None else _allowed(model, held),
     )
     shown = [_shown(answer, probabilities) for answer in answers]
-    if align:
-        good = [number for number, answer in enumerate(answers) if answer.error is None]
-        for number, alignment in zip(good, model.align([answers[i] for i in good]), strict=True):
-            if alignment.source != answers[number].input:
-                shown[number]["read"] = alignment.source  # the text that the spans refer to
-            shown[number]["alignment"] = [asdict(link) for link in alignment.links]
+    return _with_alignments(model, answers, shown) if align else shown
+
+
+def _with_alignments(
+    model: Seq2Seq, answers: list[Answer], shown: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    good = [number for number, answer in enumerate(answers) if answer.error is None]
+    for number, alignment in zip(good, model.align([answers[i] for i in good]), strict=True):
+        if alignment.source != answers[number].input:
+            shown[number]["read"] = alignment.source  # the text that the spans refer to
+        shown[number]["alignment"] = [asdict(link) for link in alignment.links]
     return shown
 
 
@@ -203,6 +355,8 @@ def _shown(answer: Answer, probabilities: bool) -> dict[str, Any]:
         shown["confidence"] = answer.confidence
     if answer.remark is not None:
         shown["remark"] = answer.remark
+    if answer.repairs:
+        shown["repairs"] = answer.repairs
     if probabilities:
         shown["log_probability"] = answer.log_probability
         shown["tokens"] = [vars(token) for token in answer.tokens]

@@ -103,7 +103,7 @@ def create_app(
     async def traced(request: TraceRequest, client: Client) -> bytes:
         name = known(models, request.model)
         if len(request.input) > limits.characters:
-            raise UserError(too_long(request.input, limits))
+            raise UserError(too_long(request.input, limits.characters))
         check_beam(request.beam, limits)
         # A head that is muted twice is muted.
         muted = list(dict.fromkeys((head.attention, head.layer, head.head) for head in request.muted))

@@ -15,6 +15,8 @@ class Limits:
     """What one request may ask for, and how many requests and connections there may be."""
 
     characters: int = 2_000  # in one input
+    document: int = 100_000  # characters of one input that is translated sentence by sentence
+    listed: int = 10_000  # answers that a request may allow, and terms of its glossary
     inputs: int = 256  # in one request
     batch: int = 1_024  # inputs in one batch
     beam: int = 16

@@ -298,7 +298,8 @@ def prepare(data: Data, request: Request) -> Prepared:
             f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
         )
     config = config_of(plan, both, longest, model, training)
-    config = replace(config, decoding=limits_by(train, both, config.decoding))
+    rules = config.decoding.but(sentences=plan.prose)
+    config = replace(config, decoding=limits_by(train, both, rules))
     remarks = _remarks(data.corpus, dropped, train)
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(data.corpus.name, config, tokenizers, train, kept[1], kept[2], plan, remarks, sample)

@@ -1,0 +1,220 @@
+"""What may come next in an answer: one rule that every search applies to the logits of each step, on any device."""
+
+from __future__ import annotations
+
+from math import inf
+
+import torch
+from torch import Tensor
+
+from seq2see.config import DecodingConfig
+from seq2see.decoding.allowed import MOST_PHRASES, NOWHERE, Automaton
+from seq2see.decoding.hypothesis import Special
+
+WIDE = 64  # listed tokens of a state from which on a row for the whole vocabulary is faster
+DENSE = 2**24  # states × vocabulary up to which every state has such a row
+
+
+class Gate:
+    """An automaton as tensors: which tokens may follow in a state, and to which state each leads.
+
+    The tensors have sizes of powers of two, so that a graph that was captured with them serves many automata.
+    """
+
+    def __init__(self, automaton: Automaton, vocabulary: int, device: torch.device) -> None:
+        self.levels = bool(automaton.level.any())
+        self.most_levels = (
+            2 * MOST_PHRASES + 1
+        )  # the highest level of any automaton, which is that of the end
+        self.sizes = sizes_of(automaton, vocabulary)
+        states, edges, wide, listed = self.sizes
+
+        def empty(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.other, self.first, self.count, self.distance = (empty(states) for _ in range(4))
+        self.level, self.wide = empty(states), empty(states)
+        self.tokens, self.states = empty(edges), empty(edges)
+        self.rows = empty(wide, vocabulary, dtype=torch.int32)
+        self.window = torch.arange(listed, device=device)
+        self.put(automaton)
+
+    def put(self, automaton: Automaton) -> None:
+        """Take over an automaton of these sizes, or of smaller ones."""
+        for name in ("other", "first", "count", "distance", "level", "tokens", "states"):
+            values = torch.from_numpy(getattr(automaton, name))
+            getattr(self, name)[: len(values)].copy_(values)
+        self.wide.zero_()
+        wide = _wide(automaton, self.rows.shape[1])
+        if not wide:
+            return
+        rows = torch.zeros(len(wide), self.rows.shape[1], dtype=torch.int32)
+        for row, state in enumerate(wide):
+            place = slice(int(automaton.first[state]), int(automaton.first[state] + automaton.count[state]))
+            rows[row] = int(automaton.other[state])
+            rows[row, torch.from_numpy(automaton.tokens[place])] = torch.from_numpy(
+                automaton.states[place]
+            ).int()
+        self.rows[1 : len(wide) + 1].copy_(rows)
+        self.wide[torch.tensor(wide, device=self.wide.device)] = torch.arange(
+            1, len(wide) + 1, device=self.wide.device
+        )
+
+    def masked(self, logits: Tensor, state: Tensor, left: Tensor) -> Tensor:
+        """Return logits (R, V) with −∞ for tokens that a state (R,) does not allow, or from which no end is near enough.
+
+        ``left`` (R,) is how many more tokens the answer may have, the next among them.
+        """
+        if len(self.window):
+            allowed = self._reaches(self.other[state], left)  # (R,)
+            found = torch.where(allowed[:, None], logits, -inf)
+            token, after, listed = self._listed(state)  # (R, W)
+            value = torch.where(self._reaches(after, left[:, None]), logits.gather(1, token), -inf)
+            found = found.scatter(1, token, torch.where(listed, value, found.gather(1, token)))
+        else:
+            found = logits
+        if len(self.rows) > 1:
+            row = self.wide[state]
+            near = self._reaches(self.rows[row].long(), left[:, None])
+            found = torch.where((row > 0)[:, None], torch.where(near, logits, -inf), found)
+        return found
+
+    def after(self, state: Tensor, token: Tensor) -> Tensor:
+        """Return the state after a token; both (R,)."""
+        to = self.other[state]
+        if len(self.window):
+            tokens, after, listed = self._listed(state)
+            here = listed & (tokens == token[:, None])
+            to = torch.where(here.any(1), torch.where(here, after, -1).amax(1), to)
+        if len(self.rows) > 1:
+            row = self.wide[state]
+            to = torch.where(row > 0, self.rows[row, token].long(), to)
+        return to
+
+    def further(self, state: Tensor) -> Tensor:
+        """Return the listed tokens of each state (R,), which bring an answer nearer to what it must hold, (R, W)."""
+        return self._listed(state)[0]
+
+    def _listed(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the listed tokens of states, where they lead, and whether there are any; the last is repeated."""
+        count = self.count[state][:, None]
+        place = self.first[state][:, None] + torch.minimum(self.window, (count - 1).clamp(min=0))
+        return self.tokens[place], self.states[place], (count > 0).expand(-1, len(self.window))
+
+    def _reaches(self, state: Tensor, left: Tensor) -> Tensor:
+        return (state > NOWHERE) & (self.distance[state] < left)
+
+
+def _wide(automaton: Automaton, vocabulary: int) -> list[int]:
+    """Return the states that have a row for the whole vocabulary."""
+    if not automaton.level.any() and len(automaton.count) * vocabulary <= DENSE:
+        return [*range(len(automaton.count))]
+    wide: list[int] = (automaton.count > WIDE).nonzero()[0].tolist()
+    return wide
+
+
+def sizes_of(automaton: Automaton, vocabulary: int) -> tuple[int, int, int, int]:
+    """Return how many states, listed tokens, wide rows, and listed tokens of one state there is room for."""
+    wide = _wide(automaton, vocabulary)
+    narrow = automaton.count[automaton.count <= WIDE]
+    listed = 0 if len(wide) == len(automaton.count) else power_of_two(int(narrow.max(initial=1)))
+    return (
+        power_of_two(len(automaton.count)),
+        power_of_two(len(automaton.tokens)),
+        power_of_two(len(wide) + 1),
+        listed,
+    )
+
+
+def power_of_two(count: int) -> int:
+    """Return the power of two that is not below."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+class Rule:
+    """What an answer may not contain, must begin with, must hold or may be, applied to the logits of each step.
+
+    A token that is ruled out keeps its probability: the others are not made likelier. A token that is forced has
+    probability 1.
+    """
+
+    def __init__(
+        self, special: Special, rules: DecodingConfig, device: torch.device, gate: Gate | None = None
+    ) -> None:
+        self.forced, self.end = special.forced, special.end if rules.forced_end else None
+        self.out = torch.tensor(rules.suppressed, dtype=torch.long, device=device)
+        self.first = torch.tensor(
+            special.forced, dtype=torch.long, device=device
+        )  # what is forced, step by step
+        self.gate, self.no_repeat = gate, rules.no_repeat
+        self.idle = gate is None and not (
+            special.forced or rules.suppressed or rules.forced_end or rules.no_repeat
+        )
+
+    @property
+    def levels(self) -> bool:
+        """Whether answers must hold something, so that a beam keeps prefixes that hold some of it already."""
+        return self.gate is not None and self.gate.levels
+
+    def allowed(
+        self,
+        logits: Tensor,
+        t: Tensor,
+        limits: Tensor,
+        state: Tensor | None = None,
+        ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits (R, V) with −∞ for what may not come at step t, and log Σ exp of all that counts, (R, 1).
+
+        t is (1,) or (R,), limits (R,) is the most tokens of each answer, state (R,) is the gate's, ids (R, L) are the
+        answers so far. Nothing here asks for t: on a GPU the host does not know it.
+        """
+        logits = logits.float()
+        total = logits.logsumexp(-1, keepdim=True)  # (R, 1): the tokens that are ruled out count too
+        if len(self.out):
+            logits = logits.index_fill(-1, self.out, -inf)
+        if self.no_repeat and ids is not None:
+            logits = without_repeats(logits, ids, t, self.no_repeat)
+        if self.gate is not None and state is not None:
+            logits = self.gate.masked(logits, state, limits - t)
+        tokens = torch.arange(logits.shape[-1], device=logits.device)
+        count = len(self.forced)
+        must = torch.zeros_like(limits, dtype=torch.bool)  # (R,)
+        token = torch.zeros_like(limits)
+        if count:
+            must = (t < count).expand_as(limits)
+            token = self.first[t.clamp(max=count - 1)].expand_as(limits)
+        if self.end is not None:
+            last = (limits == t + 1) & ~must
+            token = torch.where(last, self.end, token)
+            must = must | last
+        if count or self.end is not None:
+            other = must[:, None] & (tokens != token[:, None])  # (R, V)
+            only = must[:, None] & (tokens == token[:, None])
+            logits = logits.masked_fill(other, -inf).masked_fill(only, 0.0)
+            total = total.masked_fill(must[:, None], 0.0)
+        return logits, total
+
+    def after(self, state: Tensor, token: Tensor, t: Tensor) -> Tensor:
+        """Return the gate's state after the t-th token; what is forced before an answer is no part of it."""
+        if self.gate is None:
+            return state
+        return torch.where(t < len(self.forced), state, self.gate.after(state, token))
+
+
+def without_repeats(logits: Tensor, ids: Tensor, t: Tensor, size: int) -> Tensor:
+    """Rule out each token that would write ``size`` tokens a second time, given the t tokens so far, ids (R, L)."""
+    if ids.shape[1] < size:
+        return logits
+    windows = ids.unfold(1, size, 1)  # (R, L − size + 1, size)
+    numbers = torch.arange(windows.shape[1], device=ids.device)
+    places = (t[..., None] - size + 1 + torch.arange(size - 1, device=ids.device)).clamp(
+        min=0
+    )  # (1 or R, size − 1)
+    last = ids.gather(1, places.expand(len(ids), -1))
+    same = (windows[:, :, :-1] == last[:, None]).all(-1) & (numbers + size <= t[..., None])
+    token = windows[:, :, -1]
+    # A token that is not ruled out is scattered onto a column of its own, which is cut off.
+    column = torch.where(same, token, logits.shape[1])
+    room = torch.cat([logits, logits.new_zeros(len(logits), 1)], 1)
+    return room.scatter(1, column, -inf)[:, :-1]

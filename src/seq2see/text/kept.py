@@ -1,0 +1,221 @@
+"""What must come through a translation unchanged: addresses, placeholders, code, numbers, emoji.
+
+Addresses, placeholders and code are hidden from the model behind marks, {1}, {2}, …, that it carries over; numbers and
+emoji it reads, because they belong to the grammar. Afterwards both are looked for in the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+Span = tuple[int, int]
+
+_DOMAINS = "com|org|net|edu|gov|io|info|eu|fr|de|uk|ch|be|at|it|es|nl|ca|us|app|dev|ai|tv|me|jp|cn|ru|pl|se"
+#: What is hidden, in the order in which it is tried.
+HIDDEN = re.compile(
+    r"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”«»]+|\bmailto:\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    rf"|\b(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:{_DOMAINS})\b(?:/[^\s<>\"“”«»]*)?)"
+    r"|(?P<placeholder>\{\{[^{}\n]*\}\}|\$?\{[^{}\n]*\}|\$\w+\$|%\([\w.]+\)[a-zA-Z]"
+    r"|(?<![\d%])%(?:\d+\$)?[-+0#]*\d*(?:\.\d+)?(?:l{1,2}|h)?[sdiufxXgeco@](?![A-Za-z])"
+    r"|(?<!\w)&\w+;|</?[A-Za-z\d][^<>\n]*>|\[\[[^\[\]\n]*\]\])"
+    r"|(?P<code>(?<!\w)`[^`\n]+`|(?<![\w/])(?:~|\.{1,2})?/[\w.-]+(?:/[\w.-]+)+/?|\b[A-Z]:\\[\w\\.-]+"
+    r"|\b[a-zA-Z]\w*(?:_\w+)+\b(?:\(\))?|\b\w+\(\))"
+    r"|(?P<handle>(?<![\w&])[@#][A-Za-z]\w+)"
+    r"|(?P<digits>(?<![\w.,])(?:\+|\(\d+\)[ -]?)?\d+(?:[ ./-]\(?\d+\)?)+(?![\w]|[.,]\d))"
+)
+LEAST_DIGITS = 7  # of a phone number or a date in digits; a shorter one is a number like others
+TRAILING = ".,;:!?'’)]}*_"  # signs that end a sentence or a bracket, not an address
+NUMBER = re.compile(r"\d+(?:[.,  '’ ]\d+)*")
+EMOJI = re.compile(
+    "[\U0001f1e6-\U0001f1ff]{2}|[\U0001f000-\U0001faff☀-➿⬀-⯿]️?[\U0001f3fb-\U0001f3ff]?"
+    "(?:‍[\U0001f000-\U0001faff☀-➿]️?[\U0001f3fb-\U0001f3ff]?)*"
+)
+MARK = re.compile(r"\{ ?(\d+) ?\}")
+LONGEST_WORD = 500  # characters; a longer one is data, such as a picture in base64, and is hidden
+
+
+def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
+    """Return what is hidden from the model: what a document says (``also``), and what looks like an address or code."""
+    spans = sorted(also)
+    taken = list(spans)
+    for found in HIDDEN.finditer(text):
+        first, last = found.span()
+        if found.lastgroup == "address":
+            last = first + len(_address(found[0]))
+        if found.lastgroup == "digits" and sum(map(str.isdigit, found[0])) < LEAST_DIGITS:
+            continue
+        if not any(first < end and start < last for start, end in taken):
+            spans.append((first, last))
+    for found in re.finditer(rf"\S{{{LONGEST_WORD},}}", text):
+        first, last = found.span()
+        spans = [span for span in spans if not (first < span[1] and span[0] < last)]
+        spans.append((first, last))
+    return sorted(spans)
+
+
+def _address(text: str) -> str:
+    """Leave out what stands after an address: a full stop, or a bracket that was opened before it."""
+    while text and text[-1] in TRAILING and not (text[-1] == ")" and text.count("(") >= text.count(")")):
+        text = text[:-1]
+    return text
+
+
+@dataclass(frozen=True)
+class Read:
+    """A sentence as the model reads it: what is hidden has become a mark."""
+
+    text: str
+    items: tuple[str, ...] = ()  # what stands behind {1}, {2}, …
+    places: tuple[Span, ...] = ()  # where they stood in the sentence
+    held: frozenset[int] = frozenset()  # which of them the document holds: they are written as they are
+    moves: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # what was replaced: where it stood, and the length of what is there now
+    shouts: bool = (
+        False  # whether the sentence is in capitals: the model reads small letters, and capitals are written
+    )
+
+    @classmethod
+    def of(
+        cls, sentence: str, also: Iterable[Span] = (), instead: Mapping[Span, str | None] | None = None
+    ) -> Read:
+        """Hide what must be hidden; other words stand for some spans (``instead``)."""
+        also, instead = frozenset(also), instead or {}
+        spans = hidden_spans(sentence, also)
+        if not spans and not instead:
+            return cls(sentence)._quiet()
+        parts, moves, at, number = list[str](), list[tuple[int, int, int]](), 0, 0
+        for first, last in sorted([*spans, *instead]):
+            if (first, last) not in instead:
+                number += 1
+            new = instead.get((first, last)) or f"{{{number}}}"
+            parts += [sentence[at:first], new]
+            moves.append((first, last, len(new)))
+            at = last
+        held = frozenset(number for number, span in enumerate(spans) if span in also)
+        items = tuple(sentence[first:last] for first, last in spans)
+        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), held, tuple(moves))._quiet()
+
+    def _quiet(self) -> Read:
+        """Read capitals as small letters, with which models have far more experience."""
+        words = re.findall(r"[^\W\d_]{2,}", self.text)
+        if len(words) < 2 or any(map(str.islower, self.text)) or len(self.text.lower()) != len(self.text):
+            return self
+        small = re.sub(r"\bi\b", "I", self.text.lower())
+        first = next(place for place, sign in enumerate(small) if sign.isalpha())
+        return replace(self, text=small[:first] + small[first].upper() + small[first + 1 :], shouts=True)
+
+    def cased(self, words: str) -> str:
+        """Write words of an answer in capitals, if the sentence was."""
+        return words.upper() if self.shouts else words
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is anything to translate: a letter that is not hidden."""
+        return any(map(str.isalpha, self.text))
+
+    def place(self, place: int) -> int:
+        """Return where a place of the sentence is in the text that the model reads."""
+        moved = place
+        for first, last, length in self.moves:
+            if place >= last:
+                moved += length - (last - first)
+            elif place > first:
+                return self.place(first)
+        return moved
+
+    def missing(self, answer: str) -> list[str]:
+        """Return the marks, numbers and emoji that an answer lacks, in the order of the text."""
+        lacking = Counter(needed(self.text, len(self.items)))
+        lacking.subtract(needed(answer, len(self.items)))
+        found = []
+        for item in needed(self.text, len(self.items)):
+            if lacking[item] > 0:
+                lacking[item] -= 1
+                found.append(item)
+        return found
+
+    def marks(self, answer: str) -> list[tuple[int, int, str, bool]]:
+        """Return where the marks of an answer are, the first of each, what stands behind them, and whether it is held."""
+        found, seen = [], set[int]()
+        for match in MARK.finditer(answer):
+            number = int(match[1])
+            if 1 <= number <= len(self.items) and number not in seen:
+                seen.add(number)
+                found.append((*match.span(), self.items[number - 1], number - 1 in self.held))
+        return found
+
+
+def needed(text: str, marks: int = 0) -> list[str]:
+    """Return the marks, numbers (as digits alone) and emoji of a text, in its order."""
+    found = []
+    for match in re.finditer(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}", text):
+        if match[1] is not None and 1 <= int(match[1]) <= marks:
+            found.append(f"{{{match[1]}}}")
+        elif match[0][0].isdigit() or match[1] is not None:
+            found += ["".join(filter(str.isdigit, match[0]))]
+        else:
+            found.append(match[0].rstrip("️"))
+    return found
+
+
+def spellings(item: str, text: str) -> list[str]:
+    """Return the ways in which an item may be written in an answer; a number as in the text, or with other signs."""
+    if not item.isdigit():
+        return [item]
+    written = next((one for one in NUMBER.findall(text) if "".join(filter(str.isdigit, one)) == item), item)
+    # 1,234.50 is 1.234,50 or 1 234,50 elsewhere
+    swapped = written.translate(str.maketrans(",.", ".,"))
+    spaced = written.replace(",", " ").replace(".", ",")
+    return list(dict.fromkeys([written, spaced, swapped, item if len(item) == len(written) else written]))
+
+
+def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
+    """Put what is missing into an answer: in the place of a number that the text does not have, or near its place."""
+    for item in missing:
+        strange = Counter(needed(answer, len(read.items)))
+        strange.subtract(needed(read.text, len(read.items)))
+        spelled = spellings(item, read.text)[0]
+        wrong = [
+            match.span()
+            for match in NUMBER.finditer(answer)
+            if strange["".join(filter(str.isdigit, match[0]))] > 0
+            and not MARK.match(answer, match.start() - 1)
+        ]
+        if item.isdigit() and len(wrong) == 1:
+            first, last = wrong[0]
+            answer = answer[:first] + spelled + answer[last:]
+            continue
+        share = max(0, read.text.find(spelled)) / max(1, len(read.text))
+        at = nearest_gap(answer, share)
+        before, after = answer[:at], answer[at:]
+        answer = f"{before}{' ' if before else ''}{spelled}{'' if not after or after[0] in ' .,;!?' else ' '}{after}"
+    return answer
+
+
+def nearest_gap(text: str, share: float) -> int:
+    """Return the gap between words, or the place before the last marks, that is nearest to a share of the text."""
+    end = len(text.rstrip(" .!?…"))
+    gaps = [0, *(match.start() for match in re.finditer(r"\s+(?=\w)", text)), end]
+    return min(gaps, key=lambda gap: abs(gap - share * len(text)))
+
+
+def loops(answer: str, source: str = "") -> bool:
+    """Whether an answer says the same three times or more in a row, where its source does not."""
+    return _repeats(answer) > max(2, _repeats(source))
+
+
+def _repeats(text: str) -> int:
+    """Return how often the same one to eight words, or the same letter, follow each other at most."""
+    words = re.findall(r"\w+|[^\w\s]", text.lower())
+    most = max((len(run[0]) - 1 for run in re.finditer(r"([^\W\d_])\1{3,}", text)), default=0)
+    for size in range(1, 9):
+        run = 0
+        for place in range(size, len(words)):
+            run = run + 1 if words[place] == words[place - size] else 0
+            if run >= size and (size > 1 or words[place].isalnum()):
+                most = max(most, 1 + run // size)
+    return most

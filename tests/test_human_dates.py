@@ -1,0 +1,121 @@
+"""The human-dates model that ships, and the written dates that it learned from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import seq2see
+from seq2see.cli import app
+from seq2see.data import human_dates, written_dates
+from seq2see.errors import InputError, RefusedInputs, UserError
+from seq2see.folder import find
+
+#: Written by hand, not by the generator.
+DATES = {
+    "5 Jan '45": "2045-01-05",
+    "le 3 janvier 1845": "1845-01-03",
+    "3.1.1845": "1845-01-03",
+    "January 5th, 1845": "1845-01-05",
+    "the 29th of August 1958": "1958-08-29",
+    "31/12/1999": "1999-12-31",
+    "12/31/1999": "1999-12-31",
+    "Sunday, 3rd March 2019": "2019-03-03",
+    "1er avril 2020": "2020-04-01",
+    "den 24. Dezember 1944": "1944-12-24",
+    "10 de mayo de 1810": "1810-05-10",
+    "2024年2月29日": "2024-02-29",
+    "٥ يناير ٢٠٢٠": "2020-01-05",
+    "५ जनवरी २०२०": "2020-01-05",
+    "5 ЯНВАРЯ 1845 Г.": "1845-01-05",
+    "12th of Apr., 1961": "1961-04-12",
+    "July the 4th, 1776": "1776-07-04",
+    "6 aout 1945": "1945-08-06",
+    "the sixth of August, 1945": "1945-08-06",
+    "2001-09-11T08:46:00Z": "2001-09-11",
+    "2 grudnia 1970 r.": "1970-12-02",
+    "20200403": "2020-04-03",
+}
+REFUSED = {
+    "03/04/2020": "can be 2020-04-03 (day first) or 2020-03-04 (month first)",
+    "2020-02-30": "does not exist",
+    "February 29, 1900": "does not exist",
+    "hello world": "is not a date",
+    "March 2020": "names no single day",
+    "5 March": "has no year",
+    "": "empty",
+    "9" * 100: "too long",
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> seq2see.Seq2Seq:
+    return seq2see.load("human-dates")
+
+
+def test_reads_dates_as_people_write_them(model: seq2see.Seq2Seq) -> None:
+    assert dict(zip(DATES, model.predict(DATES), strict=True)) == DATES
+    size = sum(file.stat().st_size for file in find("human-dates").iterdir())
+    assert size <= 3_000_000
+
+
+def test_abstains_with_the_reason(model: seq2see.Seq2Seq) -> None:
+    answers = model.answers([*REFUSED, "5 May 1999"])
+    for answer, reason in zip(answers[:-1], REFUSED.values(), strict=True):
+        assert answer.output is None
+        assert reason in str(answer.error)
+    assert answers[-1].output == "1999-05-05"
+    with pytest.raises(RefusedInputs):
+        model.predict(["03/04/2020"])
+    with pytest.raises(InputError, match="day first"):
+        model("03/04/2020")
+
+
+def test_the_order_resolves_what_can_be_read_in_two_ways(model: seq2see.Seq2Seq) -> None:
+    assert model.predict(["03/04/2020", "5 May 1999"], order="day") == ["2020-04-03", "1999-05-05"]
+    assert model.predict(["03/04/2020"], order="month") == ["2020-03-04"]
+    with pytest.raises(UserError, match="'day' or 'month'"):
+        model.predict(["03/04/2020"], order="year")
+    with pytest.raises(UserError, match="task of this model is dates"):
+        seq2see.load("dates").predict(["1845-01-05"], order="day")
+
+
+def test_the_command_takes_an_order() -> None:
+    run = CliRunner().invoke(
+        app, ["predict", "-m", "human-dates", "03/04/2020", "--order", "month", "--json"]
+    )
+    assert run.exit_code == 0
+    assert json.loads(run.stdout)["output"] == "2020-03-04"
+    run = CliRunner().invoke(app, ["predict", "-m", "human-dates", "03/04/2020", "5 May 1999"])
+    assert run.exit_code == 1
+    assert run.stdout == "\n1999-05-05\n"
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "1845-01", "1845-01-05 or ", "1845-01-05 or 1845-05-01 or 1845-05-01", "x"]
+)
+def test_an_answer_that_is_no_date_is_refused(answer: str) -> None:
+    with pytest.raises(InputError, match="could not be read"):
+        human_dates.read("text", answer)
+
+
+def test_held_out_forms_and_regions_are_read(model: seq2see.Seq2Seq) -> None:
+    pytest.importorskip("babel")
+    for part, least in (("formats", 0.98), ("spellings", 0.97)):
+        pairs = [p for p in written_dates.pairs(150, seed=5, part=part) if p[1][-2:] <= "28"]
+        answers = model.predict([text for text, _ in pairs], on_error="none")
+        right = sum(answer == target for answer, (_, target) in zip(answers, pairs, strict=True))
+        assert right >= least * len(pairs), (part, right, len(pairs))
+
+
+def test_what_is_held_out_is_never_learned() -> None:
+    pytest.importorskip("babel")
+    learned = set(written_dates._templates("fr", False))
+    assert learned
+    assert learned.isdisjoint(written_dates._templates("fr", True))
+    assert set(written_dates.LANGUAGES).isdisjoint(written_dates.HELD_LOCALES)
+    assert (
+        written_dates.pairs(50, seed=1) == written_dates.pairs(50, seed=1) != written_dates.pairs(50, seed=2)
+    )
