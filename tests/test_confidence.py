@@ -301,7 +301,9 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     assert "a chrF of at least 30" in again.card
     file.write_text("karala\tKARALA\n")
     refused = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert "1 source that the model takes: 50 or more were expected" in str(refused.exception)
+    assert "1 source that the model takes, and 1 of the answers come to their end: 50 or more" in str(
+        refused.exception
+    )
 
 
 # --- what resembles the training -------------------------------------------------------------------------------------

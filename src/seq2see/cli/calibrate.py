@@ -94,7 +94,8 @@ def calibrate(
         found = work.calibrated(seen, None, familiar, threshold)
     if found is None:
         raise UserError(
-            f"{file} has {counted(len(seen), 'source')} that the model takes: {FEWEST} or more were expected."
+            f"{file} has {counted(len(seen), 'source')} that the model takes, and {sum(one[1] for one in seen):,} of the "
+            f"answers come to their end: {FEWEST} or more were expected."
         )
     command = " ".join(["seq2see", *sys.argv[1:]])
     card = work.with_section(loaded.card, work.section(found, True, command))
