@@ -113,11 +113,21 @@ def test_what_is_written_is_read_again_and_nothing_else(tmp_path: Path) -> None:
         folder.read_confidence(tmp_path)
 
 
-def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it() -> None:
+def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     figures, right = drawn(1000, 5)
+    sizes: list[int] = []
+
+    def noted(some: list[list[float]], good: list[bool], believed: bool) -> list[float]:
+        sizes.append(len(some))
+        return fit(some, good, believed)
+
+    monkeypatch.setattr(calibrate, "fit", noted)
     observed = [(one, True, good) for one, good in zip(figures, right, strict=True)]
     familiar = confidence().familiar
     crossed = calibrate.calibrated(observed, None, familiar, None)
+    assert sizes == [1000, *[800] * 5]
     held = calibrate.calibrated(observed, observed, familiar, None)  # flattered
     assert crossed is not None
     assert held is not None
@@ -337,3 +347,17 @@ def test_a_text_unlike_the_others_is_told_by_length_characters_and_likelihood() 
 )
 def test_unknown_characters_are_written_in_known_ones(tokenizer: Tokenizer, text: str, read: str) -> None:
     assert fold_unknown(tokenizer, text) == read
+
+
+def test_en_fr_knows_how_sure_it_is_and_what_is_no_english() -> None:
+    model = seq2see.load("en-fr")
+    assert model.confidence is not None
+    assert model.confidence.criterion == "chrf"
+    assert model.confidence.measured.error < 0.03
+    assert f"| expected calibration error, 10 bins | {model.confidence.measured.error:.2%} |" in model.card
+    sure, remark = model.judged("Where is the station?", [-0.01] * 8, True)
+    unsure, _ = model.judged("Where is the station?", [-1.5] * 8, True)
+    assert (sure or 0) > 0.7 > 0.3 > (unsure or 1)
+    assert remark is None
+    for text in ("ʇxǝʇ uʍop ǝpᴉsdn", "私は学生です", "¿Dónde está la estación?"):
+        assert model.judged(text, [-0.01] * 8, True)[0] is None

@@ -107,12 +107,13 @@ def answered_above(confidence: Confidence) -> list[tuple[float, float, float]]:
 def section(confidence: Confidence, picture: bool, command: str = "") -> str:
     """Write the part of a card about the confidence."""
     measured = confidence.measured
-    right = "right" if confidence.criterion == "exact" else f"of a chrF of {confidence.threshold:g} or more"
+    exact = confidence.criterion == "exact"
+    right = "are right" if exact else f"have a chrF of {confidence.threshold:g} or more"
     lines = [
         HEADING,
         "",
         f"An answer's confidence is {confidence.meaning}. It is fitted on {confidence.fitted_on:,} held-out sources and "
-        f"measured on {measured.pairs:,} answers that it was not fitted on, of which {measured.right:.1%} are {right}.",
+        f"measured on {measured.pairs:,} answers that it was not fitted on, of which {measured.right:.1%} {right}.",
         "",
         "| | |",
         "|---|---|",

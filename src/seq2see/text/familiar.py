@@ -20,6 +20,7 @@ from seq2see.errors import FolderError
 LEARNED_FROM = 100_000  # texts
 LARGEST = 2**16  # entries of the table
 STEP = 8  # a byte holds a logarithm of a count in steps of 1/8
+NEW = 5 * STEP  # for what was never seen
 LETTERS = 60_000  # characters that are listed
 RARE = 0.01  # share of held-out texts with a new character, from which on new characters say nothing
 USUAL = 0.99  # share of held-out texts that are not unlike the others
@@ -63,8 +64,9 @@ class Familiar:
         total = 0
         threes, twos = _threes(text), _twos(text)
         for three, two in zip(threes, twos, strict=True):
-            total += max(0, table[zlib.crc32(two) % size] - table[zlib.crc32(three) % size])
-            total += 0 if table[zlib.crc32(three) % size] else 4 * STEP  # never seen at all
+            before, here = table[zlib.crc32(two) % size], table[zlib.crc32(three) % size]
+            total += max(0, before - here) if before else NEW
+            total += 0 if here else NEW
         return total / STEP / len(threes)
 
     def why_not(self, text: str, length: int, surprise: bool = True) -> str:
