@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from seq2see.config import ModelConfig
 from seq2see.model.transformer import Transformer
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests run beside each other
+#: Exports of large models are kept for the next run, but not among those of the user.
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cache")
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import seq2see
+from seq2see import folder, machine
 from seq2see.data.dates import all_ordinals, pairs_of
-from seq2see.decoding import engines, torch_engine
+from seq2see.decoding import engines, torch_engine, trial
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
@@ -91,10 +95,7 @@ def test_auto_takes_what_the_folder_holds_and_what_is_asked() -> None:
     model = seq2see.load("dates")
     assert model.engine_for(1).name.startswith("ctranslate2")
     assert model.engine_for(10_000, beam=4).name.startswith("ctranslate2")
-    assert (
-        model.engine_for(10_000).name == "torch, float32"
-    )  # torch is imported here, and faster for thousands
-    assert model.engine_for(1).name.startswith("ctranslate2")  # which changes nothing for the next
+    assert model.engine_for(10_000).name.startswith("ctranslate2")  # until a trial finds torch faster
     assert seq2see.load("dates").engine_for(1, beam=2, n_best=2).name == "torch, float32"
     assert seq2see.load("dates").engine_for(1, beam=40).name == "torch, float32"  # 80 candidates of 68 tokens
     assert seq2see.load("dates", engine="torch").engine_for(1).name == "torch, float32"
@@ -239,38 +240,122 @@ def test_without_ctranslate2_torch_answers(monkeypatch: pytest.MonkeyPatch) -> N
     assert model("1845-01-05") == "January 5, 1845"
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # where the CPU does not have it, it is imitated
-def test_bfloat16_is_used_by_large_models_where_the_cpu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_engine, "multiplies_bfloat16", lambda: True)
-    model = seq2see.load("dates", engine="torch")
-    assert model.engine_for(1).name == "torch, float32"
+def test_a_cpu_computes_in_float32_whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer bits would let an answer depend on the others of its batch."""
     monkeypatch.setattr(torch_engine, "LARGE", 16)
-    model = seq2see.load("dates", engine="torch")
-    engine = model.engine_for(1)
-    assert engine.name == "torch, bfloat16"
-    source = model.tokenizers.source.encode("1845-01-05")
-    assert model.tokenizers.target.decode(engine.ids([source])[0]) == "January 5, 1845"
-    assert next(model.transformer.parameters()).dtype == torch.float32
-    with torch.no_grad():
-        model.transformer.output.bias[model.tokenizers.target.end] += 100.0  # an edit reaches the copy
-    assert model.tokenizers.target.decode(engine.ids([source])[0]) == ""
-
-
-def test_the_copy_in_bfloat16_is_made_again_only_after_an_edit() -> None:
-    model = seq2see.load("dates", engine="torch")
-    engine = model.engine_for(1)
+    engine = seq2see.load("dates", engine="torch").engine_for(1)
     assert isinstance(engine, torch_engine.TorchEngine)
-    assert engine.transformer is model.transformer
-    engine.narrow = True
-    narrow = engine.transformer
-    assert {weight.dtype for weight in narrow.parameters()} == {torch.bfloat16}
-    assert engine.transformer is narrow
+    assert (engine.name, engine.narrow) == ("torch, float32", False)
+
+
+# --- exports in the user's cache, and the faster engine ------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder without an export, and a user whose cache is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = shutil.copytree(folder.find("dates"), tmp_path / "bare")
+    shutil.rmtree(path / "ctranslate2")
+    return path
+
+
+def test_a_folder_without_an_export_gets_one_in_the_cache_when_that_pays(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = seq2see.load(bare)
+    assert model.engine_for(100).name == "torch, float32"
+    monkeypatch.setattr("seq2see.seq2seq.WORTH_EXPORT", 100 * model.config.model.parameters)
+    assert model.engine_for(99).name == "torch, float32"
+    assert model.engine_for(100).name == "ctranslate2, float32"
+    assert model("1845-01-05") == "January 5, 1845"
+    assert not (bare / "ctranslate2").exists()
+    (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
+    again = seq2see.load(bare)
+    assert again._transformer is None  # torch is not needed any more
+    assert again.engine_for(1).name == "ctranslate2, float32"
+    model.save(bare.parent / "saved")
+    assert (bare.parent / "saved" / "ctranslate2" / "model.bin").is_file()
+    data = bytearray((kept / "ctranslate2" / "model.bin").read_bytes())
+    data[len(data) // 2] ^= 1
+    (kept / "ctranslate2" / "model.bin").write_bytes(data)
+    assert seq2see.load(bare).engine_for(1).name == "torch, float32"
+
+
+def test_an_edited_network_is_not_exported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2see.seq2seq.WORTH_EXPORT", 1)
+    model = seq2see.load(bare)
     with torch.no_grad():
-        model.transformer.output.weight[3, 4] += 1.0
-    assert engine.transformer is not narrow
-    assert torch.equal(engine.transformer.output.weight, model.transformer.output.weight.bfloat16())
-    with seq2see.trace(model.transformer):
-        assert engine.transformer is model.transformer
+        model.transformer.output.bias[model.tokenizers.target.end] += 100.0
+    assert model.engine_for(1000).name == "torch, float32"
+    assert not (bare.parent / "cache" / "seq2see" / "exports").exists()
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("seq2see.seq2seq.WORTH_EXPORT", 1)
+    assert seq2see.load(bare).predict(["1845-01-05"]) == ["January 5, 1845"]
+
+
+def test_the_cache_keeps_the_exports_that_were_used_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "MOST_KEPT", 2)
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+        os.utime(tmp_path / str(number), (number, number))
+    engines.make_room(tmp_path / "0")
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["0", "2", "3"]
+
+
+def test_the_faster_engine_is_found_by_a_trial_and_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts = [f"{year}-01-05" for year in range(1000, 1000 + trial.WORTH)]
+    right = [f"January 5, {text[:4]}" for text in texts]
+    for slow, fast in (("ctranslate2", "torch"), ("torch", "ctranslate2")):
+        shutil.rmtree(tmp_path / "seq2see", ignore_errors=True)
+        model, asked = seq2see.load("dates"), list[str]()
+        assert trial.fastest(model.config.model) is None
+        for kind in (CTranslate2Engine, torch_engine.TorchEngine):
+            ids = kind.ids
+
+            def late(
+                self: Any, *given: Any, ids: Any = ids, slow: str = slow, asked: list[str] = asked
+            ) -> Any:
+                asked.append(self.name.split(",")[0])
+                time.sleep(0.2 if self.name.startswith(slow) else 0)
+                return ids(self, *given)
+
+            monkeypatch.setattr(kind, "ids", late)
+        assert model.predict(texts) == right
+        assert asked[:4] == ["ctranslate2", "torch"] * 2  # each in turn, and what they answer is kept
+        assert set(asked[4:]) == {fast}
+        assert trial.fastest(model.config.model) == fast
+        asked.clear()
+        assert model.predict(texts) == right
+        assert set(asked) == {fast}
+        monkeypatch.undo()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_threads_leave_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 8)
+    for others, free in ((0, 8), (3, 5), (8, 1), (50, 1)):
+        monkeypatch.setattr(machine, "_others", lambda others=others: others)
+        assert machine.free_cores() == free
+    seen = iter([6, 1, 4])  # the quietest moment counts
+    monkeypatch.setattr(machine, "_others", lambda: next(seen))
+    assert machine.free_cores() == 7
+    machine.use(3)
+    try:
+        assert machine.free_cores() == 3
+    finally:
+        machine.use(None)
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])
@@ -329,6 +414,7 @@ def test_the_threads_of_a_small_model_take_parts_of_their_own_and_leave_the_sett
     monkeypatch.setattr(torch_engine, "greedy_ids", watched)
     before = torch.get_num_threads(), torch.backends.mkldnn.enabled
     torch.set_num_threads(2)
+    machine.use(2)
     try:
         model = seq2see.load("dates", engine="torch")
         model.predict(["1845-01-05"])
@@ -340,6 +426,7 @@ def test_the_threads_of_a_small_model_take_parts_of_their_own_and_leave_the_sett
         assert used[1:] == [(1024, 1)] * 2
         assert (torch.get_num_threads(), torch.backends.mkldnn.enabled) == (2, before[1])
     finally:
+        machine.use(None)
         torch.set_num_threads(before[0])
 
 

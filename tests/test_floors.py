@@ -23,7 +23,7 @@ ROOT = Path(seq2see.__file__).parent
 #: ``__init__``, which hands out the public names.
 FLOORS = [
     ["errors"],
-    ["files"],
+    ["files", "machine"],
     ["config"],
     ["text", "metrics", "masks"],
     ["confidence"],

@@ -21,8 +21,7 @@ from seq2see import folder
 from seq2see.confidence import Confidence
 from seq2see.config import Config, DecodingConfig
 from seq2see.data import dates, human_dates
-from seq2see.decoding import allowed, engines
-from seq2see.decoding.allowed import Automaton, Phrase
+from seq2see.decoding import engines, trial
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Special
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from seq2see.config import ModelConfig, TrainingConfig
+    from seq2see.decoding.allowed import Automaton, Phrase
     from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
@@ -50,9 +50,12 @@ BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs
 LARGEST_BATCH = 16384
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
 LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
-WORTH_BFLOAT16 = 16  # from so many inputs on, torch's bfloat16 products are faster, where the CPU has them
-WORTH_TORCH = 256  # from so many inputs on, it is worth importing torch for them
-WORTH_TORCH_TINY = 2048  # from so many inputs on, an imported torch answers faster with a tiny model
+WORTH_TORCH = 50_000  # from so many inputs on, it is worth importing torch, in case that it is faster
+WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
+ALWAYS_EXPORTED = (
+    2**24
+)  # parameters from which even one input is worth it: the next start is faster by seconds
+CHECKED = 8  # random inputs on which such an export is compared with torch
 
 #: What a task asks of its inputs beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
@@ -140,7 +143,8 @@ class Seq2Seq:
         self.engine = engines.known(engine)
         self.device, self._compiled = device, compiled
         self._path = path
-        self._exported = False  # whether the folder has a CTranslate2 export of these weights
+        self._export: Path | None = None  # the CTranslate2 export of these weights
+        self._tried_export = False  # whether one was to be written
         self._transformer = transformer
         self._as_read: object = None  # what the network was when it was read, once somebody else holds it
         self._ctranslate2: Engine | None = None
@@ -181,13 +185,12 @@ class Seq2Seq:
             confidence=folder.read_confidence(path),
         )
         if model.engine == "ctranslate2" or (model.engine == "auto" and device == "cpu"):
-            reason = engines.why_not_exported(path, config.model, tokenizers)
+            model._export, reason = engines.found_export(path, config.model, tokenizers)
             if model.engine == "ctranslate2" and (reason or device != "cpu"):
                 raise UserError(
                     f"`engine` is ctranslate2, but {reason or f'it answers on the cpu, not on {device}'}."
                 )
-            model._exported = not reason
-        if not model._exported:
+        if model._export is None:
             model._network()
         return model
 
@@ -207,7 +210,7 @@ class Seq2Seq:
     def transformer(self) -> Transformer:
         """The network itself. It may be edited: an edited network answers for itself, through torch."""
         network = self._network()
-        if self._exported and self._as_read is None:
+        if self._path is not None and self._as_read is None:
             self._as_read = _fingerprint(network)
         return network
 
@@ -255,21 +258,26 @@ class Seq2Seq:
         ``held`` says that the answers are held to something.
         """
         obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, held)
-        if self._exported and self.device != "cpu":
+        if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self._is_edited():
             obstacle = "the network was edited since it was exported"
         if self.engine == "ctranslate2" and obstacle:
             raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use the engine auto or torch.")
-        if self.engine == "torch" or obstacle or not self._exported or self._torch_is_faster(inputs, beam):
+        if self.engine == "auto" and not obstacle and self._export is None:
+            self._keep_export(inputs)
+        if self.engine == "torch" or obstacle or self._export is None or self._torch_is_faster(inputs, beam):
             return self._through_torch(self._network())
+        return self._through_ctranslate2(inputs)
+
+    def _through_ctranslate2(self, inputs: int) -> Engine:
         if self._ctranslate2 is None:
             from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 
-            assert self._path is not None
+            assert self._export is not None
             vocabularies = self.tokenizers.source.vocabulary(), self.tokenizers.target.vocabulary()
             self._ctranslate2 = CTranslate2Engine(
-                self._path / engines.FORMAT, vocabularies, self._special(), self.config.model, inputs=inputs
+                self._export, vocabularies, self._special(), self.config.model, inputs=inputs
             )
         return self._ctranslate2
 
@@ -285,18 +293,41 @@ class Seq2Seq:
             self._torch = TorchEngine(transformer, self._special(), self._compiled)
         return self._torch
 
+    def _keep_export(self, inputs: int) -> None:
+        """Keep an export of a model folder that has none in the user's cache, if the request pays for it."""
+        size = self.config.model.parameters
+        if self._path is None or self._as_read is not None or self._tried_export:
+            return
+        if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT:
+            return
+        self._tried_export, log = True, logging.getLogger("seq2see")
+        try:
+            from seq2see.interchange.to_ctranslate2 import export
+
+            log.info("%s is prepared for this machine, once.", self._path.name)
+            kept = engines.kept_in(self._path, self.config.model)
+            network, rules = self._network(), self.config.decoding
+            export(self._path, network, self.tokenizers, rules=rules, place=kept, count=CHECKED)
+            engines.make_room(kept)
+            self._export = kept / engines.FORMAT
+        except (ImportError, UserError, OSError) as error:
+            log.info("No export could be kept, so that torch answers: %s", error)
+
     def _torch_is_faster(self, inputs: int, beam: int) -> bool:
-        """Whether torch is faster than CTranslate2, as benchmarks/README.md measures it."""
-        if self.engine != "auto":
+        """Whether torch was found to be faster than CTranslate2 here, where it is worth its start."""
+        if self.engine != "auto" or beam > 1 or not self._may_try(inputs):
             return False
-        width, imported = self.config.model.d_model, "torch" in sys.modules
-        if width <= engines.TINY:
-            return imported and beam == 1 and inputs >= WORTH_TORCH_TINY
-        return (
-            width >= engines.LARGE
-            and inputs >= (WORTH_BFLOAT16 if imported else WORTH_TORCH)
-            and engines.has_bfloat16()
-        )
+        return trial.fastest(self.config.model) == "torch"
+
+    def _is_untried(self, inputs: int) -> bool:
+        """Whether it is to be found out which engine is faster. An export of fewer bits is taken at its word."""
+        exact = self._export is not None and engines.is_exact(self._export)
+        wanted = self.engine == "auto" and exact and self._may_try(inputs)
+        return wanted and trial.fastest(self.config.model) is None
+
+    def _may_try(self, inputs: int) -> bool:
+        """Whether a request is so large that the faster engine matters."""
+        return inputs >= (trial.WORTH if "torch" in sys.modules else WORTH_TORCH)
 
     def _special(self) -> Special:
         return Special.of(self.tokenizers)
@@ -305,9 +336,7 @@ class Seq2Seq:
         """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
         from seq2see.model.weights import weights_bytes, weights_of
 
-        export = (
-            self._path / engines.FORMAT if self._exported and self._path and not self._is_edited() else None
-        )
+        export = None if self._is_edited() else self._export
         data = weights_bytes(weights_of(self._network()))
 
         def copied(new: Path) -> None:
@@ -553,8 +582,12 @@ class Seq2Seq:
         """Return what answers are held to, to be used as ``only`` again and again: it is made once."""
         if sum(one is not None for one in (only, pattern, prefix)) > 1:
             raise UserError("More than one of `only`, `pattern` and `prefix` was given: use one of them.")
+        if only is None and pattern is None and prefix is None:
+            return None
+        from seq2see.decoding import allowed
+
         target = self.tokenizers.target
-        if isinstance(only, Automaton):
+        if isinstance(only, allowed.Automaton):
             return only
         if only is not None:
             return allowed.one_of(list(dict.fromkeys(self.folded(text) for text in _listed(only))), target)
@@ -563,7 +596,7 @@ class Seq2Seq:
                 raise UserError(f"`{name}` is {text!r}: a text was expected.")
         if pattern is not None:
             return allowed.matching(pattern, target)
-        return None if prefix is None else allowed.beginning(prefix, target)
+        return allowed.beginning(str(prefix), target)
 
     @staticmethod
     def _glossary(glossary: Any) -> Glossary | None:
@@ -627,7 +660,11 @@ class Seq2Seq:
             )
 
         def answer(texts: list[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None) -> list[Any]:
-            held = None if phrases is None else allowed.holding(phrases, self.tokenizers.target.end)
+            held = None
+            if phrases is not None:
+                from seq2see.decoding import allowed
+
+                held = allowed.holding(phrases, self.tokenizers.target.end)
             return self._answers(texts, rules, 1, probabilities, held)
 
         def links(pairs: list[tuple[str, str]]) -> list[list[tuple[tuple[int, int], tuple[int, int]]]]:
@@ -698,6 +735,12 @@ class Seq2Seq:
         engine = self.engine_for(len(encoded), rules.beam, n_best, held)
         good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
+        if engine is self._ctranslate2 and rules.beam == 1 and self._is_untried(len(encoded)):
+            both = {"ctranslate2": lambda: engine, "torch": lambda: self._through_torch(self._network())}
+            lengths = {i: len(encoded[i]) for i in good}
+            yield from trial.turns(both, good, lengths, self.config.model)
+            good = good[trial.taken(len(both), len(good)) :]
+            engine = self.engine_for(len(encoded), rules.beam, n_best, held)
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
 

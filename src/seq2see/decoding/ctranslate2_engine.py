@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import ctranslate2
 
 from seq2see.config import DecodingConfig, ModelConfig
-from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.engines import SMALL
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.errors import FolderError
+from seq2see.machine import free_cores
+
+if TYPE_CHECKING:
+    from seq2see.decoding.allowed import Automaton
 
 BATCH = 256  # inputs that one worker takes at a time, at most
 EACH = 8  # inputs that each worker must get if several of one thread are to be faster than one of several threads
@@ -44,7 +48,7 @@ class CTranslate2Engine:
         inputs: int = 1,
     ) -> None:
         self.path, self.compute_type = path, compute_type
-        self.small, self.cores = config.d_model < SMALL, _cores()
+        self.small, self.cores = config.d_model < SMALL, free_cores()
         self.translators: dict[int, ctranslate2.Translator] = {}  # by the number of workers
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
@@ -206,11 +210,6 @@ class CTranslate2Engine:
 
     def _numbers(self, tokens: list[str]) -> list[int]:
         return [self.ids_of[token] for token in tokens]
-
-
-def _cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _after_fork() -> None:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from seq2see import folder
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding import layout
-from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis
 from seq2see.errors import FolderError, UserError, printable, suggest
-from seq2see.files import digest, parsed, plain_file, read_text, temporary_prefix
+from seq2see.files import cache_folder, digest, parsed, plain_file, read_text, temporary_prefix
+
+if TYPE_CHECKING:
+    from seq2see.decoding.allowed import Automaton
 
 ENGINES = ("auto", "torch", "ctranslate2")
 FORMAT = folder.EXPORT  # an export's folder within a model folder
 NOTE = "seq2see.json"  # what the export says of itself
 LARGEST_NOTE = 2**16  # bytes
 SMALL = 128  # a d_model below which one thread multiplies faster than two
-TINY = 16  # a d_model up to which torch answers thousands of inputs faster than CTranslate2
+MOST_KEPT, MOST_BYTES_KEPT = 20, 4 * 2**30  # exports in the user's cache
 LARGE = 256  # a d_model from which the width of the numbers decides the speed
 
 
@@ -72,17 +76,39 @@ def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False) -> str:
     return ""
 
 
-def has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware, found out without torch."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return "amx_bf16" in flags or "avx512_bf16" in flags
+def found_export(path: Path, config: ModelConfig, tokenizers: folder.Tokenizers) -> tuple[Path | None, str]:
+    """Return the export of a model: in its folder, or else in the user's cache; if there is none, say why."""
+    reason = why_not_exported(path, config, tokenizers)
+    if not reason:
+        return path / FORMAT, ""
+    kept = kept_in(path, config) / FORMAT
+    if find_spec(FORMAT) is None or not kept.is_dir() or why_not_exported(path, config, tokenizers, kept):
+        return None, reason
+    with suppress(OSError):
+        os.utime(kept.parent)  # those that are used last stay longest
+    return kept, ""
 
 
-def why_not_exported(path: Path, config: ModelConfig, tokenizers: folder.Tokenizers) -> str:
-    """Say why a model folder cannot be used with CTranslate2; nothing if it can.
+def kept_in(path: Path, config: ModelConfig) -> Path:
+    """Return where the user's cache keeps the export of a model folder that has none."""
+    return cache_folder() / "exports" / digest_of(path, config)[:32]
+
+
+def make_room(kept: Path) -> None:
+    """Remove the exports that were used longest ago, all but ``kept``, if there are too many."""
+    with suppress(OSError):
+        others = sorted(kept.parent.iterdir(), key=lambda place: place.stat().st_mtime, reverse=True)
+        total = 0
+        for number, place in enumerate(others):
+            total += sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+            if place != kept and (number >= MOST_KEPT or total > MOST_BYTES_KEPT):
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def why_not_exported(
+    path: Path, config: ModelConfig, tokenizers: folder.Tokenizers, export: Path | None = None
+) -> str:
+    """Say why a model folder, or another export of its weights, cannot be used with CTranslate2; nothing if it can.
 
     CTranslate2 trusts what it reads, so that everything is checked before: the export must have the bytes that its note
     tells, and be of the shape and the vocabulary of this model.
@@ -90,7 +116,7 @@ def why_not_exported(path: Path, config: ModelConfig, tokenizers: folder.Tokeniz
     if find_spec(FORMAT) is None:
         return "the package ctranslate2 is not installed"
     again = f"(`seq2see export --model {path.name}` writes it again)"
-    export = path / FORMAT
+    export = export or path / FORMAT
     try:
         note = parsed(read_text(export / NOTE, LARGEST_NOTE), NOTE)
     except FolderError:
@@ -104,6 +130,15 @@ def why_not_exported(path: Path, config: ModelConfig, tokenizers: folder.Tokeniz
     except (FolderError, OSError) as error:
         return f"the {FORMAT} export in {path.name} does not fit its model: {printable(str(error))} {again}"
     return ""
+
+
+def is_exact(export: Path) -> bool:
+    """Whether an export has the numbers of the model itself, so that both engines give the same answers."""
+    try:
+        note = parsed(read_text(export / NOTE, LARGEST_NOTE), NOTE)
+    except FolderError:
+        return False
+    return isinstance(note, dict) and note.get("quantization") == "float32"
 
 
 def files_of(export: Path) -> dict[str, str]:

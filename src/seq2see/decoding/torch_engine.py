@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_ids
+from seq2see.machine import free_cores
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
@@ -38,25 +38,11 @@ class TorchEngine:
         self.narrow = (
             weight.dtype == torch.float32
             and transformer.config.d_model >= LARGE
-            and (
-                torch.cuda.is_bf16_supported(including_emulation=False)
-                if self.on_gpu
-                else multiplies_bfloat16()
-            )
+            and self.on_gpu  # on a CPU an answer would depend on the others of its batch
+            and torch.cuda.is_bf16_supported(including_emulation=False)
         )
-        self.version: list[tuple[int, int]] = []
         self.where: list[int] = []
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
-
-    @property
-    def transformer(self) -> Transformer:
-        """The model in the precision that is fastest here; copied anew whenever the original was edited."""
-        if not self.narrow or self._watched():
-            return self.original
-        version = [(id(weight), weight._version) for weight in self.original.parameters()]
-        if version != self.version:
-            self.version, self.copy = version, copy.deepcopy(self.original).bfloat16()
-        return self.copy
 
     def fits(self, transformer: Transformer) -> bool:
         """Whether this engine is for this network, where and as it is now."""
@@ -90,7 +76,7 @@ class TorchEngine:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[int]]:
-            return greedy_ids(self.transformer, part, self.special, rules, allowed)
+            return greedy_ids(self.original, part, self.special, rules, allowed)
 
         return self._shared_out(found, sources, 1, allowed)
 
@@ -107,9 +93,9 @@ class TorchEngine:
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[Hypothesis]]:
             if rules.beam == 1:
-                answers = greedy(self.transformer, part, self.special, rules, allowed)
+                answers = greedy(self.original, part, self.special, rules, allowed)
                 return [[hypothesis] for hypothesis in answers]
-            return [row[:n_best] for row in beam_search(self.transformer, part, self.special, rules, allowed)]
+            return [row[:n_best] for row in beam_search(self.original, part, self.special, rules, allowed)]
 
         return self._shared_out(found, sources, rules.beam, allowed)
 
@@ -125,8 +111,8 @@ class TorchEngine:
         The products of a small model are too small to be shared out. Instead each thread searches on some sources.
         """
         config = self.original.config
-        numbers, threads = len(sources) * beam * config.d_model, torch.get_num_threads()
-        with at_rest(self.transformer), without_onednn() if self.name == "torch, float32" else nullcontext():
+        numbers, threads = len(sources) * beam * config.d_model, min(torch.get_num_threads(), free_cores())
+        with at_rest(self.original), without_onednn() if self.kind[0] == torch.float32 else nullcontext():
             if config.d_model >= SMALL:
                 with threads_of(1 if config.d_model < LARGE and numbers < ONE_THREAD else threads):
                     return found(sources, allowed)
@@ -144,8 +130,3 @@ class TorchEngine:
                 with ThreadPoolExecutor(each, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                     rows = pool.map(found, *zip(*parts, strict=True))
                     return [answer for answers in rows for answer in answers]
-
-
-def multiplies_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware; others imitate it, slowly."""
-    return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())

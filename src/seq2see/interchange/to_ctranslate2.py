@@ -168,16 +168,23 @@ def export(
     quantization: str = "float32",
     inputs: Sequence[str] = (),
     rules: DecodingConfig = PAPER,
+    place: Path | None = None,
+    count: int = INPUTS,
 ) -> Parity:
-    """Write ``ctranslate2/`` into a model folder, whole and checked, or not at all."""
+    """Write ``ctranslate2/`` into a model folder, or into another ``place``, whole and checked, or not at all.
+
+    It is checked on ``inputs``, or else on ``count`` random ones.
+    """
     if quantization not in QUANTIZATIONS:
         raise UserError(f"Quantization {quantization!r} is not one of {', '.join(QUANTIZATIONS)}.")
-    sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(model.config, tokenizers, INPUTS)
-    remove_leftovers(path)
+    sources = tokenizers.source.encode_batch(inputs) if inputs else made_up(model.config, tokenizers, count)
+    place = place or path
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path, prefix=temporary_prefix(FORMAT)))
+        place.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(place)
+        temporary = Path(tempfile.mkdtemp(dir=place, prefix=temporary_prefix(FORMAT)))
     except OSError as error:
-        raise FolderError(f"{path} cannot be written: {error.strerror}.") from None
+        raise FolderError(f"{place} cannot be written: {error.strerror}.") from None
     try:
         parity = _write(temporary / "float32", model, tokenizers, "float32", sources, rules)
         if quantization != "float32":
@@ -191,9 +198,9 @@ def export(
             "written_by": f"ctranslate2 {ctranslate2.__version__}",
         }
         (temporary / quantization / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-        if (path / FORMAT).exists():
-            (path / FORMAT).rename(temporary / "old")
-        (temporary / quantization).rename(path / FORMAT)
+        if (place / FORMAT).exists():
+            (place / FORMAT).rename(temporary / "old")
+        (temporary / quantization).rename(place / FORMAT)
     finally:
         shutil.rmtree(temporary)
     return parity

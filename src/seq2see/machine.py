@@ -1,0 +1,51 @@
+"""What this machine has to give: its cores, and those that nobody else is using right now."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+SAMPLES = 3  # a moment in which somebody else happens to run says little
+PAUSE = 0.001  # seconds between them
+_asked: int | None = None  # how many threads the user wants
+
+
+def use(threads: int | None) -> None:
+    """Use so many threads from now on, whatever else runs; None lets this module decide."""
+    global _asked
+    _asked = threads
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_cores() -> int:
+    """Count the cores that are free, at least one; or those that the user asked for.
+
+    Threads that share a product wait for each other. Where others want the same cores, each waits for a turn of the
+    other, and two threads take several times as long as one.
+    """
+    total, busy = cores(), 0
+    if _asked is not None:
+        return _asked
+    if total == 1:
+        return 1
+    for number in range(SAMPLES):
+        found = _others()
+        busy = found if number == 0 else min(busy, found)
+        if busy == 0:
+            break
+        time.sleep(PAUSE)
+    return max(1, total - busy)
+
+
+def _others() -> int:
+    """Count the threads that run or wait for a core now, without this one; 0 where the system does not tell."""
+    try:
+        text = Path("/proc/loadavg").read_text(encoding="ascii")
+        return max(0, int(text.split()[3].split("/")[0]) - 1)
+    except (OSError, ValueError, IndexError):
+        return 0
