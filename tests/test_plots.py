@@ -513,7 +513,7 @@ def test_the_projection_is_x_times_w(norm: str, layer: int, folder: Path, tmp_pa
         (["attention", "--head", "4"], "heads are 0 to 3"),
         (["attention", "--attention", "encode"], "Did you mean 'encoder'"),
         (["attention-lines", "--query", "12"], "tokens are 0 to 11"),
-        (["attention", "--text", "é"], "vocabulary does not have"),
+        (["attention", "--text", "日"], "vocabulary does not have"),
         (["projection", "--attention", "cross"], "encoder or decoder"),
         (["lookup", "--text", "é"], "not one token"),
         (["positions", "--variant", "papers"], "Did you mean 'paper'"),

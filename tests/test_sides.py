@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,9 +166,11 @@ def test_a_model_is_trained_with_any_two(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_symbols_and_single_words_are_aligned_by_symbols_and_letters() -> None:
     made = seq2see.fit(words(60), training={"steps": 2}, model=TINY)
-    [found] = made.align([("abc", "AE1 B K")])
-    assert [link.target_span for link in found.links] == [(0, 3), (4, 5), (6, 7)]
-    assert {target for _, target in found.words()} == {"AE1", "B", "K"}
+    made.tokenizers = replace(made.tokenizers, target=Tokenizer.symbols(["AE1 B. K' x y z <1> <2>"]))
+    assert made.tokenizers.target.size == made.config.model.target_vocabulary
+    [found] = made.align([("abc", "AE1 B. K'")])
+    assert [link.target_span for link in found.links] == [(0, 3), (4, 6), (7, 9)]
+    assert {target for _, target in found.words()} == {"AE1", "B.", "K'"}
     assert all(last - first == 1 for first, last in (link.source_span for link in found.links))
     assert {link.source for link in found.links} <= {0, 1, 2}
 

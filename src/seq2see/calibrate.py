@@ -14,6 +14,7 @@ from seq2see.text.familiar import Familiar
 
 ROWS = 512  # sources that are answered together
 MOST = 5000  # sources that are enough to fit, and to measure
+FOLDS = 5
 HEADING = "## Confidence"
 THRESHOLDS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
@@ -34,7 +35,7 @@ def observe(
     targets: dict[str, list[str]] = {}
     for source, target in pairs:
         targets.setdefault(source, []).append(tokenizers.target.plain(target))
-    texts = list(targets)[:MOST]
+    texts = list(targets)[:: -(-len(targets) // MOST) or 1]
     rows = tokenizers.source.encode_batch(texts)
     order = sorted(range(len(texts)), key=lambda i: len(rows[i]))  # neighbours of one length need no padding
     found: list[Observed] = []
@@ -51,14 +52,27 @@ def observe(
 
 
 def calibrated(
-    observed: Sequence[Observed], others: Sequence[Observed], familiar: Familiar, chrf: float | None
+    observed: Sequence[Observed],
+    others: Sequence[Observed] | None,
+    familiar: Familiar,
+    chrf: float | None,
 ) -> Confidence | None:
-    """Fit a confidence on some answers and measure it on others; None if there are too few to fit it."""
-    ended = [(figures, right) for figures, finished, right in observed if finished]
-    if len(ended) < FEWEST or not others:
+    """Fit a confidence on some answers and measure it on others; None if there are too few to fit it.
+
+    Without others, each fifth of the answers is measured with what is fitted on the other four.
+    """
+    ended = [one for one in observed if one[1]]
+    if len(ended) < FEWEST or others == []:
         return None
-    weights = fit([figures for figures, _ in ended], [right for _, right in ended], chrf is None)
-    found = [probability(weights, figures) if finished else 0.0 for figures, finished, _ in others]
+    weights = _fitted(ended, chrf)
+    if others is None:
+        parts = [observed[fold::FOLDS] for fold in range(FOLDS)]
+        found, others = [], [one for part in parts for one in part]
+        for fold, part in enumerate(parts):
+            rest = [one for other, some in enumerate(parts) if other != fold for one in some if one[1]]
+            found += _confidences(_fitted(rest, chrf), part)
+    else:
+        found = _confidences(weights, others)
     measured = Measured.of(found, [finished and right for _, finished, right in others])
     return Confidence(
         "exact" if chrf is None else "chrf",
@@ -68,6 +82,14 @@ def calibrated(
         measured,
         familiar,
     )
+
+
+def _fitted(observed: Sequence[Observed], chrf: float | None) -> list[float]:
+    return fit([figures for figures, _, _ in observed], [right for *_, right in observed], chrf is None)
+
+
+def _confidences(weights: Sequence[float], observed: Sequence[Observed]) -> list[float]:
+    return [probability(weights, figures) if finished else 0.0 for figures, finished, _ in observed]
 
 
 def answered_above(confidence: Confidence) -> list[tuple[float, float, float]]:
@@ -85,12 +107,13 @@ def answered_above(confidence: Confidence) -> list[tuple[float, float, float]]:
 def section(confidence: Confidence, picture: bool, command: str = "") -> str:
     """Write the part of a card about the confidence."""
     measured = confidence.measured
-    right = "right" if confidence.criterion == "exact" else f"of a chrF of {confidence.threshold:g} or more"
+    exact = confidence.criterion == "exact"
+    right = "are right" if exact else f"have a chrF of {confidence.threshold:g} or more"
     lines = [
         HEADING,
         "",
         f"An answer's confidence is {confidence.meaning}. It is fitted on {confidence.fitted_on:,} held-out sources and "
-        f"measured on {measured.pairs:,} others, of which {measured.right:.1%} are {right}.",
+        f"measured on {measured.pairs:,} answers that it was not fitted on, of which {measured.right:.1%} {right}.",
         "",
         "| | |",
         "|---|---|",

@@ -1,9 +1,10 @@
 """How sure an answer is: the probability that it is right, fitted on held-out pairs and measured on others.
 
 The model's own probabilities tell right answers from wrong ones, but they are too high or too low. A logistic regression
-on four figures of an answer mends that (Platt, 1999): the log-odds of the whole answer, of its least likely token, of its
-mean token, and the logarithm of its length. "Right" means equal to the target. For sentences, where many answers are
-good, it means a chrF of at least ``threshold`` against the target.
+on five figures of an answer mends that (Platt, 1999): the log-odds of the whole answer and of its least likely token, the
+mean log-probability of a token, the logarithm of the length, and the share of tokens with a probability below one half.
+"Right" means equal to the target. For sentences, where many answers are good, it means a chrF of at least ``threshold``
+against the target.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ from seq2see.errors import FolderError
 from seq2see.text.familiar import Familiar
 
 FORMAT = 1
-FIGURES = 4
+FIGURES = 5
 FEWEST = 50  # held-out pairs from which a confidence can be fitted
-GOOD_CHRF = 60.0
+GOOD_CHRF = 40.0
 BINS = 10
 RIDGE = 10.0  # how strongly the weights are pulled to the model's own probability: about as ten pairs do
 ROUNDS = 100
+HALF = log(0.5)
 LOWEST, HIGHEST = -60.0, -1e-7  # log-probabilities beyond them are taken as these
 
 
 def figures_of(log_probabilities: Sequence[float]) -> list[float]:
     """Return the figures of an answer by the log-probabilities of its tokens."""
     total, length = sum(log_probabilities), max(1, len(log_probabilities))
-    return [_odds(total), _odds(min(log_probabilities, default=0.0)), _odds(total / length), log(length)]
+    unsure = sum(value < HALF for value in log_probabilities) / length
+    worst = min(log_probabilities, default=0.0)
+    return [_odds(total), _odds(worst), max(LOWEST, total / length), log(length), unsure]
 
 
 def _odds(log_probability: float) -> float:

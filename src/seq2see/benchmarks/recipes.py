@@ -112,6 +112,27 @@ def human_dates(count: int = 200_000) -> list[Row]:
     return list(dict.fromkeys(pairs(count)))
 
 
+def places_by_rule(row: Row) -> str:
+    """Write a name in Cyrillic letters as the package transliterate does, letter by letter."""
+    with _from("transliterate"):
+        from transliterate import translit
+    return str(translit(row[0], "ru"))
+
+
+def inflected_by_rule(row: Row) -> str:
+    """Inflect a lemma as lemminflect does with words that it does not know, by rules learned from this lexicon."""
+    with _from("lemminflect"):
+        from lemminflect import getAllInflectionsOOV
+    found = getAllInflectionsOOV(row[0], UNIVERSAL[row[2][0]]).get(PENN[row[2]])
+    return str(found[0]) if found else ""
+
+
+UNIVERSAL = {"V": "VERB", "N": "NOUN", "A": "ADJ"}
+PENN = {"V;PST": "VBD", "V;PTCP;PST": "VBN", "V;PTCP;PRS": "VBG", "V;PRS;3": "VBZ", "N;PL": "NNS", "ADJ;CMPR": "JJR",
+        "ADJ;SPRL": "JJS"}  # fmt: skip
+PEERS: dict[str, Callable[[Row], str]] = {"places": places_by_rule, "inflection": inflected_by_rule}
+
+
 RECIPES: dict[str, Callable[..., list[Row]]] = {
     "pronunciations": pronunciations,
     "number-words": number_words,
@@ -137,14 +158,28 @@ def split(
 def write(
     name: str, out: Path, held_out: int, words: int | None = None, stress: bool = False
 ) -> tuple[int, int]:
-    """Write train.tsv and test.tsv of a recipe; return how many rows each has."""
+    """Write train.tsv and test.tsv of a recipe; return how many rows each has.
+
+    If not all sources are taken, others.tsv has the rest.
+    """
     made = RECIPES[name](stress) if name == "pronunciations" else RECIPES[name]()
     train, test = split(made, held_out, words)
+    taken = {row[0] for row in (*train, *test)}
+    others = [row for row in made if row[0] not in taken]
     out.mkdir(parents=True, exist_ok=True)
-    for part, rows in (("train", train), ("test", test)):
+    for part, rows in (("train", train), ("test", test), *([("others", others)] if others else [])):
         text = "".join("\t".join(row) + "\n" for row in rows)
         (out / f"{part}.tsv").write_text(text, encoding="utf-8")
     return len(train), len(test)
+
+
+def score_of_peer(name: str, out: Path) -> float:
+    """Return the share of the rows of test.tsv that another package gets right."""
+    if name not in PEERS:
+        raise UserError(f"There is no other package here for {name}: there is one for {' and '.join(PEERS)}.")
+    with (out / "test.tsv").open(encoding="utf-8", newline="") as file:
+        rows = [tuple(row) for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    return sum(PEERS[name](row) == row[1] for row in rows) / len(rows)
 
 
 def main() -> None:
@@ -155,8 +190,12 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=2000, help="sources, or lemmas, of the test; 2000")
     parser.add_argument("--words", type=int, help="sources of the training at most; all that are left")
     parser.add_argument("--stress", action="store_true", help="of pronunciations: keep the stress of vowels")
+    parser.add_argument("--peer", action="store_true", help="score another package on DIR/test.tsv instead")
     given = parser.parse_args()
     try:
+        if given.peer:
+            print(f"{score_of_peer(given.name, given.out):.2%} of {given.out}/test.tsv are right.")
+            return
         counts = write(given.name, given.out, given.held_out, given.words, given.stress)
     except UserError as error:
         parser.exit(2, f"{error}\n")

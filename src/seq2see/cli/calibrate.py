@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from random import Random
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from seq2see.cli.data import Columns, read
 from seq2see.cli.output import aside, complain, console, in_json, say
 from seq2see.cli.predict import Device
-from seq2see.errors import UserError, counted
+from seq2see.errors import FolderError, UserError, counted
 
 
 def register(app: typer.Typer) -> None:
@@ -38,20 +39,20 @@ def calibrate(
             metavar="N",
             min=1,
             max=100,
-            help="An answer with so much chrF is right; for sentences, 60.",
+            help="An answer with so much chrF is right; for sentences, 40.",
         ),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Only an answer that equals a target is right.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which half is fitted on.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which sources are measured together.")] = 1,
     device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Fit how sure a model's answers are, on pairs that it was not trained on, and store it in the folder.
 
-    One half of the sources is fitted on, the other half measures the fit. `train` does this by itself, with the
-    validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card; then
+    Each fifth of the sources is measured with what is fitted on the other four. `train` does this by itself, with
+    the validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card; then
     `predict --min-confidence P` withholds what is less sure.
 
     [dim]seq2see calibrate runs/mine --file held-out.tsv[/dim]
@@ -67,31 +68,34 @@ def calibrate(
 
     if exact and chrf is not None:
         raise UserError("--exact and --chrf were both given: an answer is right by one of them.")
-    loaded, path = load(model, device), folder.find(model)
+    path = folder.find(model)
+    try:
+        folder.read_confidence(path)
+    except FolderError:  # it is damaged, or of another version: it is fitted again
+        (path / folder.CONFIDENCE).unlink()
+    loaded = load(model, device)
     given = [(loaded.folded(s), loaded.folded(t)) for s, t in read(file, columns=columns).pairs]
     pairs = [pair for pair in given if _takes(loaded, pair)]
     if len(pairs) < len(given):
         complain(f"{counted(len(given) - len(pairs), 'pair')} left out, which the model does not take.")
     threshold = None if exact else chrf or (GOOD_CHRF if are_sentences(pairs) else None)
-    fitted, measured = hold_out(pairs, 0.5, len(pairs), seed)
     known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
     source = loaded.tokenizers.source
     with aside.status("Answering …"):
         engine = loaded.engine_for(len(pairs))
-        seen, others = (
-            work.observe(engine, loaded.tokenizers, loaded.config.decoding, part, threshold)
-            for part in (fitted, measured)
-        )
+        seen = work.observe(engine, loaded.tokenizers, loaded.config.decoding, pairs, threshold)
+        Random(seed).shuffle(seen)
         texts = [loaded.folded(text) for text, _ in known]
         lengths = [len(row) - len(source.before) - len(source.after) for row in source.encode_batch(texts)]
         # Without the pairs of the training, one half tells how surprising a text of the other can be.
-        learned = texts if like is not None else [text for text, _ in fitted]
-        familiar = Familiar.learn(learned, max(lengths), [text for text, _ in measured])
-        found = work.calibrated(seen, others, familiar, threshold)
+        one, other = hold_out(pairs, 0.5, len(pairs), seed)
+        learned = texts if like is not None else [text for text, _ in one]
+        familiar = Familiar.learn(learned, max(lengths), [text for text, _ in other])
+        found = work.calibrated(seen, None, familiar, threshold)
     if found is None:
         raise UserError(
-            f"{file} has {counted(len(seen) + len(others), 'source')} that the model takes: {2 * FEWEST} or more were "
-            "expected, half of them to fit and half to measure."
+            f"{file} has {counted(len(seen), 'source')} that the model takes, and {sum(one[1] for one in seen):,} of the "
+            f"answers come to their end: {FEWEST} or more were expected."
         )
     command = " ".join(["seq2see", *sys.argv[1:]])
     card = work.with_section(loaded.card, work.section(found, True, command))
@@ -105,7 +109,7 @@ def calibrate(
     say(f"Confidence is {found.meaning}.")
     console.print(f"fitted on                    {found.fitted_on:,} sources")
     console.print(
-        f"measured on                  {found.measured.pairs:,} others, {found.measured.right:.2%} right"
+        f"measured on                  {found.measured.pairs:,} answers not fitted on, {found.measured.right:.2%} right"
     )
     console.print(f"expected calibration error   {found.measured.error:.2%}  (10 bins)")
     console.print("\nconfidence    answered    right")

@@ -311,18 +311,6 @@ def _training(asked: Asked) -> Figure:
     return plot_training(records)
 
 
-def _reliability(asked: Asked) -> Figure:
-    from seq2see.folder import find, read_confidence
-    from seq2see.inspection.reliability import plot_reliability
-
-    found = read_confidence(find(asked.model))
-    if found is None:
-        raise UserError(
-            f"Nothing is known of how sure the answers of {asked.model!r} are: `seq2see calibrate` fits it."
-        )
-    return plot_reliability(found)
-
-
 KINDS: dict[str, tuple[str, Callable[[Asked], Figure]]] = {
     "tokens": ("a text and its answer in tokens, with ids and padding", _tokens),
     "lookup": ("how a token (--text) picks its row of the embedding", _lookup),
@@ -342,7 +330,6 @@ KINDS: dict[str, tuple[str, Callable[[Asked], Figure]]] = {
     "multi-head": ("multi-head attention, Figure 2 right", _multi_head),
     "learning-rate": ("the learning rate by step, for several warm-ups", _learning_rate),
     "label-smoothing": ("what a smoothed target asks for", _label_smoothing),
-    "reliability": ("how far a model's confidence can be trusted", _reliability),
     "training": ("loss and exact match by step, from a training's log", _training),
 }
 

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, log2
+from math import ceil, isfinite, log2
 from typing import Any
 
 from seq2see.errors import FolderError
@@ -20,9 +20,10 @@ from seq2see.errors import FolderError
 LEARNED_FROM = 100_000  # texts
 LARGEST = 2**16  # entries of the table
 STEP = 8  # a byte holds a logarithm of a count in steps of 1/8
+NEW = 5 * STEP  # for what was never seen
 LETTERS = 60_000  # characters that are listed
 RARE = 0.01  # share of held-out texts with a new character, from which on new characters say nothing
-MARGIN = 1.1  # above the most surprising held-out text
+USUAL = 0.99  # share of held-out texts that are not unlike the others
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Familiar:
         if new > RARE * len(held_out) or len(letters) > LETTERS:
             letters = frozenset()
         learned = cls(longest, letters, packed, 0.0)
-        most = max((learned.surprise(text) for text in held_out or chosen), default=0.0)
-        return cls(longest, letters, packed, MARGIN * most)
+        found = sorted(map(learned.surprise, held_out or chosen))
+        return cls(longest, letters, packed, found[ceil(USUAL * len(found)) - 1] if found else 0.0)
 
     def surprise(self, text: str) -> float:
         """Return the mean of −log2 P(character | the two before it), in bits."""
@@ -63,8 +64,9 @@ class Familiar:
         total = 0
         threes, twos = _threes(text), _twos(text)
         for three, two in zip(threes, twos, strict=True):
-            total += max(0, table[zlib.crc32(two) % size] - table[zlib.crc32(three) % size])
-            total += 0 if table[zlib.crc32(three) % size] else 4 * STEP  # never seen at all
+            before, here = table[zlib.crc32(two) % size], table[zlib.crc32(three) % size]
+            total += max(0, before - here) if before else NEW
+            total += 0 if here else NEW
         return total / STEP / len(threes)
 
     def why_not(self, text: str, length: int, surprise: bool = True) -> str:
