@@ -317,17 +317,23 @@ class Phrase:
     at_start: Sequence[Sequence[int]] = ()
 
 
-def holding(needs: Sequence[Sequence[Phrase]], end: int) -> Automaton:
-    """Let each answer end only when it holds the phrases of its source, in any order."""
+def holding(needs: Sequence[Sequence[Phrase]], end: int, most: int = FAR) -> Automaton:
+    """Let each answer end only when it holds the phrases of its source, in any order.
+
+    An answer has ``most`` tokens at most. Phrases that have no room are not asked for.
+    """
     states = [*_fixed(), State({end: ENDED}, 2)]  # the third allows everything: a source without phrases
     states[ENDED].level = 2 * MOST_PHRASES + 1  # ends compete with ends
     starts = []
-    for phrases in needs:
+    for wanted in needs:
+        phrases = list(wanted[:MOST_PHRASES])
+        while phrases and sum(min(map(len, phrase.anywhere)) for phrase in phrases) + 1 > most:
+            phrases.pop()
         if not phrases:
             starts.append(2)
             continue
         starts.append(len(states))
-        _add_phrases(states, phrases[:MOST_PHRASES], end)
+        _add_phrases(states, phrases, end)
     return Automaton.of(states, starts)
 
 
