@@ -49,6 +49,9 @@ class Automaton:
     distance: np.ndarray  # (S,): fewest tokens to an end, the end among them
     level: np.ndarray  # (S,)
     starts: np.ndarray  # (B,), one for each source
+    made: dict[object, Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # what searches made of it
 
     @classmethod
     def of(cls, states: Sequence[State], starts: Sequence[int]) -> Automaton:
@@ -95,6 +98,10 @@ class Automaton:
                 f"{most:,}: allow a shorter one, or set `max_length` higher."
             )
         return min(self.longest or self.shortest, most)
+
+    def must_hurry(self, rules: DecodingConfig, longest: int) -> bool:
+        """Whether an answer may run out of tokens before its end; those of a list have room for all its texts."""
+        return self.longest is None or self.longest > self.room(rules, longest)
 
     @cached_property
     def longest(self) -> int | None:
