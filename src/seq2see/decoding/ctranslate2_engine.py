@@ -11,7 +11,7 @@ import ctranslate2
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.allowed import Automaton
-from seq2see.decoding.engines import SMALL
+from seq2see.decoding.engines import SMALL, cores
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.errors import FolderError
 
@@ -44,7 +44,7 @@ class CTranslate2Engine:
         inputs: int = 1,
     ) -> None:
         self.path, self.compute_type = path, compute_type
-        self.small, self.cores = config.d_model < SMALL, _cores()
+        self.small, self.cores = config.d_model < SMALL, cores()
         self.translators: dict[int, ctranslate2.Translator] = {}  # by the number of workers
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
@@ -206,11 +206,6 @@ class CTranslate2Engine:
 
     def _numbers(self, tokens: list[str]) -> list[int]:
         return [self.ids_of[token] for token in tokens]
-
-
-def _cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _after_fork() -> None:

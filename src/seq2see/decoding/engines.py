@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -70,6 +71,11 @@ def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False) -> str:
     if beam > 1 and 2 * beam > vocabulary:
         return f"a beam of {beam} is too wide for {vocabulary} target tokens"
     return ""
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def has_bfloat16() -> bool:
