@@ -169,7 +169,7 @@ def test_phrases_are_held_and_a_wide_beam_finds_the_likeliest_answer_with_them(g
         model(3),
         ["".join(row) for n in range(4) for row in itertools.product(LETTERS, repeat=n)],
     )
-    rules = PAPER.but(beam=40, length_ratio=0.0, length_offset=4)
+    rules = PAPER.but(beam=24, length_ratio=0.0, length_offset=4)
 
     def search(rules: DecodingConfig) -> list[list[Hypothesis]]:
         if graphs:

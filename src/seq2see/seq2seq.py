@@ -664,7 +664,9 @@ class Seq2Seq:
             if phrases is not None:
                 from seq2see.decoding import allowed
 
-                held = allowed.holding(phrases, self.tokenizers.target.end)
+                most = self.config.model.max_length - 1
+                most = most if rules.max_length is None else min(most, rules.max_length)
+                held = allowed.holding(phrases, self.tokenizers.target.end, most)
             return self._answers(texts, rules, 1, probabilities, held)
 
         def links(pairs: list[tuple[str, str]]) -> list[list[tuple[tuple[int, int], tuple[int, int]]]]:

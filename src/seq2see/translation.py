@@ -103,7 +103,7 @@ def translate(
         done = [found[work.key] for work in mine]
         error = next((part.reply.error for part in done if part.reply.error is not None), None)
         if error is not None:
-            results.append(Translated(_untouched(sentence), tuple(done), (), error))
+            results.append(Translated(sentence.unchanged(), tuple(done), (), error))
             continue
         texts = [
             work.sentence.written(part.output, part.read, links.get(id(work), ()))
@@ -112,13 +112,6 @@ def translate(
         remarks = tuple(remark for part in done for remark in part.remarks)
         results.append(Translated(_joined(texts, cut=len(parts) > 1), tuple(done), remarks))
     return results
-
-
-def _untouched(sentence: Sentence) -> str:
-    """Write a sentence that the model cannot take as it was."""
-    read = Read(sentence.text)
-    every = [((place, place + 1), (place, place + 1)) for place in range(len(sentence.text))]
-    return replace(sentence, held=()).written(sentence.text, read, every)
 
 
 def _joined(texts: list[str], cut: bool) -> str:

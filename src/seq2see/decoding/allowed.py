@@ -49,6 +49,9 @@ class Automaton:
     distance: np.ndarray  # (S,): fewest tokens to an end, the end among them
     level: np.ndarray  # (S,)
     starts: np.ndarray  # (B,), one for each source
+    made: dict[object, Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # what searches made of it
 
     @classmethod
     def of(cls, states: Sequence[State], starts: Sequence[int]) -> Automaton:
@@ -95,6 +98,10 @@ class Automaton:
                 f"{most:,}: allow a shorter one, or set `max_length` higher."
             )
         return min(self.longest or self.shortest, most)
+
+    def must_hurry(self, rules: DecodingConfig, longest: int) -> bool:
+        """Whether an answer may run out of tokens before its end; those of a list have room for all its texts."""
+        return self.longest is None or self.longest > self.room(rules, longest)
 
     @cached_property
     def longest(self) -> int | None:
@@ -317,17 +324,23 @@ class Phrase:
     at_start: Sequence[Sequence[int]] = ()
 
 
-def holding(needs: Sequence[Sequence[Phrase]], end: int) -> Automaton:
-    """Let each answer end only when it holds the phrases of its source, in any order."""
+def holding(needs: Sequence[Sequence[Phrase]], end: int, most: int = FAR) -> Automaton:
+    """Let each answer end only when it holds the phrases of its source, in any order.
+
+    An answer has ``most`` tokens at most. Phrases that have no room are not asked for.
+    """
     states = [*_fixed(), State({end: ENDED}, 2)]  # the third allows everything: a source without phrases
     states[ENDED].level = 2 * MOST_PHRASES + 1  # ends compete with ends
     starts = []
-    for phrases in needs:
+    for wanted in needs:
+        phrases = list(wanted[:MOST_PHRASES])
+        while phrases and sum(min(map(len, phrase.anywhere)) for phrase in phrases) + 1 > most:
+            phrases.pop()
         if not phrases:
             starts.append(2)
             continue
         starts.append(len(states))
-        _add_phrases(states, phrases[:MOST_PHRASES], end)
+        _add_phrases(states, phrases, end)
     return Automaton.of(states, starts)
 
 

@@ -104,7 +104,10 @@ class CTranslate2Engine:
         beam, limits = rules.beam, [rules.limit(len(source), self.max_length) for source in sources]
         found = self._translate(named, max(limits), rules)
         # The start of a greedy answer does not depend on where it is cut.
-        greedy = [(row[0][:most], totals[0]) for (row, totals), most in zip(found, limits, strict=True)]
+        greedy = [
+            (row[0][:most], totals[0] if totals else 0.0)
+            for (row, totals), most in zip(found, limits, strict=True)
+        ]
         if beam == 1:
             return [
                 self._ended(self._numbers(row), most, rules)
@@ -196,7 +199,7 @@ class CTranslate2Engine:
             max_decoding_length=most,
             max_input_length=0,
             return_end_token=True,
-            return_scores=True,
+            return_scores=rules.beam > 1,  # greedy answers are not ranked, and scores cost a softmax a token
             max_batch_size=self._batch(len(sources)),
         )
         return [(result.hypotheses, result.scores) for result in results]

@@ -311,7 +311,7 @@ class GraphDecoder:
         width, length = (min(_rounded(n), longest) for n in (most, limit))
         answers: dict[int, T] = {}
         with self._alone():
-            gate = None if allowed is None else self._gate(allowed)
+            gate = None if allowed is None else self._gate(allowed, rules)
             search = self._of(power_of_two(len(sources)), width, length, rules, gate)
             search.start(sources, rules, allowed)
             numbers = [*range(len(sources))]  # which source each row is about
@@ -328,12 +328,13 @@ class GraphDecoder:
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
 
-    def _gate(self, allowed: Automaton) -> Gate:
+    def _gate(self, allowed: Automaton, rules: DecodingConfig) -> Gate:
         """Return what is allowed as tensors that lie where those of an automaton of this size lay before."""
         vocabulary = self.model.config.target_vocabulary
-        key = (*sizes_of(allowed, vocabulary), bool(allowed.level.any()))
+        near = allowed.must_hurry(rules, self.model.config.max_length)
+        key = (*sizes_of(allowed, vocabulary), bool(allowed.level.any()), near)
         if key not in self.gates:
-            self.gates[key] = Gate(allowed, vocabulary, self.device)
+            self.gates[key] = Gate(allowed, vocabulary, self.device, near)
         else:
             self.gates[key].put(allowed)
         return self.gates[key]
@@ -346,7 +347,7 @@ class GraphDecoder:
         built_in = (
             rules.length_penalty, rules.penalty, rules.stopping, rules.suppressed, rules.forced_end, rules.no_repeat,
         )  # fmt: skip
-        key = (*shape, *built_in, gate and (*gate.sizes, gate.levels))
+        key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))
         if key not in self.searches:
             self._make_room(key)
             search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,10 @@ class Gate:
     The tensors have sizes of powers of two, so that a graph that was captured with them serves many automata.
     """
 
-    def __init__(self, automaton: Automaton, vocabulary: int, device: torch.device) -> None:
+    def __init__(
+        self, automaton: Automaton, vocabulary: int, device: torch.device, near: bool = True
+    ) -> None:
+        self.near = near  # whether an end must be near enough; of a list every text has room
         self.levels = bool(automaton.level.any())
         self.most_levels = (
             2 * MOST_PHRASES + 1
@@ -36,6 +40,7 @@ class Gate:
         self.level, self.wide = empty(states), empty(states)
         self.tokens, self.states = empty(edges), empty(edges)
         self.rows = empty(wide, vocabulary, dtype=torch.int32)
+        self.out = empty(0 if near else wide, vocabulary, dtype=torch.float32)  # −∞ for what is not allowed
         self.window = torch.arange(listed, device=device)
         self.put(automaton)
 
@@ -48,14 +53,16 @@ class Gate:
         wide = _wide(automaton, self.rows.shape[1])
         if not wide:
             return
-        rows = torch.zeros(len(wide), self.rows.shape[1], dtype=torch.int32)
-        for row, state in enumerate(wide):
-            place = slice(int(automaton.first[state]), int(automaton.first[state] + automaton.count[state]))
-            rows[row] = int(automaton.other[state])
-            rows[row, torch.from_numpy(automaton.tokens[place])] = torch.from_numpy(
-                automaton.states[place]
-            ).int()
+        row_of = np.full(len(automaton.count), -1)
+        row_of[wide] = np.arange(len(wide))
+        edge = np.repeat(row_of, automaton.count)  # the row of each listed token
+        table = np.repeat(automaton.other[wide].astype(np.int32)[:, None], self.rows.shape[1], 1)
+        kept = edge >= 0
+        table[edge[kept], automaton.tokens[: len(edge)][kept]] = automaton.states[: len(edge)][kept]
+        rows = torch.from_numpy(table)
         self.rows[1 : len(wide) + 1].copy_(rows)
+        if not self.near:
+            self.out[1 : len(wide) + 1].copy_(torch.zeros(rows.shape).masked_fill(rows == NOWHERE, -inf))
         self.wide[torch.tensor(wide, device=self.wide.device)] = torch.arange(
             1, len(wide) + 1, device=self.wide.device
         )
@@ -75,17 +82,21 @@ class Gate:
             found = logits
         if len(self.rows) > 1:
             row = self.wide[state]
-            near = self._reaches(self.rows[row].long(), left[:, None])
-            found = torch.where((row > 0)[:, None], torch.where(near, logits, -inf), found)
+            if self.near:
+                allowed = self._reaches(self.rows[row].long(), left[:, None])
+                wide = torch.where(allowed, logits, -inf)
+            else:
+                wide = logits + self.out[row]
+            found = torch.where((row > 0)[:, None], wide, found) if len(self.window) else wide
         return found
 
     def after(self, state: Tensor, token: Tensor) -> Tensor:
         """Return the state after a token; both (R,)."""
-        to = self.other[state]
-        if len(self.window):
-            tokens, after, listed = self._listed(state)
-            here = listed & (tokens == token[:, None])
-            to = torch.where(here.any(1), torch.where(here, after, -1).amax(1), to)
+        if not len(self.window):  # every state has a row
+            return self.rows[self.wide[state], token].long()
+        tokens, after, listed = self._listed(state)
+        here = listed & (tokens == token[:, None])
+        to = torch.where(here.any(1), torch.where(here, after, -1).amax(1), self.other[state])
         if len(self.rows) > 1:
             row = self.wide[state]
             to = torch.where(row > 0, self.rows[row, token].long(), to)
@@ -102,7 +113,7 @@ class Gate:
         return self.tokens[place], self.states[place], (count > 0).expand(-1, len(self.window))
 
     def _reaches(self, state: Tensor, left: Tensor) -> Tensor:
-        return (state > NOWHERE) & (self.distance[state] < left)
+        return (state > NOWHERE) & (self.distance[state] < left) if self.near else state > NOWHERE
 
 
 def _wide(automaton: Automaton, vocabulary: int) -> list[int]:
@@ -163,22 +174,26 @@ class Rule:
         limits: Tensor,
         state: Tensor | None = None,
         ids: Tensor | None = None,
+        totals: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """Return logits (R, V) with −∞ for what may not come at step t, and log Σ exp of all that counts, (R, 1).
 
         t is (1,) or (R,), limits (R,) is the most tokens of each answer, state (R,) is the gate's, ids (R, L) are the
-        answers so far. Nothing here asks for t: on a GPU the host does not know it.
+        answers so far. Without ``totals`` the sums are 0. Nothing here asks for t: on a GPU the host does not know it.
         """
         logits = logits.float()
-        total = logits.logsumexp(-1, keepdim=True)  # (R, 1): the tokens that are ruled out count too
+        # (R, 1): the tokens that are ruled out count too
+        total = logits.logsumexp(-1, keepdim=True) if totals else logits.new_zeros(len(logits), 1)
         if len(self.out):
             logits = logits.index_fill(-1, self.out, -inf)
         if self.no_repeat and ids is not None:
             logits = without_repeats(logits, ids, t, self.no_repeat)
         if self.gate is not None and state is not None:
             logits = self.gate.masked(logits, state, limits - t)
-        tokens = torch.arange(logits.shape[-1], device=logits.device)
         count = len(self.forced)
+        if not count and self.end is None:
+            return logits, total
+        tokens = torch.arange(logits.shape[-1], device=logits.device)
         must = torch.zeros_like(limits, dtype=torch.bool)  # (R,)
         token = torch.zeros_like(limits)
         if count:
@@ -188,18 +203,17 @@ class Rule:
             last = (limits == t + 1) & ~must
             token = torch.where(last, self.end, token)
             must = must | last
-        if count or self.end is not None:
-            other = must[:, None] & (tokens != token[:, None])  # (R, V)
-            only = must[:, None] & (tokens == token[:, None])
-            logits = logits.masked_fill(other, -inf).masked_fill(only, 0.0)
-            total = total.masked_fill(must[:, None], 0.0)
-        return logits, total
+        other = must[:, None] & (tokens != token[:, None])  # (R, V)
+        only = must[:, None] & (tokens == token[:, None])
+        logits = logits.masked_fill(other, -inf).masked_fill(only, 0.0)
+        return logits, total.masked_fill(must[:, None], 0.0)
 
     def after(self, state: Tensor, token: Tensor, t: Tensor) -> Tensor:
         """Return the gate's state after the t-th token; what is forced before an answer is no part of it."""
         if self.gate is None:
             return state
-        return torch.where(t < len(self.forced), state, self.gate.after(state, token))
+        after = self.gate.after(state, token)
+        return torch.where(t < len(self.forced), state, after) if self.forced else after
 
 
 def without_repeats(logits: Tensor, ids: Tensor, t: Tensor, size: int) -> Tensor:

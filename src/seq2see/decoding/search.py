@@ -71,13 +71,17 @@ def limits_of(
 
 
 def gate_of(
-    allowed: Automaton | None, model: Transformer, limits: Tensor
+    allowed: Automaton | None, model: Transformer, limits: Tensor, rules: DecodingConfig
 ) -> tuple[Gate | None, Tensor | None]:
     """Return what is allowed as tensors, and the first state of each answer."""
     if allowed is None:
         return None, None
     states = torch.from_numpy(allowed.starts_of(len(limits))).to(limits.device)
-    return Gate(allowed, model.config.target_vocabulary, limits.device), states
+    vocabulary, near = model.config.target_vocabulary, allowed.must_hurry(rules, model.config.max_length)
+    key = (limits.device, near)
+    if key not in allowed.made:  # other batches are held to the same
+        allowed.made[key] = Gate(allowed, vocabulary, limits.device, near)
+    return allowed.made[key], states
 
 
 def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor) -> Iterator[int]:
@@ -182,8 +186,10 @@ class Greedy:
         logits, alive, over = logits.float(), self.alive, self.over  # (R, V)
         total = None
         if not self.rule.idle:
-            step, so_far = torch.tensor([t], device=logits.device), self.ids[alive]
-            logits, total = self.rule.allowed(logits, step, self.limits[alive], self.state, so_far)
+            step = torch.tensor([t], device=logits.device)
+            so_far = self.ids[alive] if self.rule.no_repeat else None
+            totals = self.log_probabilities is not None
+            logits, total = self.rule.allowed(logits, step, self.limits[alive], self.state, so_far, totals)
         best, token = logits.max(-1)
         if self.rule.gate is not None:
             self.state = self.rule.after(self.state, token, step)
@@ -252,7 +258,7 @@ def _greedy(
 ) -> Greedy:
     reader = CachedReader.of(model, sources, special.pad)
     limits = limits_of(model, sources, reader.memory.device, rules, allowed)
-    gate, states = gate_of(allowed, model, limits)
+    gate, states = gate_of(allowed, model, limits, rules)
     choice = Greedy(limits, special, rules, values, gate, states)
     for _ in steps(reader, choice, reader.starts(special)):
         pass
@@ -461,7 +467,7 @@ def beam_search(
     """
     reader = CachedReader.of(model, sources, special.pad, rules.beam)
     limits = limits_of(model, sources, reader.memory.device, rules, allowed)
-    choice = Beam(limits, special, rules, *gate_of(allowed, model, limits))
+    choice = Beam(limits, special, rules, *gate_of(allowed, model, limits, rules))
     for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice.results

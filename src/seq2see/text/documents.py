@@ -62,26 +62,12 @@ def read(text: str, form: str = "text") -> Document:
     for part in FORMATS[form](text, notes):
         for piece in [part] if isinstance(part, str) else part.parts():
             if isinstance(piece, Sentence) and not Read.of(piece.text, piece.held).has_words:
-                piece = _as_it_was(piece)
+                piece = piece.unchanged()
             if isinstance(piece, str) and parts and isinstance(parts[-1], str):
                 parts[-1] += piece
             elif piece:
                 parts.append(piece)
     return Document(parts, tuple(notes))
-
-
-def _as_it_was(sentence: Sentence) -> str:
-    """Write a sentence that has no words."""
-    alone = tuple(((n, n + 1), (n, n + 1)) for n in range(len(sentence.text)))
-    whole = Read(sentence.text)
-    breaks = {one.place: one.text for one in sentence.breaks}
-    if not sentence.pairs:
-        held = {place for first, last in sentence.held for place in range(first, last)}
-        return "".join(
-            breaks.get(place, sign if place in held else sentence.escape(sign))
-            for place, sign in enumerate(sentence.text)
-        )
-    return replace(sentence, held=()).written(sentence.text, whole, alone)
 
 
 def plain(text: str, notes: list[str]) -> Iterator[Part]:

@@ -26,6 +26,8 @@ HIDDEN = re.compile(
     r"|(?P<handle>(?<![\w&])[@#][A-Za-z]\w+)"
     r"|(?P<digits>(?<![\w.,])(?:\+|\(\d+\)[ -]?)?\d+(?:[ ./-]\(?\d+\)?)+(?![\w]|[.,]\d))"
 )
+#: What every one of them has; a sentence without it is not looked at closely.
+TRIGGER = re.compile(r"[@{%$&<\[`\\_#/]|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d")
 LEAST_DIGITS = 7  # of a phone number or a date in digits; a shorter one is a number like others
 TRAILING = ".,;:!?'’)]}*_"  # signs that end a sentence or a bracket, not an address
 NUMBER = re.compile(r"\d+(?:[.,  '’ ]\d+)*")
@@ -34,26 +36,33 @@ EMOJI = re.compile(
     "(?:‍[\U0001f000-\U0001faff☀-➿]️?[\U0001f3fb-\U0001f3ff]?)*"
 )
 MARK = re.compile(r"\{ ?(\d+) ?\}")
-LONGEST_WORD = 500  # characters; a longer one is data, such as a picture in base64, and is hidden
+LONG = re.compile(r"\S{500,}")  # no word is so long: it is data, such as a picture in base64, and is hidden
 
 
 def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
     """Return what is hidden from the model: what a document says (``also``), and what looks like an address or code."""
-    spans = sorted(also)
+    long = [match.span() for match in LONG.finditer(text)]
+    spans = sorted([*long, *(span for span in also if not _overlaps(span, long))])
+    if not TRIGGER.search(text):
+        return spans
     taken = list(spans)
-    for found in HIDDEN.finditer(text):
-        first, last = found.span()
-        if found.lastgroup == "address":
-            last = first + len(_address(found[0]))
-        if found.lastgroup == "digits" and sum(map(str.isdigit, found[0])) < LEAST_DIGITS:
-            continue
-        if not any(first < end and start < last for start, end in taken):
-            spans.append((first, last))
-    for found in re.finditer(rf"\S{{{LONGEST_WORD},}}", text):
-        first, last = found.span()
-        spans = [span for span in spans if not (first < span[1] and span[0] < last)]
-        spans.append((first, last))
+    # What is hidden as a whole is not looked into: the expression would take long over it.
+    for start, end in zip(
+        [0, *(last for _, last in long)], [*(first for first, _ in long), len(text)], strict=True
+    ):
+        for found in HIDDEN.finditer(text, start, end):
+            first, last = found.span()
+            if found.lastgroup == "address":
+                last = first + len(_address(found[0]))
+            if found.lastgroup == "digits" and sum(map(str.isdigit, found[0])) < LEAST_DIGITS:
+                continue
+            if not _overlaps((first, last), taken):
+                spans.append((first, last))
     return sorted(spans)
+
+
+def _overlaps(span: Span, others: Iterable[Span]) -> bool:
+    return any(span[0] < last and first < span[1] for first, last in others)
 
 
 def _address(text: str) -> str:
@@ -191,7 +200,7 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
             continue
         share = max(0, read.text.find(spelled)) / max(1, len(read.text))
         at = nearest_gap(answer, share)
-        before, after = answer[:at], answer[at:]
+        before, after = answer[:at].rstrip(" "), answer[at:]
         answer = f"{before}{' ' if before else ''}{spelled}{'' if not after or after[0] in ' .,;!?' else ' '}{after}"
     return answer
 

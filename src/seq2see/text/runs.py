@@ -65,6 +65,24 @@ class Sentence:
         """
         return _Writer(self, answer, read, links).written()
 
+    def unchanged(self) -> str:
+        """Return the sentence as it stood in its document."""
+        pieces: list[
+            tuple[int, int, int, int, str]
+        ] = []  # place, order there, …, number of characters that it replaces
+        for number, pair in enumerate(self.pairs):
+            empty = pair.first == pair.last
+            pieces.append((pair.first, 1, number, 0, pair.open + pair.close if empty else pair.open))
+            if not empty:
+                pieces.append((pair.last, 0, -number, 0, pair.close))
+        pieces += [(one.place, 2, 0, 1, one.text) for one in self.breaks]
+        pieces += [(first, 2, 0, last - first, self.text[first:last]) for first, last in self.held]
+        parts, at = list[str](), 0
+        for place, _, _, length, text in sorted(pieces):
+            parts += [self.escape(self.text[at:place]), text]
+            at = place + length
+        return "".join([*parts, self.escape(self.text[at:])])
+
     def halves(self) -> list[Sentence]:
         """Cut a sentence that is too long in two, after a clause or else between words; tags across the cut end there."""
         middle = len(self.text) // 2
@@ -244,7 +262,15 @@ class _Writer:
         if not words:
             place = min(max(nearest_gap(self.answer, first / max(1, len(self.read.text))), low), high)
             return self._outside(place, place)
-        return self._outside(min(span[0] for span in words), max(span[1] for span in words))
+        start, end = min(span[0] for span in words), max(span[1] for span in words)
+        # Signs at the ends of the words stay with them: <b>Note:</b> becomes <b>Attention :</b>.
+        inner = self.read.text[first:last]
+        for sign in reversed(re.match(r"[^\w\s]*", inner)[0] if start > low else ""):  # type: ignore[index]
+            start -= self.answer[low:start].endswith(sign)
+        for sign in re.search(r"[^\w\s]*$", inner)[0]:  # type: ignore[index]
+            after = re.compile(rf"\s?{re.escape(sign)}").match(self.answer, end, high)
+            end = after.end() if after else end
+        return self._outside(start, end)
 
     def _outside(self, first: int, last: int) -> Span:
         """Move the ends of a span out of what is replaced as a whole."""

@@ -1,0 +1,168 @@
+"""Where sentences end, and what must come through a translation."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2see.text import kept
+from seq2see.text.kept import Read, loops, needed, repaired, spellings
+from seq2see.text.sentences import split
+
+HARD = [
+    "Dr. A. B. Smith paid $3.50.|He left at 5 p.m. on Jan. 3.",
+    "“Stop!” he said.|“Why?”|She left.",
+    'She said, "I am going."|Then she went.',
+    "(He left.)|She stayed.",
+    "He lives in the U.S.|The weather is good.",
+    "He moved to the U.S. Army base.",
+    "J. R. R. Tolkien wrote it.|It is long.",
+    "I met John F. Kennedy.|He was kind.",
+    "I take vitamin C.|The doctor said so.",
+    "Wait... what?|Well…|Maybe.",
+    "He paused... and went on.",
+    "See No. 5.|No.|I will not.",
+    "He works at Acme Inc. in Paris.|He likes it.",
+    "1. First item.|2. Second item.",
+    "hello.|how are you?|i am fine, mr. smith.",
+    "Visit www.example.com.|It is good.",
+    "It costs 5.|The other costs 6.",
+    "It costs 3.14, not 3.15.",
+    "Use e.g. this one, i.e. that.|Yes.",
+    "今天很好。|我们走吧！",
+    "Er kam am 3. Mai.|Dann ging er z.B. nach Hause.",
+    "Is it Yahoo! or Google?|I don't know.",
+    "The meeting is at 10 a.m.|Please come.",
+    "What?!|No way!!!|Really...",
+    "He got his Ph.D. in 1990.|She got hers later.",
+    "Mr. and Mrs. Smith vs. the State of N.Y. went on.|It ended.",
+    "It ends with etc.|We go on.",
+    "Mme. Curie came in Sept. 1911.|Everyone rose.",
+    "Version 2.0.1 is out!|Get it now.",
+    "The end",
+]
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_hard_cases(text: str) -> None:
+    parts = text.split("|")
+    together = " ".join(parts) if "。" not in text else "".join(parts)
+    assert [together[first:last] for first, last in split(together)] == parts
+
+
+@given(st.text(alphabet="aB1 .!?…\"')\n。", max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_nothing_is_lost_between_sentences(text: str) -> None:
+    spans = split(text)
+    at = 0
+    for first, last in spans:
+        assert not text[at:first].strip()
+        assert text[first:last].strip() == text[first:last] != ""
+        at = last
+    assert not text[at:].strip()
+
+
+def test_a_long_paragraph_takes_a_time_that_grows_with_its_length() -> None:
+    seconds = []
+    for count in (4_000, 16_000):
+        start = time.perf_counter()
+        assert len(split("It was a nice day. " * count)) == count
+        seconds.append(time.perf_counter() - start)
+    assert seconds[1] < 10 * seconds[0] + 0.1
+
+
+HIDDEN = {
+    "See https://a.b/c_d?e=f(1), or http://x.org.": ["https://a.b/c_d?e=f(1)", "http://x.org"],
+    "Write to me.you+x@mail.co.uk now.": ["me.you+x@mail.co.uk"],
+    "Visit example.com/path or www.x.fr!": ["example.com/path", "www.x.fr"],
+    "Hello {name}, {{count}} of ${total}, %s %d %1$s %(x)s %.2f": [
+        "{name}", "{{count}}", "${total}", "%s", "%d", "%1$s", "%(x)s", "%.2f",
+    ],
+    "A 50% discount, 100 % sure.": [],
+    "Press <enter> or </0>, but 2 < 3 and 5 > 4.": ["<enter>", "</0>"],
+    "Use `git push` in /usr/local/bin with my_name and run().": ["`git push`", "/usr/local/bin", "my_name", "run()"],
+    "Call +44 20 7946 0958 on 2024-05-12, room 12-34.": ["+44 20 7946 0958", "2024-05-12"],
+    "Ask @anna about #news and C# at 3.": ["@anna", "#news"],
+    "and/or, 3/4, well-known, e.g. this": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_what_is_hidden_from_the_model(text: str) -> None:
+    read = Read.of(text)
+    assert list(read.items) == HIDDEN[text]
+    assert all(f"{{{n}}}" in read.text for n in range(1, len(read.items) + 1))
+    parts, at = [], 0
+    for first, last, item, _ in read.marks(read.text):
+        parts += [read.text[at:first], item]
+        at = last
+    assert "".join([*parts, read.text[at:]]) == text
+
+
+def test_places_in_what_is_read() -> None:
+    read = Read.of("At https://a.b see x_y z.", [], {(15, 18): "ETWAS"})
+    assert read.text == "At {1} see {2} z." or "ETWAS" in read.text
+    read = Read.of("At https://a.b see it now.", [], {(19, 21): "ETWAS"})
+    assert read.text == "At {1} see ETWAS now."
+    assert [read.place(n) for n in (0, 3, 8, 14, 19, 21, 25)] == [0, 3, 3, 6, 11, 16, 20]
+
+
+def test_a_word_as_long_as_a_picture_is_hidden() -> None:
+    data = "A" * 2000
+    assert Read.of(f"See {data} here.").items == (data,)
+
+
+def test_numbers_count_whatever_separates_their_digits() -> None:
+    read = Read.of("We paid $1,234.50 for 3 tickets 😀.")
+    assert read.missing("Nous avons payé 1 234,50 $ pour 3 billets 😀.") == []
+    assert read.missing("Nous avons payé 250 $ pour 3 billets.") == ["123450", "😀"]
+    assert Read.of("2 and 2").missing("2") == ["2"]
+    assert needed("{1} of 2", 1) == ["{1}", "2"]
+    assert spellings("123450", "$1,234.50") == ["1,234.50", "1 234,50", "1.234,50"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "expected"),
+    [
+        ("The bill is $23.50.", "La note est de 250 dollars.", "La note est de 23.50 dollars."),
+        ("Call 911 now!", "Appelez maintenant !", "Appelez 911 maintenant !"),
+        ("I am tired 😴", "Je suis fatigué", "Je suis fatigué 😴"),
+        ("Go to https://x.com.", "Allez-y.", "Allez-y {1}."),
+    ],
+)
+def test_what_is_missing_is_put_in(text: str, answer: str, expected: str) -> None:
+    read = Read.of(text)
+    mended = repaired(answer, read.missing(answer), read)
+    assert mended == expected
+    assert read.missing(mended) == []
+
+
+@given(st.text(alphabet="ab 12{}.,!", max_size=30), st.text(alphabet="ab 12{}.,!", max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_after_a_repair_nothing_is_missing(text: str, answer: str) -> None:
+    read = Read.of(text)
+    assert not set(read.missing(repaired(answer, read.missing(answer), read))) & {
+        f"{{{n}}}" for n in range(1, len(read.items) + 1)
+    }
+
+
+def test_loops_are_seen_unless_the_source_loops_too() -> None:
+    assert loops("le TBBBBBB ?")
+    assert loops("il va et il va et il va et")
+    assert loops("oui oui oui oui")
+    assert not loops("non, non, c'est bon")
+    assert not loops("ha ha ha", "ha ha ha")
+    assert not loops("Rien à faire ici ... 111 000 000")
+
+
+def test_capitals_are_read_as_small_letters_and_written_as_capitals() -> None:
+    read = Read.of("I AM AT www.x.com NOW!")
+    assert read.text == "I am at {1} now!"
+    assert read.cased("je suis") == "JE SUIS"
+    for text in ("NATO", "He said NO WAY", "OK!"):
+        assert Read.of(text).text == text
+        assert not Read.of(text).shouts
+    assert kept.MARK.findall("{1} { 2 }") == ["1", "2"]

@@ -1,0 +1,584 @@
+"""Documents of six formats come back with other words and nothing else changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import seq2see
+from seq2see import Config, ModelConfig, TrainingConfig, Transformer
+from seq2see.cli import app
+from seq2see.cli import documents as command
+from seq2see.config import DecodingConfig
+from seq2see.data.plan import choose
+from seq2see.decoding.allowed import Phrase
+from seq2see.decoding.hypothesis import PAPER
+from seq2see.errors import UserError
+from seq2see.folder import Tokenizers
+from seq2see.inspection.alignment import words_of
+from seq2see.text import documents
+from seq2see.text.runs import Sentence
+from seq2see.text.terms import Glossary
+from seq2see.text.tokenizer import Tokenizer
+from seq2see.translation import Means, translate
+
+TEXT = """The Title
+
+  Hello there, my friend. This is a paragraph that was broken to fit
+  the width of a page, and it goes on. See https://example.com/a_b, or
+  write to me@x.org.
+
+- one item. And more.
+   1. nested {name} has %s
+> quoted text is
+> here
+Poem line one
+Poem line two\r\n\tEnd <b>bold</b> move <br/> x."""
+
+HTML = """<!DOCTYPE html>
+<html><head><title>My page</title><style>p {a: b}</style></head>
+<body class="x"><h1>Hello &amp; <em>good</em> bye</h1>
+<p>This is <b>very <i>important</i></b>, see <a href="http://x.y?a=1&b=2" title="a>b">this
+   page</a>. Use <code>a &lt; b</code> now.<br>Next line <img src="x.png"> here
+<ul><li>One<li>Two &lt;b&gt; three</ul>
+<pre>keep me</pre><p><b>All bold. Two sentences.</b> <span translate="no">Not me</span></p>
+<script>if (a<b) {}</script><!-- note --> &copy; 2024 &nbsp; end
+</body></html>
+"""
+
+MARKDOWN = """---
+title: x
+---
+# A heading with *stars* #
+
+Some text with `code`, a [link here](http://a.b/c "t") and **bold
+words** on two lines. 2 * 3 snake_case_name. ![alt](x.png) ~~gone~~
+
+| a cell | other cell |
+|---|---|
+| one **two** | three |
+
+```python
+code here
+```
+> Quoted text. And more
+> of it.
+
+1. First item.
+2. Second item
+   goes on here.
+
+Line with hard break  \nnext line. <b>html</b> &amp; <https://x.y>
+"""
+
+SRT = """1
+00:00:01,000 --> 00:00:04,000
+<i>Hello there, my</i>
+friend. How are
+
+2
+00:00:05,000 --> 00:00:07,500
+you today?
+
+3
+00:00:08,000 --> 00:00:09,500
+- Fine.
+- {\\an8}Good!
+"""
+
+PO = r"""# comment
+msgid ""
+msgstr ""
+"Content-Type: text/plain\n"
+
+#, c-format
+msgid "You have %d \"new\" message.\n"
+msgid_plural ""
+"You have %d messages. "
+"Yes."
+msgstr[0] ""
+msgstr[1] ""
+
+msgid "done"
+msgstr "fini"
+"""
+
+JSON = r"""{"title": "Hello <b>world</b>!", "n": 3, "id": "btn_ok", "long":
+ [{"text": "Line one.\nLine two {name} \"x\""}], "u":"https://a.b", "lang": "en-US", "ok": "Cancel"}"""
+
+SOURCES = {"text": TEXT, "html": HTML, "markdown": MARKDOWN, "srt": SRT, "po": PO, "json": JSON}
+
+
+@dataclass(frozen=True)
+class Reply:
+    output: str
+    finished: bool = True
+    error: str | None = None
+
+
+def means(answer: Callable[[str], str], again: Callable[[str, list[Phrase]], str] | None = None) -> Means:
+    """A model that answers as a function says, and whose words keep their order."""
+
+    def replies(texts: list[str], rules: Any, phrases: list[list[Phrase]] | None) -> list[Any]:
+        if phrases is not None:
+            assert again is not None, "nothing was to be searched for again"
+            return [Reply(again(text, row)) for text, row in zip(texts, phrases, strict=True)]
+        return [Reply(answer(text)) for text in texts]
+
+    def links(pairs: list[tuple[str, str]]) -> list[Any]:
+        return [list(zip(words_of(one), words_of(other), strict=False)) for one, other in pairs]
+
+    tokenizer = Tokenizer.bpe(["a b c"], 600)
+    return Means(replies, links, lambda text: len(text) <= 200, tokenizer)
+
+
+def through(text: str, form: str, answer: Callable[[str], str]) -> str:
+    document = documents.read(text, form)
+    return document.written([one.text for one in translate(document.sentences, means(answer), PAPER)])
+
+
+@pytest.mark.parametrize("form", [form for form in SOURCES if form != "po"])
+def test_a_document_whose_words_stay_is_the_same_to_the_last_character(form: str) -> None:
+    text = SOURCES[form]
+    assert through(text, form, lambda read: read) == text.replace("&nbsp;", "&nbsp;")
+
+
+def swapped(read: str) -> str:
+    """Another language: the case of every letter is the other one."""
+    return read.swapcase()
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_only_the_words_change(form: str) -> None:
+    assert through(SOURCES[form], form, swapped) == CHANGED[form]
+
+
+CHANGED = {
+    "text": """tHE tITLE
+
+  hELLO THERE, MY FRIEND. tHIS IS A PARAGRAPH THAT WAS BROKEN TO FIT
+  THE WIDTH OF A PAGE, AND IT GOES ON. sEE https://example.com/a_b, OR
+  WRITE TO me@x.org.
+
+- ONE ITEM. aND MORE.
+   1. NESTED {name} HAS %s
+> QUOTED TEXT IS
+> HERE
+pOEM LINE ONE
+pOEM LINE TWO\r\n\teND <b>BOLD</b> MOVE <br/> X.""",
+    "html": """<!DOCTYPE html>
+<html><head><title>mY PAGE</title><style>p {a: b}</style></head>
+<body class="x"><h1>hELLO &amp; <em>GOOD</em> BYE</h1>
+<p>tHIS IS <b>VERY <i>IMPORTANT</i></b>, SEE <a href="http://x.y?a=1&b=2" title="a>b">THIS
+   PAGE</a>. uSE <code>a &lt; b</code> NOW.<br>nEXT LINE <img src="x.png"> HERE
+<ul><li>oNE<li>tWO &lt;b&gt; THREE</ul>
+<pre>keep me</pre><p><b>aLL BOLD. tWO SENTENCES.</b> <span translate="no">Not me</span></p>
+<script>if (a<b) {}</script><!-- note --> &copy; 2024 &nbsp; END
+</body></html>
+""",
+    "markdown": """---
+title: x
+---
+# a HEADING WITH *STARS* #
+
+sOME TEXT WITH `code`, A [LINK HERE](http://a.b/c "t") AND **BOLD
+WORDS** ON TWO LINES. 2 * 3 snake_case_name. ![alt](x.png) ~~GONE~~
+
+| A CELL | OTHER CELL |
+|---|---|
+| ONE **TWO** | THREE |
+
+```python
+code here
+```
+> qUOTED TEXT. aND MORE
+> OF IT.
+
+1. fIRST ITEM.
+2. sECOND ITEM
+   GOES ON HERE.
+
+lINE WITH HARD BREAK  \nNEXT LINE. <b>HTML</b> &amp; <https://x.y>
+""",
+    "srt": """1
+00:00:01,000 --> 00:00:04,000
+<i>hELLO THERE, MY</i>
+FRIEND. hOW ARE
+
+2
+00:00:05,000 --> 00:00:07,500
+YOU TODAY?
+
+3
+00:00:08,000 --> 00:00:09,500
+- fINE.
+- {\\an8}gOOD!
+""",
+    "po": r"""# comment
+msgid ""
+msgstr ""
+"Content-Type: text/plain\n"
+
+#, c-format
+msgid "You have %d \"new\" message.\n"
+msgid_plural ""
+"You have %d messages. "
+"Yes."
+msgstr[0] "yOU HAVE %d \"NEW\" MESSAGE.\n"
+msgstr[1] "yOU HAVE %d MESSAGES. yES."
+
+msgid "done"
+msgstr "fini"
+""",
+    "json": r"""{"title": "hELLO <b>WORLD</b>!", "n": 3, "id": "btn_ok", "long":
+ [{"text": "lINE ONE.\nlINE TWO {name} \"X\""}], "u":"https://a.b", "lang": "en-US", "ok": "cANCEL"}""",
+}
+
+
+def test_tags_follow_their_words() -> None:
+    """The words change places: a pair goes around those that come from the words it was around."""
+
+    def backwards(read: str) -> str:
+        return " ".join(reversed(read.removesuffix(".").split())) + "."
+
+    made = means(backwards)
+
+    def links(pairs: list[tuple[str, str]]) -> list[Any]:
+        found = []
+        for one, other in pairs:
+            mine, theirs = words_of(one)[:-1], words_of(other)[:-1]
+            found.append([*zip(mine, reversed(theirs), strict=True)])
+        return found
+
+    document = documents.read("<p>The <b>very <i>red</i></b> car {x} went.", "html")
+    (one,) = translate(document.sentences, Means(made.answer, links, made.fits, made.target), PAPER)
+    assert one.text == "went {x} car <b><i>red</i> very</b> The."
+
+
+@given(
+    st.text(alphabet="ab. <>/\n*_`[]()#-|&;{}1:\"'\\", max_size=50),
+    st.sampled_from(["text", "html", "markdown"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
+    try:
+        document = documents.read(text, form)
+    except UserError:
+        return
+    found = through(text, form, lambda read: read)
+    if form == "html":
+        import html
+
+        text, found = (
+            re.sub(r"&\w+;?", lambda entity: html.unescape(entity[0]), one) for one in (text, found)
+        )
+        text, found = (
+            one.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for one in (text, found)
+        )
+    # A tag may move where a placeholder reaches across its end; nothing else does.
+    assert sorted(found) == sorted(text)
+    if not any(sentence.pairs for sentence in document.sentences):
+        assert found == text
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "message"),
+    [
+        ("html", "<p>Hello <b", "Line 1: '<b' does not end with >"),
+        ("html", "<p>Hi</p>\n<script>x", "<script> has no end"),
+        ("srt", "Hello\nyou", "Line 1 is 'Hello': subtitles begin with a number"),
+        ("srt", "1\n00:00:01,000 --> 00:00:04,000\nHi\n\nno times\n", "Line 5 is 'no times'"),
+        ("json", '{"a": }', "is not JSON"),
+        ("po", "hello", "There is no msgid"),
+        ("po", 'msgid "a"\nnonsense\n', "Line 2 is 'nonsense'"),
+        ("text", "a\0b", "binary data"),
+        ("xml", "a", "There is no format 'xml'"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_refused_in_one_sentence(
+    form: str, text: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        documents.read(text, form)
+
+
+def test_tags_without_partners_are_named_and_stay() -> None:
+    document = documents.read("<p>One </b>two <i>three</p>", "html")
+    assert document.notes == ("Line 1: </b> closes nothing; it was left where it is.",)
+    assert through("<p>One </b>two <i>three</p>", "html", swapped) == "<p>oNE </b>TWO <i>THREE</p>"
+
+
+def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
+    asked: list[str] = []
+
+    def answer(read: str) -> str:
+        asked.append(read)
+        return read
+
+    text = "We went on and on, " * 40 + "and came home. Hi. Hi."
+    document = documents.read(text)
+    found = translate(document.sentences, means(answer), PAPER)
+    assert document.written([one.text for one in found]) == text
+    assert max(map(len, asked)) <= 200
+    assert asked.count("Hi.") == 1
+
+
+def test_a_line_of_ten_megabytes_is_read() -> None:
+    text = "It was a good day and we went home. " * 3_000
+    assert len(documents.read(text).sentences) == 3_000
+    data = "A" * 5_000_000
+    assert documents.read(data).sentences == []  # no word is so long: it is data, and stays
+
+
+def test_what_is_missing_is_searched_for_again_then_put_in_and_said() -> None:
+    def first(read: str) -> str:
+        return re.sub(r" ?\d+|[{}]", "", read)
+
+    def again(read: str, phrases: list[Phrase]) -> str:
+        assert len(phrases) == (2 if "{1}" in read else 1)
+        return read if "room" in read else first(read)
+
+    found = translate([Sentence("See room 12 at x_y.")], means(first, again), PAPER)
+    assert found[0].text == "See room 12 at x_y."
+    assert found[0].remarks == (
+        "the first answer lacked '12', 'x_y', so another one was searched for that holds it",
+    )
+    found = translate([Sentence("See hall 12.")], means(first, again), PAPER)
+    assert found[0].text == "See hall 12."
+    assert found[0].remarks == ("the answer lacked '12', which was put in: look at it",)
+    found = translate([Sentence("See the hall.")], means(first), PAPER)
+    assert found[0].remarks == ()
+
+
+def test_a_loop_is_searched_for_again() -> None:
+    rules_seen = []
+
+    def replies(texts: list[str], rules: Any, phrases: Any) -> list[Any]:
+        rules_seen.append(rules)
+        return [Reply("no no no no no" if not rules.no_repeat else "no") for _ in texts]
+
+    made = means(lambda read: read)
+    (found,) = translate([Sentence("Nein.")], Means(replies, made.links, made.fits, made.target), PAPER)
+    assert found.text == "no"
+    assert "repeated itself" in found.remarks[0]
+    assert [rules.no_repeat for rules in rules_seen] == [0, 4]
+
+
+def test_a_glossary_is_read_as_it_must_be_written_or_hidden() -> None:
+    glossary = Glossary({"hard drive": "disque dur", "Blue Book": None})
+
+    def again(read: str, phrases: list[Phrase]) -> str:
+        assert read == "My disque dur has the {1}."
+        assert len(phrases) == 1
+        return "Mon disque dur a le {1}." if phrases[0].anywhere else read
+
+    (found,) = translate(
+        [Sentence("My Hard Drive has the Blue Book.")], means(swapped, again), PAPER, glossary
+    )
+    assert found.text == "Mon disque dur a le Blue Book."
+    # Where no answer holds it as a word, the term is hidden and written in.
+    (found,) = translate(
+        [Sentence("My hard drive.")],
+        means(lambda read: f"Mon {read[3:]}", lambda *_: "disque durement"),
+        PAPER,
+        glossary,
+    )
+    assert found.text == "Mon disque dur."
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            "server\tserveur\nServer\tordinateur\n",
+            "Line 2 of `glossary` contradicts an earlier one: 'Server' must become",
+        ),
+        ("server\tserveur\nserver\n", "'serveur' and itself"),
+        ("a\tb\tc\n", "Line 1 of `glossary` has 3 columns"),
+        ("...\tb\n", "a term with a letter or a digit was expected"),
+        ("# nothing\n", "has no terms"),
+    ],
+)
+def test_a_glossary_that_contradicts_itself_is_refused(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text(lines)
+    with pytest.raises(UserError, match=re.escape(message)):
+        Glossary.read(path)
+    path.write_bytes(b"\xff\xfe\tx")
+    with pytest.raises(UserError, match="not UTF-8"):
+        Glossary.read(path)
+
+
+# --- through a model and the command ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of sentences with random weights: its answers are nonsense of any length."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.bpe([f"{one} {other}" for one, other in PROSE], 600)
+    shape = ModelConfig.of(
+        source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2, d_ff=16,
+        encoder_layers=1, decoder_layers=1, max_length=60,
+    )  # fmt: skip
+    config = Config("pairs", shape, TrainingConfig(), DecodingConfig.of(sentences=True))
+    path = tmp_path_factory.mktemp("model") / "prose"
+    seq2see.Seq2Seq(config, Tokenizers.one(tokenizer), Transformer(shape).eval()).save(path)
+    return path
+
+
+PROSE = [(f"The {a} is {b}.", f"Le {b} a {a}.") for a in ("cat", "dog", "car") for b in ("red", "big", "new")]
+
+
+def test_trainings_on_prose_make_models_of_sentences() -> None:
+    assert choose(PROSE).prose
+    assert not choose([(one[:-1], other) for one, other in PROSE]).prose  # no sentences
+    assert not choose(PROSE, tokenizer="characters").prose
+    assert not choose([("1.", "one."), ("2.", "two."), ("3.", "three.")]).prose
+
+
+def predict(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["predict", *arguments])
+
+
+def test_every_number_comes_through_whatever_the_model_says(folder: Path) -> None:
+    model = seq2see.load(folder)
+    text = "The cat is 42.\n\nThe dog has https://x.com and {name}, 1,234 😀!"
+    (answer,) = model.answers([text], max_length=12)
+    for item in ("42", "https://x.com", "{name}", "1,234", "😀", "\n\n"):
+        assert item in str(answer.output)
+    assert answer.repairs
+    assert len(answer.parts) == 2
+    assert answer.log_probability == pytest.approx(sum(part.log_probability or 0 for part in answer.parts))
+    assert model.answers(["The cat."], whole=True)[0].parts == []
+    (long,) = model.answers(["The cat is red, " * 100 + "and big."], max_length=8)
+    assert long.error is None  # though it has more tokens than the model takes
+    assert model.answers(["The cat is red, " * 100], whole=True)[0].error is not None
+
+
+def test_a_document_is_translated_by_the_command_and_gone_on_with(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out, part = (tmp_path / name for name in ("in.html", "out.html", "out.html.part"))
+    source.write_bytes(b"<p>The <b>cat</b> is red.</p>\r\n<p>The dog is big.</p>\r\n<p>The car is new.</p>")
+    options = [
+        "--model",
+        str(folder),
+        "--format",
+        "html",
+        "--file",
+        str(source),
+        "--out",
+        str(out),
+        "--max-length",
+        "8",
+    ]
+    done = predict(*options)
+    assert done.exit_code == 0, done.output
+    whole = out.read_bytes()
+    assert re.fullmatch(rb"<p>.*<b>.*</b>.*</p>\r\n<p>.*</p>\r\n<p>.*</p>", whole)
+    assert not part.exists()
+
+    monkeypatch.setattr(command, "WINDOW", 1)
+    asked, real = [], seq2see.Seq2Seq.sentences
+
+    def until_the_third(self: Any, sentences: Any, *rest: Any) -> Any:
+        asked.append(sentences)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return real(self, sentences, *rest)
+
+    out.unlink()
+    monkeypatch.setattr(seq2see.Seq2Seq, "sentences", until_the_third)
+    predict(*options)
+    assert not out.exists()
+    assert len(part.read_text().splitlines()) == 3  # what it is of, and two sentences
+    assert "go on with --resume" in str(predict(*options).exception)
+    part.write_text(part.read_text() + '["half')
+    other = predict(*options[:-1], "9", "--resume")
+    assert "other options" in str(other.exception)
+    asked[:] = [None] * 3
+    assert predict(*options, "--resume").exit_code == 0
+    assert len(asked) == 4  # only the third was asked again
+    assert out.read_bytes() == whole
+    assert not part.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "form", "message"),
+    [
+        (b"a\0b\xff", "text", "is binary data"),
+        (b"caf\xe9", "text", "is not UTF-8 text (byte 4)"),
+        (b"Hello", "srt", "subtitles begin with a number"),
+        (b"<p>Hi <b", "html", "the HTML is broken"),
+    ],
+)
+def test_a_bad_document_leaves_nothing_behind(
+    folder: Path, tmp_path: Path, data: bytes, form: str, message: str
+) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(data)
+    done = predict("--model", str(folder), "--format", form, "--file", str(source), "--out", str(out))
+    assert isinstance(done.exception, UserError)
+    assert message in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_answers_are_held_to_what_is_allowed_by_the_command(tmp_path: Path) -> None:
+    allowed = tmp_path / "list.txt"
+    allowed.write_text("June 5, 1845\nJanuary 5, 1854\nMay 1, 2000\n")
+    done = predict("1845-01-05", "2000-05-01", "--only", str(allowed))
+    assert done.output == "January 5, 1854\nMay 1, 2000\n"
+    done = predict("1845-01-05", "--pattern", "(June|July) [0-9]+, 1[0-9]{3}", "--beam", "3")
+    assert re.fullmatch("(June|July) [0-9]+, 1[0-9]{3}\n", done.output)
+    done = predict("1845-01-05", "--prefix", "Ju", "--json")
+    assert json.loads(done.output)["output"].startswith("Ju")
+    for options, message in (
+        (["--only", str(allowed), "--prefix", "J"], "More than one of"),
+        (["--pattern", "("], "cannot be used"),
+        (["--only", "nowhere.txt"], "There is no file 'nowhere.txt'"),
+        (["--format", "text", "--json"], "--json has no meaning"),
+        (["--glossary", "nowhere.tsv"], "There is no file 'nowhere.tsv'"),
+        (["--engine", "ctranslate2", "--prefix", "J"], "cannot be held to what is allowed"),
+    ):
+        done = predict("1845-01-05", *options)
+        assert isinstance(done.exception, UserError)
+        assert message in str(done.exception)
+
+
+def test_the_server_translates_documents_and_holds_answers(folder: Path) -> None:
+    from fastapi.testclient import TestClient
+
+    from seq2see.serve.app import create_app
+
+    models = {"prose": seq2see.load(folder), "dates": seq2see.load("dates")}
+    with TestClient(create_app(models)) as client:
+
+        def ask(**body: Any) -> Any:
+            return client.post("/api/predict", json=body).json()
+
+        answer = ask(inputs="The cat is 42. The dog is {name}.", max_length=8)["answers"][0]
+        assert "42" in answer["output"]
+        assert "{name}" in answer["output"]
+        assert answer["repairs"]
+        answer = ask(inputs="<p>The <b>cat</b>.</p>", format="html", max_length=8)["answers"][0]
+        assert re.fullmatch("<p>.*<b>.*</b>.*</p>", answer["output"])
+        assert ask(inputs="Hi <b", format="html")["answers"][0]["error"].endswith("the HTML is broken.")
+        held = ask(model="dates", inputs=["1845-01-05"], only=["May 1, 2000", "January 5, 1854"])
+        assert held["answers"][0]["output"] == "January 5, 1854"
+        assert ask(model="dates", inputs=["1845-01-05"], prefix="Ju")["answers"][0]["output"].startswith("Ju")
+        assert "cannot be used" in ask(model="dates", inputs="1845-01-05", pattern="(")["error"]
+        assert "contradicts" in ask(inputs="x", glossary={"a": "b", "A": "c"})["error"]
+        answer = ask(inputs="The cat is red.", glossary={"cat": None}, max_length=8)["answers"][0]
+        assert "cat" in answer["output"]
+        assert "leave one out" in ask(inputs="x", format="text", prefix="y")["error"]
