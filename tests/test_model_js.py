@@ -21,7 +21,7 @@ from seq2see.config import DecodingConfig
 from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.model.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
-from seq2see.page import live
+from seq2see.page import WORKER, live
 from seq2see.serve.api_trace import Tracer, describe_trace
 from seq2see.serve.batching import Limits
 from seq2see.text.tokenizer import Tokenizer
@@ -84,7 +84,7 @@ def where(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def run(where: str, browser: Browser) -> Iterator[Run]:
     """Call a function of the harness, in the browser or in Node."""
-    script = live.bundle(live.MODULES[:-1]) + HARNESS
+    script = live.bundle(WORKER[:-1]) + HARNESS
     if where == "chromium":
         page = browser.new_page()
         page.add_script_tag(content=script)
@@ -221,7 +221,7 @@ def test_texts_are_cut_alike(run: Run) -> None:
         "words": Tokenizer.words(corpus),
     }
     for name, tokenizer in made.items():
-        found = run("encode", {"tokenizer": live.tokenizer_json(tokenizer.to_json()), "texts": TEXTS})
+        found = run("encode", {"tokenizer": live.tokenizer_json(tokenizer), "texts": TEXTS})
         for text, one in zip(TEXTS, found, strict=True):
             folded = seq2see.text.tokenizer.fold(text)
             assert one["folded"] == folded, name

@@ -1,5 +1,7 @@
 /** One trace: its tokens, its steps, and its tensors by name. */
 
+import { half, inflate } from "./weights.js";
+
 /** @typedef {{token: string, id: number, span: [number, number]}} Token */
 /** @typedef {{id: number, token: string, probability: number, logit: number}} Choice */
 /** @typedef {{id: number, token: string, log_probability: number, entropy: number, top: Choice[]}} Step */
@@ -34,11 +36,6 @@ export function place(/** @type {string} */ name) {
 
 const BY_POSITION = ["q", "k", "v", "z"]; // (T, H, K); the others are (H, T, S)
 
-/** @returns {Promise<ArrayBuffer>} */
-async function inflate(/** @type {Uint8Array<ArrayBuffer>} */ bytes) {
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
-}
-
 /** @returns {Uint8Array<ArrayBuffer>} */
 function fromBase64(/** @type {string} */ text) {
   const quick = /** @type {any} */ (Uint8Array).fromBase64;
@@ -47,15 +44,6 @@ function fromBase64(/** @type {string} */ text) {
   const bytes = new Uint8Array(letters.length);
   for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
   return bytes;
-}
-
-/** A number of 16 bits: sign, 5 of exponent, 10 of fraction. */
-function half(/** @type {number} */ bits) {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return exponent ? sign * 2 ** (exponent - 25) * (1024 + fraction) : sign * fraction * 2 ** -24;
 }
 
 /** @returns {Float32Array} */
@@ -69,7 +57,7 @@ function numbers(/** @type {ArrayBuffer} */ buffer, /** @type {string} */ dtype,
 }
 
 export class Trace {
-  /** @param {any} json what /api/trace answers */
+  /** @param {any} json what /api/trace answers, or the model in this file */
   constructor(json) {
     this.json = json;
     /** @type {Token[]} */ this.source = json.source;
@@ -89,11 +77,12 @@ export class Trace {
 
   /** Take more tensors in, and whatever else was asked for. @param {any} json */
   async add(json) {
-    const bytes = fromBase64(json.data);
+    const bytes = fromBase64(json.data ?? "");
     const buffer = json.encoding === "deflate" ? await inflate(bytes) : bytes.buffer;
-    for (const { name, shape, dtype, offset, symbol, sentence, head, column } of json.tensors) {
+    for (const { name, shape, dtype, offset, symbol, sentence, head, column, data } of json.tensors) {
       const size = shape.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
-      const tensor = { shape, data: numbers(buffer, dtype, offset, size), symbol, sentence, exact: dtype === "float32" };
+      // the model in this file hands its numbers over as they are
+      const tensor = { shape, data: data ?? numbers(buffer, dtype, offset, size), symbol, sentence, exact: data !== undefined || dtype === "float32" };
       this.tensors.set(`${name}${head === undefined ? "" : `#${head}`}${column === undefined ? "" : `@${column}`}`, tensor);
     }
     if (json.lens) this.json.lens = json.lens;

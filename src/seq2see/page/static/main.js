@@ -1,6 +1,7 @@
-/** The page: asks the server (or reads the trace in a saved file), builds the panels, handles keys. */
+/** The page: asks the model, builds the panels, handles keys. */
 
 import { lacking } from "./arithmetic.js";
+import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
 import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, h, percent, visible } from "./dom.js";
@@ -15,8 +16,6 @@ import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./
 
 /** @typedef {import("./figure.js").Network & {name: string, examples: string[], small: boolean}} Model */
 
-const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
-const live = saved === null;
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
 /** @type {Model[]} */ let models = [];
@@ -30,14 +29,6 @@ let typed = false; // whether the reader has entered a text
 
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
-/** @returns {Promise<any>} */
-async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
-  const answer = await fetch(path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  const json = await answer.json();
-  if (!answer.ok) throw new Error(json.error);
-  return json;
-}
-
 /** @returns {Promise<Trace>} */
 function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted) {
   const { small } = chosenModel();
@@ -45,7 +36,8 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    cache.set(key, fetchJson("api/trace", body).then((json) => Trace.of(json)));
+    const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length; // the file holds what is seen first
+    cache.set(key, first ? fromFile() : askTrace(body).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
@@ -75,7 +67,7 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   const key = JSON.stringify(body);
   const add = async () => {
     try {
-      await into.add(await fetchJson("api/trace", body));
+      await into.add(await askTrace(body));
       if (into === trace) showAside();
     } catch (error) {
       if (into === trace) byId("error").textContent = /** @type {Error} */ (error).message;
@@ -90,7 +82,7 @@ const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, cho
 /** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
 const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
   const body = { ...questionOf(of), names: [], beam };
-  return (await fetchJson("api/trace", body)).beams;
+  return (await askTrace(body)).beams;
 };
 
 async function fromFile() {
@@ -106,7 +98,7 @@ async function load() {
   byId("text").value = view.text;
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
-    const found = saved ? (trace ?? (await fromFile())) : await getTrace(view.text, view.prefix, view.muted);
+    const found = live ? await getTrace(view.text, view.prefix, view.muted) : (trace ?? (await fromFile()));
     if (mine !== asked) return;
     trace = found;
     byId("error").textContent = "";
@@ -114,6 +106,7 @@ async function load() {
     clamp(trace);
     build(trace);
     announce(`Answer: ${trace.output}`);
+    if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds shades
     explain();
     await compare(mine);
   } catch (error) {
@@ -377,7 +370,7 @@ async function start() {
     const text = (model.name !== view.model && model.examples[0]) || view.text; // if the address names no text
     change({ ...wanted, model: model.name, text: (live && wanted.text) || text });
   });
-  models = saved ? [saved.model] : (await fetchJson("api/models", null)).models;
+  models = await listModels();
   byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
     event.preventDefault();
     ask(byId("text").value);
@@ -394,15 +387,16 @@ async function start() {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
     change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], pin: null, against: "", step: 0 });
   });
-  if (saved) {
+  byId("model-choice").hidden = saved !== null;
+  if (!live) {
     byId("text").readOnly = true;
     byId("go").hidden = true;
-    byId("model-choice").hidden = true;
     byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
     byId("linked").hidden = framed;
   }
-  const text = saved ? saved.trace.text : wanted.text || model.examples[0] || "";
-  change({ ...wanted, model: model.name, text, ...(saved ? { prefix: [], muted: [], against: "" } : {}) });
+  const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
+  change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
+  requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first
 }
 
 function showExamples(/** @type {Model} */ model) {
