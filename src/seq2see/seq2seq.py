@@ -292,11 +292,14 @@ class Seq2Seq:
         """
         return text if self.config.task in CHECKS or self.config.task == "imported" else fold(text)
 
-    def check(self, text: str) -> None:
-        """Raise an InputError if the model cannot take this text, saying why."""
-        self._checked(text)
+    def check(self, text: str, anyway: bool = False) -> None:
+        """Raise an InputError if the model cannot take this text, saying why.
 
-    def _checked(self, text: str) -> list[int]:
+        ``anyway`` lets texts through that the model can read, but was not made for, such as a February 30.
+        """
+        self._checked(text, anyway)
+
+    def _checked(self, text: str, anyway: bool = False) -> list[int]:
         if not isinstance(text, str):
             raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
         if len(text) > LONGEST_TEXT:
@@ -306,7 +309,7 @@ class Seq2Seq:
         except UnicodeEncodeError as error:
             raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
         text = self.folded(text)
-        if self.config.task in CHECKS:
+        if self.config.task in CHECKS and not anyway:
             CHECKS[self.config.task](text)
         if not text.strip():
             raise InputError("The line is empty: a text was expected.")

@@ -1,5 +1,6 @@
 /** One trace: its tokens, its steps, and its tensors by name. */
 
+import { named, visible } from "./dom.js";
 import { half, inflate } from "./weights.js";
 
 /** @typedef {{token: string, id: number, span: [number, number]}} Token */
@@ -155,20 +156,24 @@ export class Trace {
     return this[side].map((token) => token.token);
   }
 
-  /** What the rows and the columns of a matrix stand for. @returns {{rows: string[], cols: string[]}} */
+  /**
+   * What the rows and the columns of a matrix stand for, and what is said of each row. A position of the decoder reads one token
+   * and writes the next.
+   * @returns {{rows: string[], cols: string[], says: string[]}}
+   */
   labels(/** @type {string} */ name, head = -1) {
     const at = place(name);
     const { shape } = this.tensor(name, head);
     const dims = Array.from({ length: shape.at(-1) ?? 0 }, (_, index) => String(index));
-    if (!at) {
-      if (name === "probabilities" || name === "logits") return { rows: this.tokens("target"), cols: dims };
-      return { rows: this.tokens(name.startsWith("encoder") ? "source" : "target"), cols: dims };
-    }
-    const queries = this.tokens(at.kind === "encoder" ? "source" : "target");
-    const keys = this.tokens(at.kind === "decoder" ? "target" : "source");
-    if (at.role === "k" || at.role === "v") return { rows: keys, cols: dims };
-    if (at.role === "q" || at.role === "z" || at.role === "out") return { rows: queries, cols: dims };
-    return { rows: queries, cols: keys };
+    const own = at ? at.kind === "encoder" || (at.kind === "cross" && (at.role === "k" || at.role === "v")) : name.startsWith("encoder");
+    const reads = named(this.tokens(own ? "source" : "target"));
+    const says = reads.map((token) => `‘${token.trim()}’`);
+    const queries = !name.includes(".embedding.") && !(at && (at.role === "k" || at.role === "v"));
+    const byDimension = !at || ["q", "k", "v", "z", "out"].includes(at.role);
+    const cols = byDimension ? dims : named(this.tokens(at.kind === "decoder" ? "target" : "source"));
+    if (own || !queries) return { rows: reads, cols, says };
+    const writes = this.steps.map(({ token }) => visible(token));
+    return { cols, rows: reads.map((token, t) => `${token} → ${writes[t].trim()}`), says: reads.map((token, t) => `reads ‘${token.trim()}’, writes ‘${writes[t].trim()}’`) };
   }
 
   /** Log-probability of the whole answer. */

@@ -4,18 +4,20 @@ import { lacking } from "./arithmetic.js";
 import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
 import { KINDS, place, Trace } from "./data.js";
-import { announce, byId, h, percent, visible } from "./dom.js";
+import { announce, byId, h, visible } from "./dom.js";
 import { figurePanel } from "./figure.js";
 import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
 import { saliencyPanel } from "./saliency.js";
+import { buildScrubber, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
 import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, examples: string[], small: boolean}} Model */
+/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], small: boolean}} Model */
 
+const PAUSE = 300; // milliseconds after a key until the text is answered
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
 /** @type {Model[]} */ let models = [];
@@ -23,16 +25,16 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {Panel[]} */ let shown = [];
 /** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
-/** @type {number|undefined} */ let playing;
 let asked = 0;
 let typed = false; // whether the reader has entered a text
+let typing = false; // whether the reader is in the middle of it
 
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
 /** @returns {Promise<Trace>} */
 function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted) {
   const { small } = chosenModel();
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small };
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway() };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
@@ -42,6 +44,9 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
 }
+
+/** Whether the reader wants to see what the model does with a text that it was not made for. */
+const anyway = () => (view.anyway ? { anyway: true } : {});
 
 const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   const [attention, layer, head] = key.split(".");
@@ -63,7 +68,7 @@ const questionOf = (/** @type {Trace} */ { json }) => ({
 const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   if (into !== trace || !live) return undefined;
   const prefix = into.steps.map(({ id }) => id);
-  const body = { ...questionOf(into), prefix, names, ...more };
+  const body = { ...questionOf(into), prefix, names, ...more, ...anyway() };
   const key = JSON.stringify(body);
   const add = async () => {
     try {
@@ -81,7 +86,7 @@ const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, cho
 
 /** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
 const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
-  const body = { ...questionOf(of), names: [], beam };
+  const body = { ...questionOf(of), names: [], beam, ...anyway() };
   return (await askTrace(body)).beams;
 };
 
@@ -95,7 +100,7 @@ async function fromFile() {
 async function load() {
   const mine = (asked += 1);
   stop();
-  byId("text").value = view.text;
+  if (byId("text").value !== view.text) byId("text").value = view.text;
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
     const found = live ? await getTrace(view.text, view.prefix, view.muted) : (trace ?? (await fromFile()));
@@ -111,8 +116,13 @@ async function load() {
     await compare(mine);
   } catch (error) {
     if (mine !== asked) return;
-    byId("error").textContent = /** @type {Error} */ (error).message;
     document.body.classList.add("stale");
+    if (typing) return; // what is half typed is no mistake
+    byId("error").textContent = /** @type {Error} */ (error).message;
+    // such texts are what curious people type
+    if (chosenModel().task === "dates" && /^[0-9A-Za-z, -]+$/.test(view.text) && view.text.length < 40) {
+      byId("error").append(" ", h("button", { type: "button", className: "link", onclick: () => change({ anyway: true }) }, "Show the model anyway"));
+    }
   }
 }
 
@@ -181,55 +191,12 @@ function build(/** @type {Trace} */ found) {
   buildScrubber(found);
   buildRemark();
   showAside();
+  byId("contents").replaceChildren(h("summary", {}, "On this page"), panels.contents());
   const within = held?.closest(".panel")?.id;
   shown.find(({ element }) => element.id === within)?.fill();
   refocus(held);
   drawing.panel.update(new Set());
   fillAll(shown);
-}
-
-const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
-
-/** Show a sign in place of <eos> where it would be cut, because it must not make all other tokens wider. */
-function shorten(/** @type {HTMLElement} */ wide) {
-  wide.classList.remove("brief");
-  wide.classList.toggle("brief", [...wide.querySelectorAll(".chip.special")].some((chip) => chip.scrollWidth > chip.clientWidth));
-}
-
-function buildScrubber(/** @type {Trace} */ found) {
-  const slider = h("input", { type: "range", id: "step", min: "0", max: String(found.steps.length - 1), "aria-label": "Step of the answer", oninput: () => change({ step: Number(slider.value) }) });
-  const part = 100 / found.steps.length; // so that the thumb is under its token
-  slider.style.width = `calc(${100 - part}% + 16px)`;
-  slider.style.marginLeft = `calc(${part / 2}% - 8px)`;
-  const longest = Math.max(...found.steps.map(({ token }) => (special(token) ? 1 : token.trim().length)));
-  const wide = h("div");
-  wide.style.minWidth = `calc(${found.steps.length} * (${longest}ch + 6px))`; // a long answer scrolls
-  byId("scrub").replaceChildren(
-    h("button", { type: "button", id: "play", className: "play", "aria-label": "Play", onclick: toggle }, "▶"),
-    h("div", { className: "track" }, wide));
-  wide.append(
-      h("ol", { className: "chips" }, ...found.steps.map(({ token, log_probability }, t) => h("li", {},
-        h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
-      slider);
-  byId("scrub").hidden = false;
-  new ResizeObserver(() => shorten(wide)).observe(wide);
-  showStep();
-}
-
-function showStep() {
-  const slider = byId("step");
-  if (!slider || !trace) return;
-  slider.value = String(view.step);
-  slider.setAttribute("aria-valuetext", `step ${view.step}: ${visible(trace.steps[view.step].token)}`);
-  for (const chip of document.querySelectorAll(".chip")) {
-    const t = Number(/** @type {HTMLElement} */ (chip).dataset.step);
-    chip.classList.toggle("future", t > view.step);
-    if (t === view.step) {
-      chip.setAttribute("aria-current", "step");
-      const track = /** @type {HTMLElement} */ (chip.closest(".track"));
-      if (track.scrollWidth > track.clientWidth) track.scrollLeft = ((t + 0.5) / trace.steps.length) * track.scrollWidth - track.clientWidth / 2;
-    } else chip.removeAttribute("aria-current");
-  }
 }
 
 /** List the manual changes and offer to undo them. */
@@ -266,6 +233,7 @@ async function compare(mine = asked) {
   try {
     const other = await getTrace(view.against || view.text, [], []);
     if (mine !== asked) return;
+    if (!view.against) showVersus(other, trace, view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
     place.replaceChildren(...(view.against ? panels.comparison(trace, other) : panels.comparison(other, trace)));
     byId("compare-error").textContent = "";
   } catch (error) {
@@ -277,26 +245,6 @@ async function compare(mine = asked) {
 
 // --- navigation ---
 
-function stop() {
-  clearInterval(playing);
-  playing = undefined;
-  const button = byId("play");
-  if (button) {
-    button.textContent = "▶";
-    button.setAttribute("aria-label", "Play");
-  }
-}
-
-function toggle() {
-  if (playing !== undefined || !trace) return stop();
-  const last = trace.steps.length - 1;
-  if (view.step >= last) change({ step: 0 });
-  playing = window.setInterval(() => (view.step < last ? change({ step: view.step + 1 }) : stop()), 650);
-  byId("play").textContent = "❚❚";
-  byId("play").setAttribute("aria-label", "Pause");
-  return undefined;
-}
-
 function onKey(/** @type {KeyboardEvent} */ event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (!trace || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -306,7 +254,7 @@ function onKey(/** @type {KeyboardEvent} */ event) {
     return;
   }
   if (target.matches("input:not([type=range]), select, textarea")) return;
-  if (event.key === " " && target.matches("button, summary")) return;
+  if (event.key === " " && target.matches("button:not(.chip), summary")) return;
   const cycle = (/** @type {number} */ x, /** @type {number} */ by, /** @type {number} */ n) => (x + by + n) % n;
   const move = (/** @type {number} */ by) => change({ step: Math.max(0, Math.min((trace?.steps.length ?? 1) - 1, view.step + by)) });
   const layers = trace.layers(view.kind);
@@ -331,7 +279,7 @@ onChange((changed) => {
     byId("model").value = view.model;
     showExamples(chosenModel());
   }
-  if (["model", "text", "prefix", "muted"].some((key) => changed.has(key))) {
+  if (["model", "text", "prefix", "muted", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
@@ -348,14 +296,36 @@ onChange((changed) => {
   if (changed.has("against")) compare();
   if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
   if (changed.has("pin")) explain();
+  if (changed.has("pin") && view.pin) requestAnimationFrame(uncover);
 });
 
+/** On a narrow screen the arithmetic covers the lower part: scroll until the pinned cell is above it. */
+function uncover() {
+  const aside = byId("arithmetic");
+  const mark = [...document.querySelectorAll(".mark.pinned:not([hidden])")].find((each) => {
+    const { top, bottom } = each.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  });
+  if (!mark || getComputedStyle(aside).position !== "fixed") return;
+  const covered = mark.getBoundingClientRect().bottom + 24 - aside.getBoundingClientRect().top;
+  if (covered > 0) scrollBy(0, covered);
+}
+
 /** Start with a new text. The forced tokens belonged to the old text. Muted heads stay muted, to be tried on many texts. */
-function ask(/** @type {string} */ text) {
+function ask(/** @type {string} */ text, midway = false) {
   const before = asked;
-  typed = true;
-  change({ text, prefix: [], pin: null, step: 0 });
-  if (!text && asked === before) load(); // the text was refused before: ask again
+  const again = typing && !midway; // what was silently refused is explained now
+  [typed, typing] = [true, midway];
+  change({ text, prefix: [], pin: null, step: 0, anyway: false }, midway);
+  if ((!text || again) && asked === before) load(); // the text was refused before: ask again
+}
+
+/** @type {number|undefined} */ let pausing;
+
+/** The model in this file answers while the reader types. A server is asked at the end. */
+function onType() {
+  clearTimeout(pausing);
+  if (inside) pausing = window.setTimeout(() => ask(byId("text").value, true), PAUSE);
 }
 
 async function start() {
@@ -373,7 +343,14 @@ async function start() {
   models = await listModels();
   byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
     event.preventDefault();
+    clearTimeout(pausing);
     ask(byId("text").value);
+  });
+  byId("text").addEventListener("input", onType);
+  byId("text").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    byId("ask").requestSubmit();
   });
   // the address holds the view, so the link that skips to the numbers must not change it
   document.querySelector(".skip")?.addEventListener("click", (event) => {
