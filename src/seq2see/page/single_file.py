@@ -103,6 +103,7 @@ def _modules() -> list[Path]:
 def _url(path: Path) -> str:
     """Return a module as a data: URL; it imports the other modules by their names in the import map."""
     code = re.sub(r'from "\./(\w+\.js)"', r'from "seq2see/\1"', path.read_text(encoding="utf-8"))
+    code = re.sub(r"/\*\*.*?\*/ ?", "", code, flags=re.DOTALL)  # types and explanations, which are in the package
     return "data:text/javascript;charset=utf-8," + code.translate(QUOTED)
 
 

@@ -13,6 +13,7 @@ import * as panels from "./panels.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
+import { goToStop, showTour, STOPS } from "./tour.js";
 import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
 /** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], small: boolean}} Model */
@@ -191,6 +192,8 @@ function build(/** @type {Trace} */ found) {
   buildScrubber(found);
   buildRemark();
   showAside();
+  byId("tour-start").hidden = !hasTour();
+  showTour(found, model);
   byId("contents").replaceChildren(h("summary", {}, "On this page"), panels.contents());
   const within = held?.closest(".panel")?.id;
   shown.find(({ element }) => element.id === within)?.fill();
@@ -249,6 +252,7 @@ function onKey(/** @type {KeyboardEvent} */ event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (!trace || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
+    if (!view.pin && !view.box && view.tour) goToStop(0);
     pin(null, view.pin ? {} : { box: "" });
     hover(null);
     return;
@@ -294,6 +298,7 @@ onChange((changed) => {
   }
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
+  if (changed.has("tour")) showTour(trace, chosenModel());
   if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
   if (changed.has("pin")) explain();
   if (changed.has("pin") && view.pin) requestAnimationFrame(uncover);
@@ -311,12 +316,15 @@ function uncover() {
   if (covered > 0) scrollBy(0, covered);
 }
 
+/** The tour is about one model, and switches heads. */
+const hasTour = () => live && chosenModel().task === "dates";
+
 /** Start with a new text. The forced tokens belonged to the old text. Muted heads stay muted, to be tried on many texts. */
 function ask(/** @type {string} */ text, midway = false) {
   const before = asked;
   const again = typing && !midway; // what was silently refused is explained now
   [typed, typing] = [true, midway];
-  change({ text, prefix: [], pin: null, step: 0, anyway: false }, midway);
+  change({ text, prefix: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
 }
 
@@ -359,6 +367,10 @@ async function start() {
   });
   const wanted = fromAddress();
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
+  byId("tour-start").addEventListener("click", () => goToStop(1));
+  // a file that is opened for the first time begins with the tour
+  if (inside && model.task === "dates" && location.hash.length < 2) wanted.tour = 1;
+  if (Number(wanted.tour) > STOPS.length || model.task !== "dates") wanted.tour = 0;
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
@@ -371,6 +383,7 @@ async function start() {
     byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
     byId("linked").hidden = framed;
   }
+  if (wanted.tour && live) Object.assign(wanted, STOPS[wanted.tour - 1].set);
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first

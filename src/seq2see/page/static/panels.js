@@ -205,25 +205,28 @@ function arcDiagram(/** @type {Trace} */ trace) {
   const A = trace.matrix(name, view.head);
   const { rows, cols, says } = trace.labels(name, view.head);
   const row = Math.min(A.rows - 1, view.kind === "encoder" ? view.query : view.step);
-  const [queries, keys] = [spread(rows), spread(cols)];
+  const written = view.kind === "encoder" ? rows : trace.steps.map(({ token }) => visible(token)); // as in the bar above
+  const [queries, keys] = [spread(written), spread(cols)];
   const width = Math.max(queries.width, keys.width) + 20;
-  const from = queries.middles[row] + (width - queries.width) / 2;
-  const at = (/** @type {number} */ s) => keys.middles[s] + (width - keys.width) / 2;
+  const middle = (/** @type {number} */ own) => (width > flowWidth() ? 10 : (width - own) / 2); // long rows begin together, so that what belongs together is near
+  const from = queries.middles[row] + middle(queries.width);
+  const at = (/** @type {number} */ s) => keys.middles[s] + middle(keys.width);
   const mean = cols.reduce((sum, _, s) => sum + A.at(row, s) * at(s), 0); // where it looks, on average
-  const picture = svg("svg", { viewBox: `0 0 ${width} 150`, width, height: 150, "data-at": (from + mean) / 2, role: "img", "aria-label": `What the position that ${says[row]} attends to` });
+  const picture = svg("svg", { viewBox: `0 0 ${width} 156`, width, height: 156, "data-at": (from + mean) / 2, role: "img", "aria-label": `What the position that ${says[row]} attends to` });
   for (let s = 0; s < A.cols; s += 1) {
     const share = A.at(row, s);
     if (share < 0.005) continue;
     const to = at(s);
-    picture.append(svg("path", { d: `M${from} 118 C${from} 75 ${to} 75 ${to} 34`, class: "arc", "stroke-width": (0.8 + 7 * share).toFixed(2), opacity: (0.25 + 0.75 * share).toFixed(2) }));
+    picture.append(svg("path", { d: `M${from} 118 C${from} 75 ${to} 75 ${to} 34`, class: "arc", pathLength: 1, "stroke-width": (0.8 + 7 * share).toFixed(2), opacity: (0.25 + 0.75 * share).toFixed(2) }));
   }
   cols.forEach((token, s) => {
     const share = A.at(row, s);
     picture.append(svg("text", { x: at(s), y: 24, class: share > 0.1 ? "key strong" : "key" }, visible(token)));
     if (share > 0.1) picture.append(svg("text", { x: at(s), y: 8, class: "share" }, share.toFixed(2)));
   });
-  rows.forEach((token, t) => picture.append(svg("text", {
-    x: queries.middles[t] + (width - queries.width) / 2, y: 134, class: t === row ? "query strong" : "query",
+  if (view.kind !== "encoder") picture.append(svg("text", { x: from, y: 150, class: "share" }, says[row]));
+  written.forEach((token, t) => picture.append(svg("text", {
+    x: queries.middles[t] + middle(queries.width), y: 134, class: t === row ? "query strong" : "query",
     onclick: () => change(view.kind === "encoder" ? { query: t } : { step: t }),
   }, visible(token))));
   return picture;

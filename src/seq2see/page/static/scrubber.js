@@ -7,6 +7,7 @@ import { change, view } from "./state.js";
 
 /** @type {Trace|undefined} */ let trace;
 /** @type {number|undefined} */ let playing;
+const PACE = 650; // milliseconds for each step while playing
 
 const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
 
@@ -77,13 +78,18 @@ export function stop() {
   }
 }
 
+/** Play some steps. */
+export function play(/** @type {number} */ from, /** @type {number} */ to) {
+  stop();
+  change({ step: from });
+  playing = window.setInterval(() => (view.step < to ? change({ step: view.step + 1 }) : stop()), PACE);
+  byId("play").textContent = "❚❚";
+  byId("play").setAttribute("aria-label", "Pause");
+}
+
 /** Play the answer, or stop. */
 export function toggle() {
   if (playing !== undefined || !trace) return stop();
   const last = trace.steps.length - 1;
-  if (view.step >= last) change({ step: 0 });
-  playing = window.setInterval(() => (view.step < last ? change({ step: view.step + 1 }) : stop()), 650);
-  byId("play").textContent = "❚❚";
-  byId("play").setAttribute("aria-label", "Pause");
-  return undefined;
+  return play(view.step >= last ? 0 : view.step, last);
 }

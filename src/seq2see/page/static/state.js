@@ -19,6 +19,7 @@
  * @property {"source"|"target"} side whose embedding is shown
  * @property {string} part the value shown between the attentions, as stack.part
  * @property {string} box the box of Figure 1 that is open; none if empty
+ * @property {number} tour the stop of the tour, from 1; 0 if there is none
  * @property {boolean} anyway whether a text is shown to the model that it was not made for
  * @property {Cell|null} pin
  */
@@ -26,7 +27,7 @@
 /** @type {View} */
 export const view = {
   model: "", text: "", against: "", prefix: [], muted: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
-  side: "source", part: "encoder.feed_forward", box: "", anyway: false, pin: null,
+  side: "source", part: "encoder.feed_forward", box: "", tour: 0, anyway: false, pin: null,
 };
 
 /** @type {Cell|null} */
@@ -40,7 +41,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "against", "prefix", "muted", "beam", "box", "anyway"];
+const BIG = ["model", "text", "against", "prefix", "muted", "beam", "box", "tour", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -83,7 +84,7 @@ export const framed = location.protocol === "about:";
 
 export const BEAMS = [1, 2, 3, 4, 8]; // the widths that the page offers
 const LISTS = ["prefix", "muted"];
-const NUMBERS = ["layer", "head", "step", "query", "beam"];
+const NUMBERS = ["layer", "head", "step", "query", "beam", "tour"];
 /** @type {View} */
 const START = structuredClone(view);
 
