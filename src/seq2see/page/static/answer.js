@@ -51,16 +51,18 @@ export class Answerer {
     const edits = [...off.map(muted), ...patches.map((patch) => this.donated(patch))];
     const { start, end } = this.target;
     const { decoding, config } = this.about;
-    this.model.keep = recorder(edits, null);
-    const limit = limitOf(decoding, sourceIds.length, config.max_length);
-    const outputIds = greedy(this.model, this.model.encode(sourceIds), { start, end }, decoding, limit, prefix, edits.every(everywhere));
-    const targetIds = [start, ...outputIds.slice(0, -1)];
-    /** @type {Run} */ const run = { text, sourceIds, spans, targetIds, outputIds, forced: prefix.length, edits, values: new Map(), seconds: 0 };
     const began = performance.now();
-    this.model.keep = recorder(edits, run.values);
-    const { logits } = this.model.decode(targetIds, this.model.encode(sourceIds));
-    run.values.set("probabilities", softmax(logits));
-    run.seconds = (performance.now() - began) / 1000;
+    /** @type {Map<string, Tensor>} */ const values = new Map();
+    this.model.keep = recorder(edits, values);
+    const memory = this.model.encode(sourceIds);
+    const limit = limitOf(decoding, sourceIds.length, config.max_length);
+    this.model.keep = recorder(edits, null);
+    const outputIds = greedy(this.model, memory, { start, end }, decoding, limit, prefix, edits.every(everywhere));
+    const targetIds = [start, ...outputIds.slice(0, -1)];
+    this.model.keep = recorder(edits, values);
+    values.set("probabilities", softmax(this.model.decode(targetIds, memory).logits));
+    const seconds = (performance.now() - began) / 1000;
+    /** @type {Run} */ const run = { text, sourceIds, spans, targetIds, outputIds, forced: prefix.length, edits, values, seconds };
     if (this.runs.size >= 2 * KEPT) [...this.runs.keys()].slice(0, 2).forEach((key) => this.runs.delete(key));
     for (const ids of [prefix, outputIds]) this.runs.set(JSON.stringify([question, ids]), run);
     return run;
@@ -91,7 +93,7 @@ export class Answerer {
   }
 
   async saliency(/** @type {Run} */ run, /** @type {() => Promise<void>} */ pause) {
-    const seconds = Math.round(2 * run.seconds * (run.sourceIds.length + run.targetIds.length));
+    const seconds = Math.round(run.seconds * (run.sourceIds.length + run.targetIds.length));
     if (seconds > PATIENCE) throw new Error(`The saliency of so long a text would take about ${seconds} seconds in this page: seq2see serve computes it by gradients.`);
     const mine = (this.latest = `${run.text}${run.outputIds}`);
     return saliency(this.model, run, async () => {

@@ -181,29 +181,3 @@ export class Trace {
     return this.steps.reduce((sum, step) => sum + step.log_probability, 0);
   }
 }
-
-/** What a head does most, measured: the mean share of its weight that goes there. @returns {{name: string, share: number}} */
-export function headLabel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
-  const A = trace.matrix(`${attention(kind, layer)}.weights`, head);
-  const source = trace.tokens("source");
-  const same = (/** @type {string} */ token) => source.flatMap((other, s) => (other === token ? [s] : []));
-  /** Which columns count, by row. @type {Record<string, (row: number) => number[]>} */
-  const tests = kind === "cross"
-    ? { copies: (t) => same(trace.steps[t].token), "first token": () => [0], "last token": () => [A.cols - 1] }
-    : {
-      itself: (t) => [t], previous: (t) => (t > 0 ? [t - 1] : []), next: (t) => (t < A.cols - 1 ? [t + 1] : []),
-      "first token": (t) => (t > 1 ? [0] : []), "last token": (t) => (t < A.cols - 2 ? [A.cols - 1] : []),
-    };
-  let best = { name: "mixed", share: 0 };
-  for (const [name, test] of Object.entries(tests)) {
-    let sum = 0;
-    let rows = 0;
-    for (let row = 0; row < A.rows; row += 1) {
-      const columns = test(row);
-      for (const col of columns) sum += A.at(row, col);
-      rows += columns.length ? 1 : 0;
-    }
-    if (rows > 1 && sum / rows > Math.max(0.4, best.share)) best = { name, share: sum / rows };
-  }
-  return best;
-}

@@ -10,6 +10,7 @@ import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
+import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
@@ -90,6 +91,18 @@ const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
   const body = { ...questionOf(of), names: [], beam, ...anyway() };
   return (await askTrace(body)).beams;
 };
+
+/** What the ranking of heads asks. */
+const asking = (/** @type {Trace} */ of) => ({
+  /** The same answer without a head. */
+  off: async (/** @type {{kind: string, layer: number, head: number}} */ { kind, layer, head }) => {
+    const question = questionOf(of);
+    const muted = [...question.muted, { attention: kind, layer, head }];
+    return Trace.of(await askTrace({ ...question, prefix: of.steps.map(({ id }) => id), muted, names: [], ...anyway() }));
+  },
+  read: async (/** @type {string} */ input) => Trace.of(await askTrace({ model: view.model, input, names: AT_ONCE, compact: true })),
+  current: () => of === trace,
+});
 
 async function fromFile() {
   const found = await Trace.of(saved.trace);
@@ -179,7 +192,7 @@ function build(/** @type {Trace} */ found) {
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
     drawing.panel, panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
-    panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
+    ...(live ? [rankingPanel(found, model, asking(found))] : []), panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
     beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
     ...(live ? [comparePanel()] : []),
   ];

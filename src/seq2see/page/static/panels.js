@@ -1,11 +1,12 @@
 /** The panels, top to bottom: each builds its element from a trace and follows the selection. */
 
 import { arithmetic, needed } from "./arithmetic.js";
-import { attention, headLabel, KINDS, TITLES } from "./data.js";
+import { attention, KINDS, TITLES } from "./data.js";
 import { exact, h, number, percent, roving, svg, visible } from "./dom.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
 import { Heat, largestOf } from "./heat.js";
+import { habitOf } from "./ranking.js";
 import { flowWidth, goTo, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
@@ -115,7 +116,7 @@ function inOneRow(/** @type {Trace} */ trace) {
 
 function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live) {
   const key = `${kind}.${layer}.${head}`;
-  const label = headLabel(trace, kind, layer, head);
+  const label = habitOf(view.model, trace, kind, layer, head);
   const off = view.muted.includes(key);
   const box = Math.min(150, inOneRow(trace) || (trace.heads > 4 ? 92 : 132));
   const heat = new Heat(trace, `${attention(kind, layer)}.weights`, { head, box, most: 12, labels: false, steps: true });
@@ -125,7 +126,7 @@ function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @typ
       h("button", { type: "button", className: "link name", onclick: () => change({ kind, layer, head }) }, `head ${head}`),
       live && h("button", { type: "button", className: "switch", role: "switch", "aria-checked": String(!off), "aria-label": `${kind} layer ${layer}, head ${head}`, onclick: toggle }, off ? "off" : "on")),
     heat.element,
-    h("small", { className: "label", title: "mean share of the weight that goes there" }, label.share ? `${label.name} ${label.share.toFixed(2)}` : label.name));
+    h("small", { className: "label", title: `mean share of its look that goes there, over ${label.texts} ${label.texts === 1 ? "text" : "texts"}` }, label.share ? `${label.name} ${label.share.toFixed(2)}` : label.name));
 }
 
 /** One head from queries to output. @returns {Panel} */
