@@ -66,8 +66,11 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
   const place = h("div", { className: "scroll beams", tabIndex: 0, role: "group", "aria-label": "The tree" });
   const buttons = h("div", { className: "choice", role: "group", "aria-label": "beam" }, h("span", {}, "beam"),
     ...BEAMS.slice(1).map((width) => h("button", { type: "button", value: width, onclick: () => change({ beam: view.beam === width ? 1 : width }) }, width)));
-  const build = async () => {
+  const press = () => {
     for (const button of buttons.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.value) === view.beam));
+  };
+  const build = async () => {
+    press();
     const { beam } = view;
     try {
       const nodes = live ? (beam > 1 ? await fetchBeams(beam) : []) : trace.json.beams;
@@ -77,6 +80,7 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
     }
   };
   const make = () => {
+    press();
     if (live) whenSeen(place, build);
     else build();
     return [live && buttons, place];

@@ -51,7 +51,7 @@ function shadeCards(/** @type {Effect[]} */ effects, /** @type {number} */ most)
  */
 export function rankingPanel(trace, model, ask) {
   const place = h("div", { className: "scroll" });
-  const state = h("p", { className: "sentence", role: "status" });
+  const state = h("p", { className: "sentence progress", role: "status" });
   const texts = model.task === "dates" ? someDates() : model.examples;
   /** @type {Effect[]} */ let effects = [];
   const show = () => {
@@ -96,6 +96,7 @@ export function rankingPanel(trace, model, ask) {
   };
   const button = (/** @type {string} */ text, /** @type {() => any} */ act) => h("button", { type: "button", className: "quiet", onclick: act }, text);
   const make = () => {
+    if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // what appears later must not move the page
     if (model.small) whenSeen(place, rank);
     return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, place];
   };
