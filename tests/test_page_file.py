@@ -126,7 +126,7 @@ def test_what_is_typed_is_answered_while_it_is_typed(open_file: Open, model: Seq
 
 
 def test_heads_tokens_beams_and_another_text(open_file: Open, model: Seq2Seq) -> None:
-    page = open_file()
+    page = open_file(view="step=0")
     page.get_by_role("switch", name="cross layer 1, head 3").click()
     off = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)})
     answer(page).to_have_text(off.output)
@@ -146,7 +146,7 @@ def test_heads_tokens_beams_and_another_text(open_file: Open, model: Seq2Seq) ->
 
 
 def test_what_is_refused_can_be_shown_anyway(open_file: Open) -> None:
-    page = open_file()
+    page = open_file(view="step=0")
     page.fill("#text", "2000-02-30")
     page.keyboard.press("Enter")
     expect(page.locator("#error")).to_contain_text("February 2000 has 29 days")
@@ -233,14 +233,14 @@ def test_few_stops_of_the_tab_key(open_file: Open) -> None:
         "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]"
         ".filter(e => e.tabIndex >= 0 && e.getClientRects().length).length"
     )
-    assert stops < 115  # there were 259
+    assert stops < 120  # there were 259
     page.locator('[data-head="decoder.1.2"] .switch').focus()
     page.keyboard.press(".")
     expect(page.locator('[data-head="decoder.1.3"] .switch')).to_be_focused()
 
 
 def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
-    page = open_file(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = open_file(view="step=0", viewport={"width": 390, "height": 844}, has_touch=True)
     page.locator("#contents summary").click()
     page.locator("#contents").get_by_role("button", name="Cross-attention", exact=True).click()
     expect(page.locator("#cross h2")).to_be_in_viewport()
@@ -252,3 +252,156 @@ def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
     page.wait_for_timeout(100)
     mark = page.locator("#cross .mark.pinned:visible").bounding_box()
     assert mark["y"] + mark["height"] < page.locator("#arithmetic").bounding_box()["y"]
+
+
+# --- the tour ------------------------------------------------------------------------------------------
+
+
+def test_the_tour_by_keyboard_says_what_is_true(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(reduced_motion="reduce")  # a file that is opened plainly begins with it
+    card = page.locator("#tour")
+    expect(card).to_contain_text("1 of 8")
+    assert card.get_by_role("link").get_attribute("href") == "https://arxiv.org/abs/1706.03762"
+    weights = array_of(model.trace("1845-01-05"), "decoder.layers.1.cross_attention.weights")[3]
+    off = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)}).output
+    said = {
+        3: [f"{weights[12, 2]:.0%}".replace("%", " %"), f"{weights[13, 3]:.0%}".replace("%", " %")],
+        4: ["four numbers"],
+        5: [off, "October 5, 5745"],
+    }
+    assert weights[1:8, -1].min() > 0.8  # "inside January, it rests on the end of the text"
+    card.get_by_role("button", name="Next").focus()
+    for stop in range(1, 9):
+        expect(card).to_contain_text(f"{stop} of 8")
+        assert f"tour={stop}" in page.url
+        for words in said.get(stop, []):
+            expect(card).to_contain_text(words)
+        if stop == 4:
+            expect(page.locator("#arithmetic .result b").last).to_have_text(f"{weights[12, 2]:.6f}")
+        if stop == 5:
+            answer(page).to_have_text(off)
+            expect(page.locator("#versus")).to_contain_text("January 5, 1845")
+        if stop == 7:
+            expect(page.locator("#beams .node.answer")).to_have_count(16)
+        page.keyboard.press("Enter")
+    expect(card).to_be_hidden()
+    answer(page).to_have_text("January 5, 1845")
+    page.go_back()
+    expect(card).to_contain_text("8 of 8")
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+
+
+def test_a_stop_of_the_tour_can_be_linked_and_what_it_promises_comes(open_file: Open) -> None:
+    page = open_file(view="tour=6&text=1845-01-05")
+    expect(page.locator("#tour")).to_contain_text("say O")
+    page.locator("#probabilities li button").filter(has_text="O").first.click()
+    answer(page).to_have_text("October 5, 1845")
+    page.get_by_role("button", name="Skip the tour").click()
+    expect(page.locator("#tour")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("view", "settings"),
+    [
+        ("tour=4&step=12&layer=1&head=3&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
+        ("tour=5&muted=cross.1.3&against=1945-01-05", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
+    ],
+    ids=["tour", "narrow"],
+)
+def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_file(view=view, **settings)
+    page.locator("#ranking").scroll_into_view_if_needed()
+    page.wait_for_selector(".ranking tbody tr")
+    page.wait_for_timeout(300)
+    found = Axe().run(page).response
+    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in found["violations"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+# --- heads, patches, downloads -------------------------------------------------------------------------
+
+
+def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=0")
+    page.locator("#ranking").scroll_into_view_if_needed()
+    rows = page.locator(".ranking tbody tr")
+    expect(rows).to_have_count(12)
+    falls = [number(text) for text in page.locator(".ranking .n").all_inner_texts()]
+    assert falls == sorted(falls, reverse=True)
+    name, fall = rows.first.locator("th").inner_text(), falls[0]
+    kind, layer, head = re.fullmatch(r"(\w+) · layer (\d) · head (\d)", name).groups()
+    assert kind == "decoder"
+    before = model.trace("1845-01-05")
+    edit = {f"decoder.layers.{layer}.self_attention.z": mute_head(int(head))}
+    after = model.trace("1845-01-05", target=before.output, edit=edit)
+    lost = sum(a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True))
+    assert fall == pytest.approx(lost, abs=0.02)
+    page.get_by_role("button", name="Read 100 texts").click()
+    expect(page.locator("#ranking [role=status]")).to_contain_text("over 100 texts", timeout=20_000)
+    expect(page.locator('[data-head="cross.1.3"] .label')).to_have_text(re.compile(r"^copies 0\.8\d$"))
+
+
+def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="against=1945-01-05")
+    page.get_by_label("Value to take over").select_option("encoder.memory")
+    page.get_by_role("button", name="Take over").click()
+    answer(page).to_have_text("January 5, 1945")
+    expect(page.locator("#versus")).to_contain_text("numbers taken over: January 5, 1845")
+    page.get_by_label("Position to take over").select_option("3")  # the 4 is the same in both
+    page.get_by_role("button", name="Take over").click()
+    answer(page).to_have_text("January 5, 1845")
+    donor = model.trace("1945-01-05")["encoder.memory"]
+
+    def patch(x: Any) -> Any:
+        x[3] = donor[3]
+        return x
+
+    expected = model.trace("1845-01-05", edit={"encoder.memory": patch})
+    log_p = number(page.locator("#difference tbody tr").nth(1).locator(".n").inner_text())
+    assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=2e-6)
+    page.go_back()
+    answer(page).to_have_text("January 5, 1945")
+
+
+def test_texts_of_other_lengths_are_compared_token_by_token(open_file: Open) -> None:
+    page = open_file(view="against=2025-09-28&kind=cross&layer=1&head=3")
+    lines = page.locator("#difference .said")
+    expect(lines.nth(1)).to_have_text("September· 28, 2025")
+    assert len(lines.nth(0).inner_text()) == len(lines.nth(1).inner_text())
+    assert page.locator("#difference .moved-heads canvas").count() == 24  # every head
+    assert page.locator("#difference .pair canvas").count() == 3
+
+
+def test_tensors_can_be_taken_along(open_file: Open, model: Seq2Seq, tmp_path: Path) -> None:
+    import csv
+    import json
+
+    name = "decoder.layers.1.cross_attention.weights"
+    page = open_file(view=f"muted=cross.0.1&pin={name}~3~12~2")
+    expect(page.locator("#versus")).to_be_visible()
+    trace = model.trace("1845-01-05", edit={"decoder.layers.0.cross_attention.z": mute_head(1)})
+    expected = array_of(trace, name)
+    kept = {}
+    for kind in ("CSV", "JSON", "NPZ"):
+        with page.expect_download() as waiting:
+            page.locator(".take").get_by_role("button", name=kind).click()
+        assert waiting.value.suggested_filename == f"dates-{name}-head-3.{kind.lower()}"
+        kept[kind] = tmp_path / f"kept.{kind.lower()}"
+        waiting.value.save_as(kept[kind])
+    rows = list(csv.reader(kept["CSV"].read_text(encoding="utf-8").splitlines()))
+    assert rows[13][0] == "1 → 8"
+    np.testing.assert_allclose(np.array(rows[1:])[:, 1:].astype(float), expected[3], atol=1e-5)
+    held = json.loads(kept["JSON"].read_text(encoding="utf-8"))
+    np.testing.assert_allclose(held["values"], expected[3], atol=1e-5)
+    np.testing.assert_allclose(np.load(kept["NPZ"])[name], expected, atol=1e-5)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".take").get_by_role("button", name="copy as Python").click()
+    expect(page.locator(".take")).to_contain_text("copied")
+    code = page.evaluate("navigator.clipboard.readText()")
+    *lines, last = code.splitlines()
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    np.testing.assert_allclose(eval(last, scope), expected[3], atol=1e-5)

@@ -45,6 +45,12 @@ function scale(/** @type {string} */ name) {
   return found;
 }
 
+/** The colour of a share, or of a number from 0, the most negative, to 1. @returns {number[]} */
+export function ramp(/** @type {boolean} */ signed, /** @type {number} */ at) {
+  const shade = 3 * Math.round(SHADES * Math.min(1, Math.max(0, at)));
+  return [...scale(signed ? "--signed" : "--shares").subarray(shade, shade + 3)];
+}
+
 /** Describe one cell in words. */
 export function spoken(/** @type {import("./data.js").Trace} */ trace, /** @type {Cell} */ cell) {
   const labels = trace.labels(cell.name, cell.head);

@@ -3,6 +3,7 @@
 import { lacking } from "./arithmetic.js";
 import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
+import { comparison, patchForm } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, h, visible } from "./dom.js";
 import { figurePanel } from "./figure.js";
@@ -34,13 +35,13 @@ let typing = false; // whether the reader is in the middle of it
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
 /** @returns {Promise<Trace>} */
-function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted) {
+function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = []) {
   const { small } = chosenModel();
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway() };
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches) };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length; // the file holds what is seen first
+    const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
     cache.set(key, first ? fromFile() : askTrace(body).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
@@ -55,9 +56,18 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
+/** What is taken over from the run on the other text; only the model in this file can do that. */
+const taken = (/** @type {string[]} */ patches) => (patches.length && view.against && inside ? {
+  patches: patches.map((patch) => {
+    const [name, head, row, col, fromRow] = patch.split("~");
+    return { input: view.against, name, head: Number(head), row: Number(row), col: Number(col), fromRow: Number(fromRow) };
+  }),
+} : {});
+
 /** The request that the shown trace answers; the view may already ask for another. */
 const questionOf = (/** @type {Trace} */ { json }) => ({
   model: json.model, input: json.text, muted: json.muted.map((/** @type {[string, number, number]} */ [attention, layer, head]) => ({ attention, layer, head })),
+  ...(json.patches?.length ? { patches: json.patches } : {}),
 });
 
 /** @type {Map<string, Promise<void>>} */ const coming = new Map(); // two may ask for the same
@@ -117,7 +127,7 @@ async function load() {
   if (byId("text").value !== view.text) byId("text").value = view.text;
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
-    const found = live ? await getTrace(view.text, view.prefix, view.muted) : (trace ?? (await fromFile()));
+    const found = live ? await getTrace(view.text, view.prefix, view.muted, view.patches) : (trace ?? (await fromFile()));
     if (mine !== asked) return;
     trace = found;
     byId("error").textContent = "";
@@ -220,6 +230,7 @@ function buildRemark() {
   const remarks = [];
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
+  if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
   if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));
   byId("remark").replaceChildren(...remarks);
 }
@@ -228,10 +239,10 @@ function comparePanel() {
   const input = h("input", { id: "against", value: view.against, "aria-label": "Text to compare with", placeholder: "another text", autocomplete: "off", spellcheck: false });
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    change({ against: input.value });
+    change({ against: input.value, patches: [] });
   };
   const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
-    () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
+    () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("div", { id: "patching" }), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
   panel.fill(); // the comparison is written into this panel
   return panel;
 }
@@ -240,7 +251,9 @@ function comparePanel() {
 async function compare(mine = asked) {
   const place = byId("difference");
   if (!place || !trace || !live) return;
-  const touched = view.prefix.length || view.muted.length;
+  const touched = view.prefix.length || view.muted.length || view.patches.length;
+  showVersus(null, trace, "");
+  byId("patching").replaceChildren();
   if (!view.against && !touched) {
     place.replaceChildren();
     byId("compare-error").textContent = "";
@@ -249,8 +262,11 @@ async function compare(mine = asked) {
   try {
     const other = await getTrace(view.against || view.text, [], []);
     if (mine !== asked) return;
-    if (!view.against) showVersus(other, trace, view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
-    place.replaceChildren(...(view.against ? panels.comparison(trace, other) : panels.comparison(other, trace)));
+    const plain = touched && view.against ? await getTrace(view.text, [], []) : other; // without any change
+    if (mine !== asked) return;
+    if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
+    if (view.against && inside) byId("patching").replaceChildren(patchForm(trace, other));
+    place.replaceChildren(...(view.against && !touched ? comparison(trace, other) : comparison(plain, trace)));
     byId("compare-error").textContent = "";
   } catch (error) {
     if (mine !== asked) return;
@@ -296,7 +312,7 @@ onChange((changed) => {
     byId("model").value = view.model;
     showExamples(chosenModel());
   }
-  if (["model", "text", "prefix", "muted", "anyway"].some((key) => changed.has(key))) {
+  if (["model", "text", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
@@ -337,7 +353,7 @@ function ask(/** @type {string} */ text, midway = false) {
   const before = asked;
   const again = typing && !midway; // what was silently refused is explained now
   [typed, typing] = [true, midway];
-  change({ text, prefix: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
+  change({ text, prefix: [], patches: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
 }
 
@@ -387,7 +403,7 @@ async function start() {
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
-    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], pin: null, against: "", step: 0 });
+    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
   });
   byId("model-choice").hidden = saved !== null;
   if (!live) {

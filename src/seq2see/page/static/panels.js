@@ -3,6 +3,7 @@
 import { arithmetic, needed } from "./arithmetic.js";
 import { attention, KINDS, TITLES } from "./data.js";
 import { exact, h, number, percent, roving, svg, visible } from "./dom.js";
+import { takeAlong } from "./download.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
 import { Heat, largestOf } from "./heat.js";
@@ -261,46 +262,6 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
     make, (changed) => changed.has("step") && build());
 }
 
-/** Two answers side by side: the tokens, probabilities and heads that changed. */
-export function comparison(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const same = (/** @type {number} */ t) => before.steps[t]?.token === after.steps[t]?.token;
-  const line = (/** @type {string} */ name, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row" }, name),
-    h("td", { className: "said" }, ...trace.steps.map(({ token }, t) => h("span", { className: same(t) ? "" : "moved" }, token === "<eos>" ? "" : token))),
-    h("td", { className: "n" }, number(trace.logProbability)));
-  const moved = movedHeads(before, after);
-  return [
-    h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"), h("th", { scope: "col" }, "log P"))),
-      h("tbody", {}, line(before.json.text === after.json.text ? "before" : before.json.text, before), line(before.json.text === after.json.text ? "now" : after.json.text, after))),
-    h("p", { className: "sentence" }, moved.length ? "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it):" : "The two have no positions in common to compare heads by."),
-    h("ol", { className: "moved-heads" }, ...moved.slice(0, 6).map(({ kind, layer, head, change: share }) => {
-      const bar = h("i");
-      bar.style.width = `${100 * share}%`;
-      return h("li", {}, h("button", { type: "button", className: "link", onclick: () => change({ kind, layer, head }) }, `${kind} · layer ${layer} · head ${head}`), h("span", { className: "bar" }, bar), h("span", { className: "p" }, share.toFixed(3)));
-    })),
-  ];
-}
-
-/** Half the sum of the absolute differences of a row's weights is the share that moved. */
-function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const found = [];
-  for (const kind of KINDS) {
-    for (let layer = 0; layer < before.layers(kind); layer += 1) {
-      for (let head = 0; head < before.heads; head += 1) {
-        const name = `${attention(kind, layer)}.weights`;
-        const [a, b] = [before.matrix(name, head), after.matrix(name, head)];
-        const rows = Math.min(a.rows, b.rows);
-        if (kind !== "decoder" && a.cols !== b.cols) continue;
-        let sum = 0;
-        for (let row = 0; row < rows; row += 1) {
-          for (let col = 0; col < Math.min(a.cols, b.cols); col += 1) sum += Math.abs(a.at(row, col) - b.at(row, col)) / 2;
-        }
-        found.push({ kind, layer, head, change: sum / rows });
-      }
-    }
-  }
-  return found.sort((x, y) => y.change - x.change);
-}
-
 const TO_PIN = "Pin the cell, and the numbers that it is made of are fetched.";
 const LEFT_OUT = "The matrices of a model as large as this are left out of a saved file: seq2see serve writes this number out.";
 
@@ -322,6 +283,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
     h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
     ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
       line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), line.about ? " ≈ " : " = ", h("b", {}, number(line.value ?? value, 6))))),
+    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []),
     ...(view.pin ? [h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)")] : []));
 }
 

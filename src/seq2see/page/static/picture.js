@@ -1,6 +1,7 @@
 /** Saves a panel as a picture: as PNG, and as SVG if it is a drawing. */
 
 import { announce, byId, h } from "./dom.js";
+import { download } from "./download.js";
 import { view } from "./state.js";
 
 const SCALE = 2; // pixels of the picture for each pixel of the page
@@ -8,13 +9,6 @@ const COLOURS = ["--paper", "--raised", "--ink", "--soft", "--line", "--accent",
   "--box-attention", "--box-norm", "--box-feed", "--box-embedding", "--box-linear", "--box-softmax", "--frame"];
 /** A picture does not scroll and has no buttons. */
 const ADDED = ".panel { margin: 0 !important; padding: 24px !important; border: 0 !important; } .scroll, .numbers { overflow: visible !important; max-width: none !important; } .save { display: none !important; }";
-
-function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
-  const address = URL.createObjectURL(blob);
-  h("a", { href: address, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-  announce(`saved ${name}`);
-}
 
 /** What a picture shows: the model, the text and its answer. */
 const credit = () => `${view.model ? `${view.model}: ` : ""}${byId("text").value} → ${byId("answer").textContent} · seq2see`;

@@ -57,7 +57,7 @@ export function rankingPanel(trace, model, ask) {
   const show = () => {
     const most = Math.max(1e-9, ...effects.map(({ fall }) => fall));
     const sorted = [...effects].sort((a, b) => b.fall - a.fall);
-    place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, ...["head", "log P falls by", "", "most at", "what it does"].map((text) => h("th", { scope: "col" }, text)))),
+    place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, "log P falls by"), h("th", { scope: "col" }, "most at"), h("th", { scope: "col" }, "what it does"))),
       h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, most, trace, habitOf(model.name, trace, effect.kind, effect.layer, effect.head))))));
     shadeCards(effects, most);
   };

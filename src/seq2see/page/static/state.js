@@ -19,6 +19,7 @@
  * @property {"source"|"target"} side whose embedding is shown
  * @property {string} part the value shown between the attentions, as stack.part
  * @property {string} box the box of Figure 1 that is open; none if empty
+ * @property {string[]} patches what is taken over from the run on the other text, as name~head~row~col~fromRow
  * @property {number} tour the stop of the tour, from 1; 0 if there is none
  * @property {boolean} anyway whether a text is shown to the model that it was not made for
  * @property {Cell|null} pin
@@ -26,7 +27,7 @@
 
 /** @type {View} */
 export const view = {
-  model: "", text: "", against: "", prefix: [], muted: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
+  model: "", text: "", against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
   side: "source", part: "encoder.feed_forward", box: "", tour: 0, anyway: false, pin: null,
 };
 
@@ -41,7 +42,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "against", "prefix", "muted", "beam", "box", "tour", "anyway"];
+const BIG = ["model", "text", "against", "prefix", "muted", "patches", "beam", "box", "tour", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -93,7 +94,7 @@ function write(page = false) {
   for (const [key, value] of Object.entries(/** @type {Record<string, any>} */ (view))) {
     if (JSON.stringify(value) === JSON.stringify(/** @type {any} */ (START)[key])) continue;
     if (key === "pin") words.set(key, value ? [value.name, value.head, value.row, value.col].join("~") : "");
-    else words.set(key, LISTS.includes(key) ? value.join("~") : String(value));
+    else words.set(key, key === "patches" ? value.join("|") : LISTS.includes(key) ? value.join("~") : String(value));
   }
   const address = `#${words}`;
   if (!framed && address !== location.hash) history[page ? "pushState" : "replaceState"](null, "", address);
@@ -110,6 +111,7 @@ export function fromAddress() {
     } else if (NUMBERS.includes(key)) found[key] = Math.max(0, Math.trunc(Number(value)) || 0);
     else if (key === "prefix") found.prefix = value ? value.split("~").map(Number).filter(Number.isInteger) : [];
     else if (key === "muted") found.muted = value ? value.split("~") : [];
+    else if (key === "patches") found.patches = value.split("|").filter((patch) => /^[a-z_0-9.]+(~-?\d+){4}$/.test(patch));
     else if (key === "anyway") found.anyway = value === "true";
     else found[key] = value;
   }

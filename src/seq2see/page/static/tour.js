@@ -15,7 +15,7 @@ const HEAD = /** @type {const} */ ({ kind: "cross", layer: 1, head: 3 }); // it 
 const KEY = `${HEAD.kind}.${HEAD.layer}.${HEAD.head}`;
 const WEIGHTS = `${attention(HEAD.kind, HEAD.layer)}.weights`;
 /** What every stop begins with. @type {Partial<View>} */
-const BASE = { text: "1845-01-05", prefix: [], muted: [], against: "", anyway: false, pin: null, box: "", step: 0, beam: 3, ...HEAD };
+const BASE = { text: "1845-01-05", prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", step: 0, beam: 3, ...HEAD };
 
 const percent = (/** @type {number} */ share) => `${Math.round(100 * share)} %`;
 /** The share that the head gives to a source token at a step. */
