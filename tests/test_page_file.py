@@ -21,8 +21,9 @@ from seq2see.seq2seq import Seq2Seq
 Open = Callable[..., Page]
 LONG = """
 window.longest = 0;
-new PerformanceObserver((list) => { for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration); })
-  .observe({ type: "longtask", buffered: true });
+new PerformanceObserver((list) => {
+  for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration);
+}).observe({ type: "longtask", buffered: true });
 """
 
 
@@ -109,7 +110,14 @@ def test_what_is_typed_is_answered_while_it_is_typed(open_file: Open, model: Seq
     expect(page.locator("#error")).to_be_empty()
     trace = model.trace("2025-09-03")
     page.locator("#head").scroll_into_view_if_needed()
-    for title, role in {"Q": "q", "K": "k", "Q·Kᵀ": "scores", "A": "weights", "V": "v", "Z = A·V": "z"}.items():
+    for title, role in {
+        "Q": "q",
+        "K": "k",
+        "Q·Kᵀ": "scores",
+        "A": "weights",
+        "V": "v",
+        "Z = A·V": "z",
+    }.items():
         value = array_of(trace, f"decoder.layers.1.cross_attention.{role}")
         expected = value[:, 2] if role in "qkvz" else value[2]
         np.testing.assert_allclose(table(page, title), expected, atol=6e-5, rtol=0.06, err_msg=role)
@@ -219,12 +227,16 @@ def test_long_sentences_stay_legible(open_file: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator(".chip").nth(40).click()
     page.wait_for_selector("#head .arcs .query.strong")
-    strong, frame = (page.locator(place).bounding_box() for place in ("#head .arcs .query.strong", "#head .arcs"))
+    strong, frame = (
+        page.locator(place).bounding_box() for place in ("#head .arcs .query.strong", "#head .arcs")
+    )
     assert frame["x"] <= strong["x"] <= frame["x"] + frame["width"]  # the arcs follow
     page.keyboard.press("Space")  # on the token that was clicked
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
     page.keyboard.press("Space")
-    assert page.locator("#text").evaluate("text => text.scrollHeight <= text.clientHeight + 2")  # nothing is cut
+    assert page.locator("#text").evaluate(
+        "text => text.scrollHeight <= text.clientHeight + 2"
+    )  # nothing is cut
 
 
 def test_few_stops_of_the_tab_key(open_file: Open) -> None:
@@ -305,7 +317,10 @@ def test_a_stop_of_the_tour_can_be_linked_and_what_it_promises_comes(open_file: 
     ("view", "settings"),
     [
         ("tour=4&step=12&layer=1&head=3&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
-        ("tour=5&muted=cross.1.3&against=1945-01-05", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
+        (
+            "tour=5&muted=cross.1.3&against=1945-01-05",
+            {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+        ),
     ],
     ids=["tour", "narrow"],
 )
@@ -337,7 +352,9 @@ def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2S
     before = model.trace("1845-01-05")
     edit = {f"decoder.layers.{layer}.self_attention.z": mute_head(int(head))}
     after = model.trace("1845-01-05", target=before.output, edit=edit)
-    lost = sum(a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True))
+    lost = sum(
+        a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True)
+    )
     assert fall == pytest.approx(lost, abs=0.02)
     page.get_by_role("button", name="Read 100 texts").click()
     expect(page.locator("#ranking [role=status]")).to_contain_text("over 100 texts", timeout=20_000)

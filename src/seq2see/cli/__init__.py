@@ -40,6 +40,7 @@ HOMES = {
     "plot": "plot",
     "serve": "serve",
     "see": "serve",
+    "site": "serve",
     "watch": "serve",
 }
 

@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(serve)
     app.command()(see)
+    app.command()(site)
     app.command()(watch)
 
 
@@ -161,6 +162,49 @@ def see(
     say(f"{html}: {size}; {does}. Open it in a browser.")
     if open_:
         typer.launch(html.resolve().as_uri())
+
+
+def site(
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write; it must not exist yet.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME|DIR", help="A model to show. May be given several times."
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A project whose README.md, docs/ and lessons/ become pages too."),
+    ] = None,
+) -> None:
+    """Write a static site that any web host can serve: the page of each model, which answers, and its card.
+
+    With --root also a project's documents, lessons with their outputs, and the code that they link to, with a search.
+
+    [dim]seq2see site public --model dates --model my-model[/dim]
+    """
+    if root is not None and not root.is_dir():
+        raise UserError(f"--root is {str(root)!r}, which is not a folder.")
+    from seq2see.folder import shipped_models
+    from seq2see.page.describe import describe_model
+    from seq2see.page.live import live_page, why_not
+    from seq2see.page.site import Site
+    from seq2see.seq2seq import load
+
+    made = Site(root)
+    for each in model or shipped_models():
+        loaded, name = load(each), Path(each).name
+        if why := why_not(loaded.tokenizers):
+            raise UserError(f"{each} cannot run in a page, because {why}: leave it out.")
+        examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]
+        if not examples:
+            raise UserError(f"{each} has no log with sample texts to open its page with: leave it out.")
+        made.add_model(name, name, live_page(name, loaded, examples[0]), loaded.card)
+    made.add_documents()
+    dead = made.write(out)
+    say(f"{out}: {len(made.pages)} pages. Serve this folder.")
+    if dead:
+        raise UserError(f"{len(dead)} links lead nowhere: {'; '.join(dead[:10])}.")
 
 
 def watch(

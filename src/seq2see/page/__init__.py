@@ -4,7 +4,7 @@ from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
 
-#: The modules of the model that runs in the page: each imports only from those before it. The page imports weights.js too.
+#: The modules of the model that runs in the page, each after those that it imports. The page imports weights.js too.
 WORKER = (
     "tensors.js", "model.js", "weights.js", "tokenizer.js", "search.js", "edits.js", "checks.js", "attribution.js",
     "answer.js", "worker.js",

@@ -1,4 +1,4 @@
-"""A page whose model runs in the page itself: its weights, its tokenizers and the code of its worker, as text for a file."""
+"""A page whose model runs in the page itself: weights, tokenizers and the code of its worker, as text for a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from seq2see.text.tokenizer import Tokenizer
 DIGITS = np.frombuffer(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@[]^_{}", np.uint8
 )  # those of weights.js
-PART = 5 * 2**18  # characters of a part of the weights: the page hands over one after the other, lest it freeze
+PART = (
+    5 * 2**18
+)  # characters of a part of the weights: the page hands over one after the other, lest it freeze
 
 
 class Model(Protocol):
@@ -100,7 +102,10 @@ def described(model: Model) -> dict[str, Any]:
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the parts of a tokenizer.json that the page reads."""
     form = json.loads(tokenizer.to_json())
-    return {key: form[key] for key in ("padding", "added_tokens", "normalizer", "pre_tokenizer", "decoder", "model")}
+    return {
+        key: form[key]
+        for key in ("padding", "added_tokens", "normalizer", "pre_tokenizer", "decoder", "model")
+    }
 
 
 def _weights(model: Model, bits: int) -> Weights:
@@ -125,7 +130,7 @@ def bundle(modules: tuple[str, ...] = WORKER) -> str:
 
 
 def base85(data: bytes) -> str:
-    """Write bytes in base 85, four in five characters, filled up with zeros: a quarter longer, where base 64 is a third."""
+    """Write bytes in base 85, four in five characters, filled up with zeros: shorter than base 64."""
     words = np.frombuffer(data + bytes(-len(data) % 4), ">u4").astype(np.uint32)
     text = np.empty((len(words), 5), np.uint8)
     for place in range(4, -1, -1):

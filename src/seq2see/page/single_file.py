@@ -54,8 +54,8 @@ class Inside:
 def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = None) -> str:
     """Return one page with styles, modules and a trace; ``model`` is what ``describe_model`` returns.
 
-    A file on disk may not import another file, so the modules are data: URLs behind an import map. With a model inside, the
-    page answers any text. It then holds of the trace only what is seen first, and computes the rest.
+    A file on disk may not import another file, so the modules are data: URLs behind an import map. With a model
+    inside, the page answers any text. It then holds of the trace only what is seen first, and computes the rest.
     """
     saved: dict[str, Any] = {"model": model, "more": []}
     if inside is not None:
@@ -69,7 +69,10 @@ def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = Non
     imports = _escaped({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     scripts = " ".join(_digest(script) for script in (imports, ENTRY))
-    policy = f"default-src 'none'; script-src {scripts} data:; style-src {_digest(style)}; img-src data:; worker-src blob:"
+    policy = (
+        f"default-src 'none'; script-src {scripts} data:; style-src {_digest(style)}; img-src data:; "
+        "worker-src blob:"
+    )
     head = [
         f'<meta http-equiv="content-security-policy" content="{policy}">',
         f"<style>{style}</style>",
@@ -97,13 +100,17 @@ def _escaped(value: Any) -> str:
 
 def _modules() -> list[Path]:
     """Return the page's modules; those of the worker are in its script."""
-    return sorted(path for path in STATIC.glob("*.js") if path.name not in WORKER or path.name == "weights.js")
+    return sorted(
+        path for path in STATIC.glob("*.js") if path.name not in WORKER or path.name == "weights.js"
+    )
 
 
 def _url(path: Path) -> str:
     """Return a module as a data: URL; it imports the other modules by their names in the import map."""
     code = re.sub(r'from "\./(\w+\.js)"', r'from "seq2see/\1"', path.read_text(encoding="utf-8"))
-    code = re.sub(r"/\*\*.*?\*/ ?", "", code, flags=re.DOTALL)  # types and explanations, which are in the package
+    code = re.sub(
+        r"/\*\*.*?\*/ ?", "", code, flags=re.DOTALL
+    )  # types and explanations, which are in the package
     return "data:text/javascript;charset=utf-8," + code.translate(QUOTED)
 
 

@@ -63,7 +63,9 @@ class TraceRequest(Request_):
         max_length=2,
     )
     step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
-    anyway: bool = Field(False, description="Answer a text that the model was not made for, such as a February 30.")
+    anyway: bool = Field(
+        False, description="Answer a text that the model was not made for, such as a February 30."
+    )
 
 
 class Tracer:
