@@ -215,8 +215,8 @@ def test_smaller_weights_are_the_numbers_that_they_stand_for(run: Run, bits: int
 # --- text ----------------------------------------------------------------------------------------------
 
 TEXTS = [
-    "1845-01-05", "Where is the train station?", "  I\u00a0 m…  ", "naïve cafe\u0301 42 km/h <eos> <0x41> <", "日本語 😀 Ω",
-    "", "don't—you?!  “quoted”", "A\tB\x85C\ufeffD", "ΑΣ ÉTÉ ß", "x" * 40,
+    "1845-01-05", "Where is the train station?", "  I\u00a0 m…  ", "naïve cafe\u0301 42 km/h <eos> <0x41> <",
+    "日本語 😀 Ω", "", "don't—you?!  “quoted”", "A\tB\x85C\ufeffD", "ΑΣ ÉTÉ ß", "x" * 40,
 ]  # fmt: skip
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
+from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
@@ -201,9 +203,34 @@ def _anchored(html: str) -> str:
 def _cell(cell: dict[str, Any]) -> str:
     source = "".join(cell["source"])
     if cell["cell_type"] != "code":
-        return MARKDOWN.render(source)
-    code = highlight(source, get_lexer_for_filename("cell.py"), HtmlFormatter())
+        return _with_formulas(source)
+    code: str = highlight(source, get_lexer_for_filename("cell.py"), HtmlFormatter())
     return code + "\n".join(_output(output) for output in cell.get("outputs", []))
+
+
+def _with_formulas(text: str) -> str:
+    """Render Markdown whose formulas, between dollar signs, become pictures."""
+    formulas: list[str] = []
+
+    def kept(match: re.Match[str]) -> str:
+        formulas.append(match[1] or match[2])
+        return f"\ue000{len(formulas) - 1}\ue001"
+
+    html: str = MARKDOWN.render(re.sub(r"\$\$([^$]+)\$\$|\$([^$\n]+)\$", kept, text))
+    return re.sub("\ue000(\\d+)\ue001", lambda match: _formula(formulas[int(match[1])]), html)
+
+
+def _formula(latex: str) -> str:
+    """Draw a formula; one that cannot be drawn stays as it is written."""
+    from matplotlib.mathtext import math_to_image
+
+    drawn = io.BytesIO()
+    try:
+        math_to_image(f"${' '.join(latex.split())}$", drawn, dpi=72, format="svg")
+    except ValueError:
+        return f"<code>{escape(latex)}</code>"
+    data = b64encode(drawn.getvalue()).decode()
+    return f'<img class="math" alt="{escape(latex)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _output(output: dict[str, Any]) -> str:
