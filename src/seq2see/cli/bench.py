@@ -25,8 +25,8 @@ def bench(
         str,
         typer.Argument(
             metavar="NAME",
-            help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, serve-load, page, or all of "
-            "them; or growth; or interchange.",
+            help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, serve-load, page, page-file, or "
+            "all of them; or growth; or interchange.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
@@ -62,9 +62,9 @@ def bench(
                 else ", ".join(f"{key} {value}" for key, value in record.items())
             )
         return
-    from seq2see.benchmarks import cpu, load, page, training
+    from seq2see.benchmarks import cpu, load, page, page_file, training
 
-    lines = {**cpu.LINES, **training.LINES, **load.LINES, **page.LINES}
+    lines = {**cpu.LINES, **training.LINES, **load.LINES, **page.LINES, **page_file.LINES}
     if name != "all" and name not in lines:
         raise UserError(
             f"There is no benchmark {name!r}. {suggest(name, [*lines, 'growth', 'interchange', 'all'])}"
