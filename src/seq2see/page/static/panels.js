@@ -85,12 +85,12 @@ export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind,
     if (place >= 0 && view.kind === kind) stopsIn(reached)[place]?.focus({ preventScroll: true });
   };
   const make = () => {
-    const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => {
+    const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => () => {
       const row = Array.from({ length: trace.heads }, (_, head) => headCard(trace, kind, layer, head, live));
       cards.push(...row);
+      update();
       return h("div", { className: "layer" }, h("h3", {}, `layer ${layer}`), h("div", { className: trace.heads > 6 && inOneRow(trace) ? "cards many" : "cards" }, ...row));
     });
-    update();
     return [mapKey(trace, kind), ...layers];
   };
   return new Panel(kind, TITLES[kind], SENTENCES[kind], make, update);

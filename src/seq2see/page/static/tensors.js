@@ -40,7 +40,7 @@ export function below(/** @type {Tensor} */ x, /** @type {Tensor} */ y) {
 
 /**
  * x·Wᵀ + b for every row of x. PyTorch stores W as (out, in), so that each number of the result is a row of x times a row of W.
- * Four rows of W are read together: the processor then has four sums to work on at once.
+ * Eight rows of W are read together: the processor then has eight sums to work on at once.
  * @returns {Tensor}
  */
 export function linear(/** @type {Tensor} */ x, /** @type {Tensor} */ weight, /** @type {Tensor|undefined} */ bias) {
@@ -50,27 +50,42 @@ export function linear(/** @type {Tensor} */ x, /** @type {Tensor} */ weight, /*
   const from = x.data;
   const to = new /** @type {any} */ (from.constructor)(rows * out);
   const b = bias ? bias.data : new Float32Array(out);
-  const fours = out - (out % 4);
-  for (let o = 0; o < fours; o += 4) {
-    const [w0, w1, w2, w3] = [o * width, (o + 1) * width, (o + 2) * width, (o + 3) * width];
+  const eights = out - (out % 8);
+  for (let o = 0; o < eights; o += 8) {
+    const w0 = o * width;
+    const w1 = w0 + width;
+    const w2 = w1 + width;
+    const w3 = w2 + width;
+    const w4 = w3 + width;
+    const w5 = w4 + width;
+    const w6 = w5 + width;
+    const w7 = w6 + width;
     for (let row = 0; row < rows; row += 1) {
       const start = row * width;
-      let [s0, s1, s2, s3] = [0, 0, 0, 0];
+      const place = row * out + o;
+      let s0 = b[o], s1 = b[o + 1], s2 = b[o + 2], s3 = b[o + 3], s4 = b[o + 4], s5 = b[o + 5], s6 = b[o + 6], s7 = b[o + 7];
       for (let i = 0; i < width; i += 1) {
         const value = from[start + i];
         s0 += value * w[w0 + i];
         s1 += value * w[w1 + i];
         s2 += value * w[w2 + i];
         s3 += value * w[w3 + i];
+        s4 += value * w[w4 + i];
+        s5 += value * w[w5 + i];
+        s6 += value * w[w6 + i];
+        s7 += value * w[w7 + i];
       }
-      const place = row * out + o;
-      to[place] = s0 + b[o];
-      to[place + 1] = s1 + b[o + 1];
-      to[place + 2] = s2 + b[o + 2];
-      to[place + 3] = s3 + b[o + 3];
+      to[place] = s0;
+      to[place + 1] = s1;
+      to[place + 2] = s2;
+      to[place + 3] = s3;
+      to[place + 4] = s4;
+      to[place + 5] = s5;
+      to[place + 6] = s6;
+      to[place + 7] = s7;
     }
   }
-  for (let o = fours; o < out; o += 1) {
+  for (let o = eights; o < out; o += 1) {
     for (let row = 0; row < rows; row += 1) {
       let sum = 0;
       for (let i = 0; i < width; i += 1) sum += from[row * width + i] * w[o * width + i];
