@@ -3,6 +3,7 @@
 import { attention, KINDS } from "./data.js";
 import { h, named, number, visible } from "./dom.js";
 import { ramp } from "./heat.js";
+import { Panel } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -157,4 +158,17 @@ export function patchForm(/** @type {Trace} */ trace, /** @type {Trace} */ other
   };
   return h("form", { className: "patch", onsubmit: submit }, h("span", {}, `Take from ‘${other.json.text}’:`), what, heads, rows, h("button", { className: "quiet" }, "Take over"),
     given && h("button", { type: "button", className: "link", onclick: () => change({ patches: [] }) }, "undo"));
+}
+
+/** The panel with the field for the other text; the comparison is written into it. @returns {Panel} */
+export function comparePanel() {
+  const input = h("input", { id: "against", value: view.against, "aria-label": "Text to compare with", placeholder: "another text", autocomplete: "off", spellcheck: false });
+  const submit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    change({ against: input.value, patches: [] });
+  };
+  const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
+    () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("div", { id: "patching" }), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
+  panel.fill();
+  return panel;
 }

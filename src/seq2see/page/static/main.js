@@ -3,9 +3,10 @@
 import { lacking } from "./arithmetic.js";
 import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
-import { comparison, patchForm } from "./compare.js";
+import { comparePanel, comparison, patchForm } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, h, visible } from "./dom.js";
+import { fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
 import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
@@ -20,7 +21,6 @@ import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./
 
 /** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], small: boolean}} Model */
 
-const PAUSE = 300; // milliseconds after a key until the text is answered
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
 /** @type {Model[]} */ let models = [];
@@ -195,6 +195,7 @@ function build(/** @type {Trace} */ found) {
   heats.clear();
   byId("answer").textContent = found.output;
   byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
+  fitText();
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
   const fetchMore = fetchInto(found);
@@ -233,18 +234,6 @@ function buildRemark() {
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
   if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));
   byId("remark").replaceChildren(...remarks);
-}
-
-function comparePanel() {
-  const input = h("input", { id: "against", value: view.against, "aria-label": "Text to compare with", placeholder: "another text", autocomplete: "off", spellcheck: false });
-  const submit = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    change({ against: input.value, patches: [] });
-  };
-  const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
-    () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("div", { id: "patching" }), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
-  panel.fill(); // the comparison is written into this panel
-  return panel;
 }
 
 /** Fill the comparison: with another text if there is one, otherwise with the unchanged answer. */
@@ -357,14 +346,6 @@ function ask(/** @type {string} */ text, midway = false) {
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
 }
 
-/** @type {number|undefined} */ let pausing;
-
-/** The model in this file answers while the reader types. A server is asked at the end. */
-function onType() {
-  clearTimeout(pausing);
-  if (inside) pausing = window.setTimeout(() => ask(byId("text").value, true), PAUSE);
-}
-
 async function start() {
   document.addEventListener("keydown", onKey);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -378,17 +359,7 @@ async function start() {
     change({ ...wanted, model: model.name, text: (live && wanted.text) || text });
   });
   models = await listModels();
-  byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
-    event.preventDefault();
-    clearTimeout(pausing);
-    ask(byId("text").value);
-  });
-  byId("text").addEventListener("input", onType);
-  byId("text").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Enter" || event.isComposing) return;
-    event.preventDefault();
-    byId("ask").requestSubmit();
-  });
+  setUpField(ask);
   // the address holds the view, so the link that skips to the numbers must not change it
   document.querySelector(".skip")?.addEventListener("click", (event) => {
     event.preventDefault();
