@@ -67,7 +67,9 @@ def take(page: Page, address: str, view: str, panel: str) -> bytes:
     page.wait_for_load_state("networkidle")
     if panel:
         page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
-    page.wait_for_timeout(300)
+    if panel == "ranking":
+        page.wait_for_selector(".ranking tbody tr")
+    page.wait_for_timeout(5000 if "tour" in view else 300)
     page.wait_for_load_state("networkidle")  # what comes into sight may be fetched first
     page.wait_for_timeout(300)
     return page.screenshot()

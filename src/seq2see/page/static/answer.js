@@ -43,7 +43,7 @@ export class Answerer {
   }
 
   /** Answer a text, and run the model once more on the text and the answer, all positions at once, to keep every value. @returns {Run} */
-  run(/** @type {Request} */ { input, prefix = [], muted: off = [], patches = [], anyway = false }) {
+  run(/** @type {Request} */ { input, prefix = [], muted: off = [], patches = [], anyway = false }, /** @type {(text: string) => void} */ onText = () => {}) {
     const { text, ids: sourceIds, spans } = this.read(input, anyway);
     const question = JSON.stringify([text, off, patches]);
     const known = this.runs.get(JSON.stringify([question, prefix])); // a request for more of an answer forces the whole answer
@@ -57,7 +57,7 @@ export class Answerer {
     const memory = this.model.encode(sourceIds);
     const limit = limitOf(decoding, sourceIds.length, config.max_length);
     this.model.keep = recorder(edits, null);
-    const outputIds = greedy(this.model, memory, { start, end }, decoding, limit, prefix, edits.every(everywhere));
+    const outputIds = greedy(this.model, memory, { start, end }, decoding, limit, prefix, edits.every(everywhere), (ids) => onText(this.target.decode(ids)));
     const targetIds = [start, ...outputIds.slice(0, -1)];
     this.model.keep = recorder(edits, values);
     values.set("probabilities", softmax(this.model.decode(targetIds, memory).logits));
@@ -75,10 +75,10 @@ export class Answerer {
     return { name, head, row, col, from, fromRow };
   }
 
-  /** Answer a request of the page. `pause` is awaited now and then in long work. @returns {Promise<any>} */
-  async describe(/** @type {Request} */ request, /** @type {() => Promise<void>} */ pause) {
+  /** Answer a request of the page. `pause` is awaited now and then in long work; `onText` is told what is written so far. @returns {Promise<any>} */
+  async describe(/** @type {Request} */ request, /** @type {() => Promise<void>} */ pause, /** @type {(text: string) => void} */ onText = () => {}) {
     const { names = ["*"], beam = 1, also = [], muted: off = [], patches = [] } = request;
-    const run = this.run(request);
+    const run = this.run(request, onText);
     const { end } = this.target;
     /** @type {any} */ const found = {
       model: request.model, text: run.text, output: this.target.decode(run.outputIds), finished: run.outputIds.at(-1) === end,

@@ -2,7 +2,7 @@
 
 import { byId } from "./dom.js";
 
-/** @typedef {{resolve: (json: any) => void, reject: (error: Error) => void}} Waiting */
+/** @typedef {{resolve: (json: any) => void, reject: (error: Error) => void, onText?: (text: string) => void}} Waiting */
 
 /** What a single file holds: a model’s description and one trace. Null on a server’s page. */
 export const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
@@ -34,11 +34,13 @@ function made() {
     for (const { reject } of waiting.values()) reject(new Error(why));
     waiting.clear();
   };
-  found.onmessage = ({ data: { id, json, error } }) => {
+  found.onmessage = ({ data: { id, json, error, partial } }) => {
     const asked = waiting.get(id);
+    if (partial !== undefined) return void asked?.onText?.(partial);
     waiting.delete(id);
     if (error === undefined) asked?.resolve(json);
     else asked?.reject(new Error(error));
+    return undefined;
   };
   found.onerror = (event) => fail(`The model in this file has failed: ${event.message}.`);
   return found;
@@ -59,13 +61,13 @@ async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
   return json;
 }
 
-/** Answer a text and describe the numbers that the request names. @returns {Promise<any>} */
-export function askTrace(/** @type {any} */ body) {
+/** Answer a text and describe the numbers that the request names; `onText` is told what is written so far. @returns {Promise<any>} */
+export function askTrace(/** @type {any} */ body, /** @type {((text: string) => void)|undefined} */ onText = undefined) {
   if (!inside) return fetchJson("api/trace", body);
   wake();
   const id = (requests += 1);
   return new Promise((resolve, reject) => {
-    waiting.set(id, { resolve, reject });
+    waiting.set(id, { resolve, reject, onText });
     worker?.postMessage({ id, request: body });
   });
 }

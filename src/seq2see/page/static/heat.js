@@ -105,7 +105,7 @@ export class Heat {
     this.labels = trace.labels(name, head);
     const { rows, cols } = this.matrix;
     const tokens = labels && this.labels.cols[0] !== "0"; // a cell for two tokens is square, and large enough for their names
-    const px = tokens ? Math.max(LEAST, Math.min(most, Math.floor(box / cols))) : labels ? Math.max(1, Math.min(most, Math.floor(box / cols))) : Math.max(2, Math.min(most, (box - 1) / cols));
+    const px = tokens ? Math.max(LEAST, Math.min(most, Math.floor(box / cols))) : labels ? Math.max(1, Math.min(most, Math.floor(box / cols))) : Math.max(cols > 100 ? 1.5 : 2, Math.min(most, (box - 1) / cols));
     const py = labels ? Math.max(LEAST, Math.min(most, px)) : px;
     this.tall = labels ? rows * py : 0; // of what may scroll
     this.cursor = { row: 0, col: 0 };

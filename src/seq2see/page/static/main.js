@@ -42,7 +42,7 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
     const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
-    cache.set(key, first ? fromFile() : askTrace(body).then((json) => Trace.of(json)));
+    cache.set(key, first ? fromFile() : askTrace(body, input === view.text ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
@@ -50,6 +50,13 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
 
 /** Whether the reader wants to see what the model does with a text that it was not made for. */
 const anyway = () => (view.anyway ? { anyway: true } : {});
+
+/** Show an answer while it is being written, unless another is asked for meanwhile. */
+const writing = (/** @type {number} */ mine) => (/** @type {string} */ text) => {
+  if (mine !== asked) return;
+  byId("answer").textContent = text;
+  byId("answer").classList.add("writing");
+};
 
 const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   const [attention, layer, head] = key.split(".");
@@ -194,6 +201,7 @@ function build(/** @type {Trace} */ found) {
   const held = document.activeElement;
   heats.clear();
   byId("answer").textContent = found.output;
+  byId("answer").classList.remove("writing");
   byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
   fitText();
   document.title = `${found.json.text} → ${found.output} · seq2see`;

@@ -40,10 +40,10 @@ function allowed(/** @type {Numbers} */ logits, /** @type {Rules} */ rules, /** 
 
 /**
  * Take the likeliest token at each step, after some that are forced. Without `cached` every step reads all tokens again, so that
- * an edit of a position sees the values of all positions.
+ * an edit of a position sees the values of all positions. `onToken` is told of each token.
  * @returns {number[]}
  */
-export function greedy(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number[]} */ prefix = [], cached = true) {
+export function greedy(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number[]} */ prefix = [], cached = true, /** @type {(ids: number[]) => void} */ onToken = () => {}) {
   const ids = [...prefix];
   /** @type {Cache|undefined} */ let cache;
   while (ids.length < limit && ids.at(-1) !== special.end) {
@@ -52,6 +52,7 @@ export function greedy(/** @type {Transformer} */ model, /** @type {Tensor} */ m
     cache = next;
     const row = allowed(lastRow(logits), rules, special, ids.length + 1 === limit);
     ids.push(argmax(row));
+    onToken(ids);
   }
   return ids;
 }

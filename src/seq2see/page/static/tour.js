@@ -83,9 +83,22 @@ function point(/** @type {Stop} */ { at, spot, plays }) {
   target?.classList.add("spot");
   const panel = at ? byId(at) : document.body;
   const place = spot?.startsWith("[data-head") || spot?.startsWith(`#${at} `) ? (target ?? panel) : panel;
-  const top = place === document.body ? 0 : place.getBoundingClientRect().top + scrollY - byId("scrub").offsetHeight - 90;
-  scrollTo({ top, behavior: still() ? "auto" : "smooth" });
+  const go = (/** @type {ScrollBehavior} */ behavior) => scrollTo({ top: place === document.body ? 0 : place.getBoundingClientRect().top + scrollY - byId("scrub").offsetHeight - 90, behavior });
+  go(still() ? "auto" : "smooth");
+  stay(() => go("auto"));
   if (plays && !still()) play(...plays);
+}
+
+const SETTLING = 4000; // milliseconds in which panels above may still grow
+
+/** Keep the place for a while although panels above it are filled later, unless the reader moves. */
+function stay(/** @type {() => void} */ again) {
+  const arrived = performance.now() + 700; // after a smooth scroll
+  const eyes = new ResizeObserver(() => performance.now() > arrived && again());
+  const end = () => eyes.disconnect();
+  eyes.observe(byId("flow"));
+  setTimeout(end, SETTLING);
+  for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, end, { once: true, passive: true });
 }
 
 /** Show the stop of the view, or nothing. */

@@ -31,10 +31,18 @@ async function take(/** @type {{model?: any, part?: string}} */ { model, part })
   }
 }
 
+const OFTEN = 80; // milliseconds between two reports of what is written so far
+
 /** Answer one request; the numbers are handed over, not copied. */
 async function reply(/** @type {number} */ id, /** @type {import("./answer.js").Request} */ request) {
+  let last = performance.now();
+  const tell = (/** @type {string} */ partial) => {
+    if (performance.now() - last < OFTEN) return;
+    last = performance.now();
+    self.postMessage({ id, partial });
+  };
   try {
-    const json = await (await answerer).describe(request, pause);
+    const json = await (await answerer).describe(request, pause, tell);
     /** @type {any} */ (self).postMessage({ id, json }, json.tensors.map((/** @type {any} */ tensor) => tensor.data.buffer));
   } catch (error) {
     self.postMessage({ id, error: /** @type {Error} */ (error).message });
