@@ -306,7 +306,11 @@ def test_the_tour_by_keyboard_says_what_is_true(open_file: Open, model: Seq2Seq)
 
 
 def test_a_stop_of_the_tour_can_be_linked_and_what_it_promises_comes(open_file: Open) -> None:
-    page = open_file(view="tour=6&text=1845-01-05")
+    page = open_file(view="tour=3", reduced_motion="reduce")
+    expect(page.locator('[data-head="cross.1.3"]')).to_have_class(re.compile("chosen"))
+    expect(page.locator("#head .arcs")).to_have_class(re.compile("spot"))
+    expect(page.locator("#head .arcs")).to_be_in_viewport()
+    page = open_file(view="tour=6")
     expect(page.locator("#tour")).to_contain_text("say O")
     page.locator("#probabilities li button").filter(has_text="O").first.click()
     answer(page).to_have_text("October 5, 1845")

@@ -16,7 +16,7 @@ import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
-import { goToStop, showTour, STOPS } from "./tour.js";
+import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
 /** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], small: boolean}} Model */
@@ -391,7 +391,7 @@ async function start() {
     byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
     byId("linked").hidden = framed;
   }
-  if (wanted.tour && live) Object.assign(wanted, STOPS[wanted.tour - 1].set);
+  if (wanted.tour && live && !location.hash.includes("head=")) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first

@@ -68,9 +68,12 @@ export const STOPS = [
 
 let last = 0; // the stop that was shown last
 
+/** What a stop shows. @returns {Partial<View>} */
+export const viewOf = (/** @type {number} */ stop) => ({ ...BASE, ...STOPS[stop - 1].set, tour: stop });
+
 /** Go to a stop; 0 ends the tour. */
 export function goToStop(/** @type {number} */ stop) {
-  change(stop ? { ...BASE, ...STOPS[stop - 1].set, tour: stop } : { tour: 0, muted: [], pin: null });
+  change(stop ? viewOf(stop) : { tour: 0, muted: [], pin: null });
   if (stop) byId("tour").querySelector(".next")?.focus({ preventScroll: true });
 }
 
@@ -78,25 +81,33 @@ const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /** Scroll to what a stop is about, and mark it. */
 function point(/** @type {Stop} */ { at, spot, plays }) {
-  for (const old of document.querySelectorAll(".spot")) old.classList.remove("spot");
-  const target = spot ? document.querySelector(spot) : null;
-  target?.classList.add("spot");
-  const panel = at ? byId(at) : document.body;
-  const place = spot?.startsWith("[data-head") || spot?.startsWith(`#${at} `) ? (target ?? panel) : panel;
-  const go = (/** @type {ScrollBehavior} */ behavior) => scrollTo({ top: place === document.body ? 0 : place.getBoundingClientRect().top + scrollY - byId("scrub").offsetHeight - 90, behavior });
+  const go = (/** @type {ScrollBehavior} */ behavior) => {
+    const target = spot ? document.querySelector(spot) : null;
+    for (const old of document.querySelectorAll(".spot")) if (old !== target) old.classList.remove("spot");
+    target?.classList.add("spot");
+    const place = at && target && byId(at).contains(target) ? target : at ? byId(at) : document.body;
+    scrollTo({ top: place === document.body ? 0 : place.getBoundingClientRect().top + scrollY - byId("scrub").offsetHeight - 90, behavior });
+  };
   go(still() ? "auto" : "smooth");
   stay(() => go("auto"));
   if (plays && !still()) play(...plays);
 }
 
 const SETTLING = 4000; // milliseconds in which panels above may still grow
+const ARRIVED = 800; // milliseconds after which a smooth scroll has ended
 
 /** Keep the place for a while although panels above it are filled later, unless the reader moves. */
 function stay(/** @type {() => void} */ again) {
-  const arrived = performance.now() + 700; // after a smooth scroll
-  const eyes = new ResizeObserver(() => performance.now() > arrived && again());
-  const end = () => eyes.disconnect();
+  const began = performance.now();
+  let over = false;
+  const look = () => !over && performance.now() - began > ARRIVED && again();
+  const eyes = new ResizeObserver(look);
   eyes.observe(byId("flow"));
+  setTimeout(look, ARRIVED + 50);
+  const end = () => {
+    over = true;
+    eyes.disconnect();
+  };
   setTimeout(end, SETTLING);
   for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, end, { once: true, passive: true });
 }
