@@ -222,7 +222,9 @@ def test_lines_appear_while_the_run_goes_on(open_page: Open, tmp_path: Path) -> 
     with watched(out) as address:
         page = open_page(address)
         expect(page.locator("#state")).to_contain_text("the first line comes after 3 steps")
-        expect(page.locator("#waiting .facts div")).to_have_count(6)  # nothing to draw yet, but the page is not blank
+        expect(page.locator("#waiting .facts div")).to_have_count(
+            6
+        )  # nothing to draw yet, but the page is not blank
         for step in trainer.steps():
             if step.line is not None:
                 expect(page.locator("#where")).to_contain_text(f"step {step.step},")

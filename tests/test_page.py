@@ -386,7 +386,9 @@ def test_another_token_by_mouse_and_the_difference(open_page: Open) -> None:
     expect(page.locator("#remark")).to_contain_text("1 token forced")
     said = page.locator("#difference .said")
     expect(said).to_have_count(2)
-    assert said.first.inner_text().replace("·", "") == "January 5, 1845"  # a dot where the other has a token more
+    assert (
+        said.first.inner_text().replace("·", "") == "January 5, 1845"
+    )  # a dot where the other has a token more
     forced = page.locator("#answer").inner_text()
     assert forced != "January 5, 1845"
     expect(page.locator("#difference .moved-heads li")).to_have_count(24)

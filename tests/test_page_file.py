@@ -216,7 +216,9 @@ def test_long_sentences_stay_legible(open_file: Open) -> None:
     page.evaluate("window.longest = 0")
     page.fill("#text", text)
     page.keyboard.press("Enter")
-    expect(page.locator("#answer.writing")).to_be_visible(timeout=20_000)  # it can be read while it is written
+    expect(page.locator("#answer.writing")).to_be_visible(
+        timeout=20_000
+    )  # it can be read while it is written
     page.wait_for_function("() => document.querySelectorAll('.chip').length > 40", timeout=60_000)
     page.wait_for_function("() => !document.querySelector('[data-waiting]')", timeout=20_000)
     tokens = page.locator("#tokens ol").first.locator("li").count()

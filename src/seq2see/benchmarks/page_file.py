@@ -1,4 +1,4 @@
-"""The page as a file: its size, its first paint, the time from a key press; beside the frozen file and ONNX Runtime Web."""
+"""The page as a file: size, first paint, time from a key press; beside the frozen file and ONNX Runtime Web."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from seq2see.seq2seq import load
 
 TEXTS = {
     "dates": ("1845-01-05", ["2025-09-03", "1426-08-10"]),
-    "en-fr": ("Where is the train station?", ["She doesn't want to go home.", "Could you speak more slowly?"]),
+    "en-fr": (
+        "Where is the train station?",
+        ["She doesn't want to go home.", "Could you speak more slowly?"],
+    ),
 }
 LONGEST = """
 window.longest = 0;
@@ -104,7 +107,8 @@ def page_file(rounds: int) -> Line:
         _onnx(chromium, folder, rounds, line)
         chromium.close()
     line.notes += [
-        f"{file}: {line.details['bytes'][file] / 1e6:.3g} MB, longest task {longest[file]:.0f} ms" for file in sizes
+        f"{file}: {line.details['bytes'][file] / 1e6:.3g} MB, longest task {longest[file]:.0f} ms"
+        for file in sizes
     ]
     return line
 
@@ -115,7 +119,9 @@ def _write(folder: Path) -> dict[str, int]:
         model = load(name)
         description = describe_model(name, model.config, model.card, model.path)
         (folder / f"{name} live.html").write_text(live_page(name, model, text), encoding="utf-8")
-        (folder / f"{name} frozen.html").write_text(single_file(description, model.trace(text)), encoding="utf-8")
+        (folder / f"{name} frozen.html").write_text(
+            single_file(description, model.trace(text)), encoding="utf-8"
+        )
     return {path.name: path.stat().st_size for path in sorted(folder.glob("*.html"))}
 
 
@@ -144,7 +150,16 @@ def _onnx(browser: Any, folder: Path, rounds: int, line: Line) -> None:
     if npm is None or not find_spec("onnxruntime"):
         line.left_out.append("ONNX Runtime Web (npm and the extra onnx)")
         return
-    install = [npm, "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder), "onnxruntime-web"]
+    install = [
+        npm,
+        "install",
+        "--silent",
+        "--no-fund",
+        "--no-audit",
+        "--prefix",
+        str(folder),
+        "onnxruntime-web",
+    ]
     if subprocess.run(install, capture_output=True, check=False).returncode:
         line.left_out.append("ONNX Runtime Web (npm cannot bring it)")
         return
@@ -157,7 +172,9 @@ def _onnx(browser: Any, folder: Path, rounds: int, line: Line) -> None:
         served.mkdir()
         (served / "ort").symlink_to(package)
         export(served / "model", model.config, model.transformer, model.tokenizers, [others[0]])
-        line.details[f"onnx_{name}_bytes"] = sum(path.stat().st_size for path in (served / "model").glob("*.onnx"))
+        line.details[f"onnx_{name}_bytes"] = sum(
+            path.stat().st_size for path in (served / "model").glob("*.onnx")
+        )
         (served / "index.html").write_text("<!doctype html><title>onnx</title>", encoding="utf-8")
         source = model.tokenizers.source.encode(others[1])
         rules = model.config.decoding
@@ -174,9 +191,10 @@ def _onnx(browser: Any, folder: Path, rounds: int, line: Line) -> None:
                 line.seconds.setdefault(f"{name} ONNX Runtime Web, start", []).append(told["started"])
                 line.seconds.setdefault(f"{name} ONNX Runtime Web, answer", []).append(told["seconds"])
                 assert model.tokenizers.target.decode(told["found"]) == model(others[1])
+        size = (line.details["onnx_runtime_bytes"] + line.details[f"onnx_{name}_bytes"]) / 1e6
+        start = statistics.median(line.seconds[f"{name} ONNX Runtime Web, start"])
         line.notes.append(
-            f"{name} by ONNX Runtime Web: {(line.details['onnx_runtime_bytes'] + line.details[f'onnx_{name}_bytes']) / 1e6:.3g} "
-            f"MB, starts in {statistics.median(line.seconds[f'{name} ONNX Runtime Web, start']):.2f} s; it shows no number inside"
+            f"{name} by ONNX Runtime Web: {size:.3g} MB, starts in {start:.2f} s; it shows no number inside"
         )
 
 
