@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chromium types verify bench clean
+.PHONY: demo test chromium types verify bench site clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/installed
@@ -47,6 +47,11 @@ verify: .venv/tested .venv/interpreted
 NAME ?= all
 bench: .venv/installed
 	$(BIN)/seq2see bench $(NAME)
+
+# The project's own static site, in site/: the models' pages, which answer, and all documents. Dead links are an error.
+site: .venv/installed
+	rm -rf site
+	$(BIN)/seq2see site site --root .
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

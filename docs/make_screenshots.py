@@ -38,7 +38,10 @@ SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("probabilities", "step=3", "probabilities", WIDE),
     ("beams", "beam=4", "beams", WIDE),
     ("lens", "step=3", "lens", {"viewport": {"width": 1280, "height": 960}}),
-    ("compare", "muted=cross.1.3", "compare", WIDE),
+    ("compare", "muted=cross.1.3", "compare", {"viewport": {"width": 1280, "height": 1000}}),
+    ("ranking", "step=3", "ranking", WIDE),
+    ("tour", "tour=3", "", {**WIDE, "reduced_motion": "reduce"}),
+    ("tour-off", "tour=5", "", {**WIDE, "reduced_motion": "reduce"}),
     ("en-fr", SENTENCE, "", WIDE),
     ("en-fr-head", SENTENCE, "head", {"viewport": {"width": 1280, "height": 1100}}),
     ("dark", CELL, "", {**WIDE, "color_scheme": "dark"}),
@@ -64,7 +67,9 @@ def take(page: Page, address: str, view: str, panel: str) -> bytes:
     page.wait_for_load_state("networkidle")
     if panel:
         page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
-    page.wait_for_timeout(300)
+    if panel == "ranking":
+        page.wait_for_selector(".ranking tbody tr")
+    page.wait_for_timeout(5000 if "tour" in view else 300)
     page.wait_for_load_state("networkidle")  # what comes into sight may be fetched first
     page.wait_for_timeout(300)
     return page.screenshot()

@@ -63,7 +63,8 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["serve"] == [
         "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
-    assert options["see"] == ["--html", "--model", "--open"]
+    assert options["see"] == ["--bits", "--html", "--model", "--open"]
+    assert options["site"] == ["--model", "--root"]
     assert options["inspect"] == ["--seconds"]
     assert options["watch"] == ["--host", "--open", "--port"]
 

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import seq2see
 from seq2see.errors import FolderError
-from seq2see.folder import Tokenizers
+from seq2see.folder import SHIPPED, Tokenizers
 from seq2see.inspection.sharpness import sharpness
 from seq2see.inspection.trace import trace_text
 from seq2see.serve import live
@@ -205,6 +205,14 @@ def test_dark_and_narrow(open_page: Open, run: Path, settings: dict[str, Any]) -
     assert (light > dark) == (settings.get("color_scheme") != "dark")
 
 
+def test_a_log_without_attention_leaves_no_hole(open_page: Open) -> None:
+    with watched(SHIPPED / "dates") as address:
+        page = open_page(address)
+        expect(page.locator(".chart:visible")).to_have_count(3)
+        boxes = [chart.bounding_box() for chart in page.locator(".chart:visible").all()]
+        assert boxes[2]["width"] > 1.8 * boxes[0]["width"]
+
+
 # --- meanwhile -----------------------------------------------------------------------------------------
 
 
@@ -214,6 +222,9 @@ def test_lines_appear_while_the_run_goes_on(open_page: Open, tmp_path: Path) -> 
     with watched(out) as address:
         page = open_page(address)
         expect(page.locator("#state")).to_contain_text("the first line comes after 3 steps")
+        expect(page.locator("#waiting .facts div")).to_have_count(
+            6
+        )  # nothing to draw yet, but the page is not blank
         for step in trainer.steps():
             if step.line is not None:
                 expect(page.locator("#where")).to_contain_text(f"step {step.step},")

@@ -105,6 +105,15 @@ def test_what_is_not_there_is_told(model: Seq2Seq) -> None:
         describe_trace(Tracer(model), "1845-01-05", names=[], also=["saliency"], step=16)
 
 
+def test_a_text_that_the_model_was_not_made_for_is_answered_when_asked_for(model: Seq2Seq) -> None:
+    with pytest.raises(UserError, match="February 2000 has 29 days"):
+        describe_trace(Tracer(model), "2000-02-30", names=[])
+    told = describe_trace(Tracer(model), "2000-02-30", names=[], anyway=True)
+    assert told["output"].endswith(", 2000")
+    with pytest.raises(UserError, match="which this model's vocabulary does not have"):
+        describe_trace(Tracer(model), "2000-02-3ü", names=[], anyway=True)
+
+
 def test_lens_and_saliency_are_told_when_asked_for(model: Seq2Seq) -> None:
     plain = describe_trace(Tracer(model), "1845-01-05", names=[])
     assert not {"lens", "saliency"} & plain.keys()

@@ -362,11 +362,14 @@ class Seq2Seq:
         text = self.folded(text)
         return text if self.config.task in CHECKS else fold_unknown(self.tokenizers.source, text)
 
-    def check(self, text: str) -> None:
-        """Raise an InputError if the model cannot take this text, saying why."""
-        self._checked(text)
+    def check(self, text: str, anyway: bool = False) -> None:
+        """Raise an InputError if the model cannot take this text, saying why.
 
-    def _checked(self, text: str) -> list[int]:
+        ``anyway`` lets texts through that the model can read, but was not made for, such as a February 30.
+        """
+        self._checked(text, anyway)
+
+    def _checked(self, text: str, anyway: bool = False) -> list[int]:
         if not isinstance(text, str):
             raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
         if len(text) > LONGEST_TEXT:
@@ -375,7 +378,7 @@ class Seq2Seq:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
-        if self.config.task in CHECKS:
+        if self.config.task in CHECKS and not anyway:
             CHECKS[self.config.task](text)
         text = self.read(text)
         if not text.strip():

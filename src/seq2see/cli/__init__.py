@@ -41,6 +41,7 @@ HOMES = {
     "plot": "plot",
     "serve": "serve",
     "see": "serve",
+    "site": "serve",
     "watch": "serve",
 }
 

@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(serve)
     app.command()(see)
+    app.command()(site)
     app.command()(watch)
 
 
@@ -124,24 +125,86 @@ def see(
     html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The file to write.")] = Path(
         "seq2see.html"
     ),
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            metavar="32|16|8",
+            help="Bits of a weight in the file; 32 for a model of up to 100,000 weights, else 8.",
+        ),
+    ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the file in a browser.")] = False,
 ) -> None:
-    """Answer a text and write the page with every number as a single file that needs no server.
+    """Write the page as a single file that needs no server: the model runs in it and answers any text.
+
+    The file opens with the answer to TEXT.
 
     [dim]seq2see see 1845-01-05 --html january.html[/dim]
     """
+    if bits not in (None, 32, 16, 8):
+        raise UserError(f"--bits is {bits}: 32, 16 or 8 was expected.")
     from seq2see.folder import write_atomically
     from seq2see.page.describe import describe_model
+    from seq2see.page.live import live_page, why_not
     from seq2see.page.single_file import single_file
     from seq2see.seq2seq import load
 
-    loaded = load(model)
-    described = describe_model(Path(model).name, loaded.config, loaded.card, loaded.path)
-    page = single_file(described, loaded.trace(text))
-    write_atomically(html, page.encode())
-    say(f"{html}: open it in a browser.")
+    loaded, name = load(model), Path(model).name
+    why = why_not(loaded.tokenizers)
+    if why is None:
+        page = live_page(name, loaded, text, bits)
+    else:
+        described = describe_model(name, loaded.config, loaded.card, loaded.path)
+        page = single_file(described, loaded.trace(text))
+    data = page.encode()
+    write_atomically(html, data)
+    size = f"{len(data) / 1e6:.1f} MB" if len(data) >= 1e6 else f"{len(data) / 1e3:.0f} KB"
+    does = "it answers any text, offline" if why is None else f"it shows this answer alone, because {why}"
+    say(f"{html}: {size}; {does}. Open it in a browser.")
     if open_:
         typer.launch(html.resolve().as_uri())
+
+
+def site(
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write; it must not exist yet.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME|DIR", help="A model to show. May be given several times."
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A project whose README.md, docs/ and lessons/ become pages too."),
+    ] = None,
+) -> None:
+    """Write a static site that any web host can serve: the page of each model, which answers, and its card.
+
+    With --root also a project's documents, lessons with their outputs, and the code that they link to, with a search.
+
+    [dim]seq2see site public --model dates --model my-model[/dim]
+    """
+    if root is not None and not root.is_dir():
+        raise UserError(f"--root is {str(root)!r}, which is not a folder.")
+    from seq2see.folder import shipped_models
+    from seq2see.page.describe import describe_model
+    from seq2see.page.live import live_page, why_not
+    from seq2see.page.site import Site
+    from seq2see.seq2seq import load
+
+    made = Site(root)
+    for each in model or shipped_models():
+        loaded, name = load(each), Path(each).name
+        if why := why_not(loaded.tokenizers):
+            raise UserError(f"{each} cannot run in a page, because {why}: leave it out.")
+        examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]
+        if not examples:
+            raise UserError(f"{each} has no log with sample texts to open its page with: leave it out.")
+        made.add_model(name, name, live_page(name, loaded, examples[0]), loaded.card)
+    made.add_documents()
+    dead = made.write(out)
+    say(f"{out}: {len(made.pages)} pages. Serve this folder.")
+    if dead:
+        raise UserError(f"{len(dead)} links lead nowhere: {'; '.join(dead[:10])}.")
 
 
 def watch(

@@ -71,6 +71,15 @@ def in_eight_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return small
 
 
+def whole(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the numbers that rounded weights stand for."""
+    return {
+        name: tensor.float() * weights[name + STEP] if tensor.dtype == torch.int8 else tensor
+        for name, tensor in weights.items()
+        if not name.endswith(STEP)
+    }
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file; what was rounded comes as the numbers that it stands for."""
     try:
@@ -78,11 +87,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         for name, tensor in weights.items():
             if tensor.dtype == torch.int8 and weights[name + STEP].shape != (*tensor.shape[:-1], 1):
                 raise FolderError(f"{path.name} has {name + STEP!r}, which is not one step for each row.")
-        return {
-            name: tensor.float() * weights[name + STEP] if tensor.dtype == torch.int8 else tensor
-            for name, tensor in weights.items()
-            if not name.endswith(STEP)
-        }
+        return whole(weights)
     except KeyError as error:
         raise FolderError(f"{path.name} lacks {error.args[0]}: copy or train it again.") from None
     except (SafetensorError, OSError) as error:

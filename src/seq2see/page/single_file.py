@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from seq2see.inspection.trace import Trace
-from seq2see.page import STATIC
+from seq2see.page import STATIC, WORKER
 from seq2see.page.describe import describe, describe_network
 from seq2see.page.wire import packed
 
@@ -19,6 +20,7 @@ BEAM = 4  # width of the beam search whose tree is saved
 HEIGHT = 720  # of the frame in a notebook, in pixels
 ENTRY = 'import "seq2see/main.js";'
 ALSO = ("lens", "saliency")
+QUOTED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#\n"}  # what means something else in a URL
 
 #: The file of a large model holds whole attentions as bytes, which is enough for shades. The vectors, the γ and β of the
 #: norms and the numbers of each head are exact, so that the sums on the page come out right. The weight matrices are left
@@ -40,44 +42,76 @@ class PageTrace(Trace):
         return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
 
 
-def single_file(model: dict[str, Any], trace: Trace) -> str:
+@dataclass(frozen=True)
+class Inside:
+    """A model that runs in the page: what its worker must know, its weights as texts, and the worker's script."""
+
+    about: dict[str, Any]
+    weights: list[str]
+    worker: str
+
+
+def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = None) -> str:
     """Return one page with styles, modules and a trace; ``model`` is what ``describe_model`` returns.
 
-    A file on disk may not import another file, so the modules are data: URLs behind an import map.
+    A file on disk may not import another file, so the modules are data: URLs behind an import map. With a model
+    inside, the page answers any text. It then holds of the trace only what is seen first, and computes the rest.
     """
-    if model["small"]:
-        described, more = describe(trace, beam=BEAM, also=ALSO), []
+    saved: dict[str, Any] = {"model": model, "more": []}
+    if inside is not None:
+        saved |= {"trace": describe(trace, ["*.weights"], compact=True), "inside": inside.about}
+    elif model["small"]:
+        saved["trace"] = describe(trace, beam=BEAM, also=ALSO)
     else:
-        described = describe(trace, ["*.weights"], BEAM, compact=True, also=ALSO)
+        saved["trace"] = describe(trace, ["*.weights"], BEAM, compact=True, also=ALSO)
         heads = range(trace.transformer.config.heads)
-        more = [packed(trace, VECTORS), *(packed(trace, OF_A_HEAD, head=head) for head in heads)]
-    saved = {"model": model, "trace": described, "more": more}
-    imports = json.dumps({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
+        saved["more"] = [packed(trace, VECTORS), *(packed(trace, OF_A_HEAD, head=head) for head in heads)]
+    imports = _escaped({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     scripts = " ".join(_digest(script) for script in (imports, ENTRY))
-    policy = f"default-src 'none'; script-src {scripts} data:; style-src {_digest(style)}; img-src data:"
+    policy = (
+        f"default-src 'none'; script-src {scripts} data:; style-src {_digest(style)}; img-src data:; "
+        "worker-src blob:"
+    )
     head = [
         f'<meta http-equiv="content-security-policy" content="{policy}">',
         f"<style>{style}</style>",
         f'<script type="importmap">{imports}</script>',
-        f'<script type="module">{ENTRY}</script>',
     ]
-    # A token of the model that contains "<" could end the script element.
-    data = json.dumps(saved, ensure_ascii=False).replace("<", "\\u003c")
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     page = re.sub(r'<link rel="(stylesheet|preload|modulepreload)" [^>]*>\n', "", page)
     page = page.replace('<script type="module" src="main.js"></script>', "\n".join(head))
-    return page.replace("</body>", f'<script type="application/json" id="saved">{data}</script>\n</body>')
+    # The page begins before the weights are read.
+    body = [
+        f'<script type="application/json" id="saved">{_escaped(saved)}</script>',
+        f'<script type="module" async>{ENTRY}</script>',
+    ]
+    if inside is not None:
+        assert not re.search(r"</script|<!--", inside.worker, re.IGNORECASE)
+        body.insert(1, f'<script type="text/plain" id="worker">{inside.worker}</script>')
+        body += [f'<script type="text/plain" class="weights">{part}</script>' for part in inside.weights]
+    return page.replace("</body>", "\n".join([*body, "</body>"]))
+
+
+def _escaped(value: Any) -> str:
+    """Write JSON for a script element, which a "<" in a token of the model could end."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _modules() -> list[Path]:
-    return sorted(STATIC.glob("*.js"))
+    """Return the page's modules; those of the worker are in its script."""
+    return sorted(
+        path for path in STATIC.glob("*.js") if path.name not in WORKER or path.name == "weights.js"
+    )
 
 
 def _url(path: Path) -> str:
     """Return a module as a data: URL; it imports the other modules by their names in the import map."""
     code = re.sub(r'from "\./(\w+\.js)"', r'from "seq2see/\1"', path.read_text(encoding="utf-8"))
-    return "data:text/javascript;base64," + b64encode(code.encode()).decode()
+    code = re.sub(
+        r"/\*\*.*?\*/ ?", "", code, flags=re.DOTALL
+    )  # types and explanations, which are in the package
+    return "data:text/javascript;charset=utf-8," + code.translate(QUOTED)
 
 
 def _digest(text: str) -> str:

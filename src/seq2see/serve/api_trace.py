@@ -63,6 +63,9 @@ class TraceRequest(Request_):
         max_length=2,
     )
     step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
+    anyway: bool = Field(
+        False, description="Answer a text that the model was not made for, such as a February 30."
+    )
 
 
 class Tracer:
@@ -86,13 +89,19 @@ class Tracer:
         return [*names_of(self.network), "probabilities"]
 
     def check_size(
-        self, text: str, names: Sequence[str], beam: int, compact: bool, saliencies: int | None
+        self,
+        text: str,
+        names: Sequence[str],
+        beam: int,
+        compact: bool,
+        saliencies: int | None,
+        anyway: bool = False,
     ) -> None:
         """Refuse a trace that records, computes or sends too much, before any of it is done.
 
         ``saliencies`` is the number of steps whose saliency is asked for, or None for every step.
         """
-        self.model.check(text)
+        self.model.check(text, anyway)
         config, limits = self.model.config.model, self.limits
         source = len(self.model.tokenizers.source.encode(self.model.read(text)))
         target = self.model.config.decoding.limit(source, config.max_length)
@@ -114,9 +123,11 @@ class Tracer:
                 "`names`, or for `compact` ones."
             )
 
-    def trace(self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = ()) -> Trace:
+    def trace(
+        self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = (), anyway: bool = False
+    ) -> Trace:
         """Answer a text greedily, after a beginning that is forced, with some heads switched off."""
-        self.model.check(text)
+        self.model.check(text, anyway)
         text = self.model.read(text)
         self._check_prefix(prefix)
         if self.last is not None:
@@ -213,16 +224,17 @@ def describe_trace(
     also: Collection[str] = (),
     step: int | None = None,
     column: int | None = None,
+    anyway: bool = False,
 ) -> dict[str, Any]:
     """Answer a text and describe the trace.
 
-    ``prefix`` holds ids that the answer must begin with. ``muted`` names heads as (attention, layer, head). The other
-    arguments are those of ``describe``.
+    ``prefix`` holds ids that the answer must begin with. ``muted`` names heads as (attention, layer, head). ``anyway``
+    shows the model a text that it was not made for. The other arguments are those of ``describe``.
     """
     _check_head(tracer.network, head)
     saliencies = 0 if "saliency" not in also else None if step is None else 1
-    tracer.check_size(text, names, beam, compact, saliencies)
-    traced = tracer.trace(text, prefix, muted)
+    tracer.check_size(text, names, beam, compact, saliencies, anyway)
+    traced = tracer.trace(text, prefix, muted, anyway)
     found = describe(traced, names, beam, compact, head, also, step, column)
     if not prefix and not muted:  # else the answer is not the model's own
         values = [one["log_probability"] for one in found["steps"]]

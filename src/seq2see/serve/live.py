@@ -45,6 +45,7 @@ class Run:
         return {
             "name": self.path.resolve().name,
             "task": config.task,
+            "model": {**vars(config.model), "parameters": config.model.parameters},
             "steps": config.training.steps,
             "evaluate_every": config.training.evaluate_every,
             "finished": finished,

@@ -1,7 +1,7 @@
 /** The beam search as a tree: every prefix that was kept, step by step. The reader can follow a branch. */
 
-import { exact, h, number, svg } from "./dom.js";
-import { Panel } from "./section.js";
+import { exact, h, number, roving, svg } from "./dom.js";
+import { Panel, whenSeen } from "./section.js";
 import { BEAMS, change, view } from "./state.js";
 
 /** @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node  with a score it is an end */
@@ -57,6 +57,7 @@ function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type
     svg("text", { x, y: y + 5 }, ends ? "∎" : exact(node.token)),
     svg("text", { x, y: y + 19, class: "score" }, short(node.score ?? node.log_probability))));
   });
+  if (live) roving(picture, ".node");
   return picture;
 }
 
@@ -65,8 +66,11 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
   const place = h("div", { className: "scroll beams", tabIndex: 0, role: "group", "aria-label": "The tree" });
   const buttons = h("div", { className: "choice", role: "group", "aria-label": "beam" }, h("span", {}, "beam"),
     ...BEAMS.slice(1).map((width) => h("button", { type: "button", value: width, onclick: () => change({ beam: view.beam === width ? 1 : width }) }, width)));
-  const build = async () => {
+  const press = () => {
     for (const button of buttons.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.value) === view.beam));
+  };
+  const build = async () => {
+    press();
     const { beam } = view;
     try {
       const nodes = live ? (beam > 1 ? await fetchBeams(beam) : []) : trace.json.beams;
@@ -76,7 +80,9 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
     }
   };
   const make = () => {
-    build();
+    press();
+    if (live) whenSeen(place, build);
+    else build();
     return [live && buttons, place];
   };
   return new Panel("beams", "Beam search", `Instead of the likeliest token, the likeliest beginnings are kept open (section 6.1). Each shows its last token and its log-probability; ∎ is an end, with the score that answers are ranked by: log-probability over length penalty.${live ? " Follow one, and all panels show it." : ""}`,

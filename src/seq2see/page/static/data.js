@@ -1,5 +1,8 @@
 /** One trace: its tokens, its steps, and its tensors by name. */
 
+import { named, visible } from "./dom.js";
+import { half, inflate } from "./weights.js";
+
 /** @typedef {{token: string, id: number, span: [number, number]}} Token */
 /** @typedef {{id: number, token: string, probability: number, logit: number}} Choice */
 /** @typedef {{id: number, token: string, log_probability: number, entropy: number, top: Choice[]}} Step */
@@ -34,11 +37,6 @@ export function place(/** @type {string} */ name) {
 
 const BY_POSITION = ["q", "k", "v", "z"]; // (T, H, K); the others are (H, T, S)
 
-/** @returns {Promise<ArrayBuffer>} */
-async function inflate(/** @type {Uint8Array<ArrayBuffer>} */ bytes) {
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
-}
-
 /** @returns {Uint8Array<ArrayBuffer>} */
 function fromBase64(/** @type {string} */ text) {
   const quick = /** @type {any} */ (Uint8Array).fromBase64;
@@ -47,15 +45,6 @@ function fromBase64(/** @type {string} */ text) {
   const bytes = new Uint8Array(letters.length);
   for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
   return bytes;
-}
-
-/** A number of 16 bits: sign, 5 of exponent, 10 of fraction. */
-function half(/** @type {number} */ bits) {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return exponent ? sign * 2 ** (exponent - 25) * (1024 + fraction) : sign * fraction * 2 ** -24;
 }
 
 /** @returns {Float32Array} */
@@ -69,7 +58,7 @@ function numbers(/** @type {ArrayBuffer} */ buffer, /** @type {string} */ dtype,
 }
 
 export class Trace {
-  /** @param {any} json what /api/trace answers */
+  /** @param {any} json what /api/trace answers, or the model in this file */
   constructor(json) {
     this.json = json;
     /** @type {Token[]} */ this.source = json.source;
@@ -89,11 +78,12 @@ export class Trace {
 
   /** Take more tensors in, and whatever else was asked for. @param {any} json */
   async add(json) {
-    const bytes = fromBase64(json.data);
+    const bytes = fromBase64(json.data ?? "");
     const buffer = json.encoding === "deflate" ? await inflate(bytes) : bytes.buffer;
-    for (const { name, shape, dtype, offset, symbol, sentence, head, column } of json.tensors) {
+    for (const { name, shape, dtype, offset, symbol, sentence, head, column, data } of json.tensors) {
       const size = shape.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
-      const tensor = { shape, data: numbers(buffer, dtype, offset, size), symbol, sentence, exact: dtype === "float32" };
+      // the model in this file hands its numbers over as they are
+      const tensor = { shape, data: data ?? numbers(buffer, dtype, offset, size), symbol, sentence, exact: data !== undefined || dtype === "float32" };
       this.tensors.set(`${name}${head === undefined ? "" : `#${head}`}${column === undefined ? "" : `@${column}`}`, tensor);
     }
     if (json.lens) this.json.lens = json.lens;
@@ -166,50 +156,28 @@ export class Trace {
     return this[side].map((token) => token.token);
   }
 
-  /** What the rows and the columns of a matrix stand for. @returns {{rows: string[], cols: string[]}} */
+  /**
+   * What the rows and the columns of a matrix stand for, and what is said of each row. A position of the decoder reads one token
+   * and writes the next.
+   * @returns {{rows: string[], cols: string[], says: string[]}}
+   */
   labels(/** @type {string} */ name, head = -1) {
     const at = place(name);
     const { shape } = this.tensor(name, head);
     const dims = Array.from({ length: shape.at(-1) ?? 0 }, (_, index) => String(index));
-    if (!at) {
-      if (name === "probabilities" || name === "logits") return { rows: this.tokens("target"), cols: dims };
-      return { rows: this.tokens(name.startsWith("encoder") ? "source" : "target"), cols: dims };
-    }
-    const queries = this.tokens(at.kind === "encoder" ? "source" : "target");
-    const keys = this.tokens(at.kind === "decoder" ? "target" : "source");
-    if (at.role === "k" || at.role === "v") return { rows: keys, cols: dims };
-    if (at.role === "q" || at.role === "z" || at.role === "out") return { rows: queries, cols: dims };
-    return { rows: queries, cols: keys };
+    const own = at ? at.kind === "encoder" || (at.kind === "cross" && (at.role === "k" || at.role === "v")) : name.startsWith("encoder");
+    const reads = named(this.tokens(own ? "source" : "target"));
+    const says = reads.map((token) => `‘${token.trim()}’`);
+    const queries = !name.includes(".embedding.") && !(at && (at.role === "k" || at.role === "v"));
+    const byDimension = !at || ["q", "k", "v", "z", "out"].includes(at.role);
+    const cols = byDimension ? dims : named(this.tokens(at.kind === "decoder" ? "target" : "source"));
+    if (own || !queries) return { rows: reads, cols, says };
+    const writes = this.steps.map(({ token }) => visible(token));
+    return { cols, rows: reads.map((token, t) => `${token} → ${writes[t].trim()}`), says: reads.map((token, t) => `reads ‘${token.trim()}’, writes ‘${writes[t].trim()}’`) };
   }
 
   /** Log-probability of the whole answer. */
   get logProbability() {
     return this.steps.reduce((sum, step) => sum + step.log_probability, 0);
   }
-}
-
-/** What a head does most, measured: the mean share of its weight that goes there. @returns {{name: string, share: number}} */
-export function headLabel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
-  const A = trace.matrix(`${attention(kind, layer)}.weights`, head);
-  const source = trace.tokens("source");
-  const same = (/** @type {string} */ token) => source.flatMap((other, s) => (other === token ? [s] : []));
-  /** Which columns count, by row. @type {Record<string, (row: number) => number[]>} */
-  const tests = kind === "cross"
-    ? { copies: (t) => same(trace.steps[t].token), "first token": () => [0], "last token": () => [A.cols - 1] }
-    : {
-      itself: (t) => [t], previous: (t) => (t > 0 ? [t - 1] : []), next: (t) => (t < A.cols - 1 ? [t + 1] : []),
-      "first token": (t) => (t > 1 ? [0] : []), "last token": (t) => (t < A.cols - 2 ? [A.cols - 1] : []),
-    };
-  let best = { name: "mixed", share: 0 };
-  for (const [name, test] of Object.entries(tests)) {
-    let sum = 0;
-    let rows = 0;
-    for (let row = 0; row < A.rows; row += 1) {
-      const columns = test(row);
-      for (const col of columns) sum += A.at(row, col);
-      rows += columns.length ? 1 : 0;
-    }
-    if (rows > 1 && sum / rows > Math.max(0.4, best.share)) best = { name, share: sum / rows };
-  }
-  return best;
 }

@@ -45,6 +45,23 @@ function append(element, children) {
   }
 }
 
+/** Let the Tab key stop once in a group of many; within it the arrows move. */
+export function roving(/** @type {Element} */ group, /** @type {string} */ items) {
+  const all = () => /** @type {HTMLElement[]} */ ([...group.querySelectorAll(items)]);
+  const reach = (/** @type {HTMLElement|undefined} */ chosen) => all().forEach((item) => item.setAttribute("tabindex", item === chosen ? "0" : "-1"));
+  reach(all()[0]);
+  group.addEventListener("keydown", (event) => {
+    const { key } = /** @type {KeyboardEvent} */ (event);
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
+    const place = all().indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    if (!by || place < 0) return;
+    all()[Math.max(0, Math.min(all().length - 1, place + by))].focus();
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  group.addEventListener("focusin", ({ target }) => reach(/** @type {HTMLElement} */ (target)));
+}
+
 /** @param {string} id @returns {any} */
 export function byId(id) {
   return document.getElementById(id);
@@ -71,6 +88,15 @@ export function percent(/** @type {number} */ p) {
 /** Make an invisible token visible. */
 export function visible(/** @type {string} */ token) {
   return { " ": "␣", "\n": "↵", "\t": "⇥" }[token] ?? token;
+}
+
+const SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉";
+
+/** Tokens as names: one that occurs again carries its position, so that no two have the same name. @returns {string[]} */
+export function named(/** @type {string[]} */ tokens) {
+  /** @type {Map<string, number>} */ const counts = new Map();
+  for (const token of tokens) counts.set(token, (counts.get(token) ?? 0) + 1);
+  return tokens.map((token, index) => visible(token) + ((counts.get(token) ?? 0) > 1 ? [...String(index)].map((digit) => SUBSCRIPTS[Number(digit)]).join("") : ""));
 }
 
 /** Show every character of a token: many sub-word tokens begin with a space, and another token has no space. */

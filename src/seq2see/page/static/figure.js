@@ -1,6 +1,6 @@
 /** The paper’s Figure 1, drawn for this model: each box leads to its numbers, its equation and its code. */
 
-import { h, svg, thousands } from "./dom.js";
+import { h, roving, svg, thousands } from "./dom.js";
 import { FORMULAS } from "./formulas.js";
 import { goTo, Panel } from "./section.js";
 import { change, view } from "./state.js";
@@ -198,8 +198,10 @@ class Drawing {
     this.text(X.decoder, y - 20, "Output Probabilities");
     const top = y - 38;
     const marker = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0.8 L7 4 L0 7.2 Z", class: "tip" }));
-    return svg("svg", { class: "figure", viewBox: `0 ${top} ${WIDTH} ${-top}`, width: WIDTH, height: -top, role: "group", "aria-label": "Figure 1 of the paper, for this model" },
+    const picture = svg("svg", { class: "figure", viewBox: `0 ${top} ${WIDTH} ${-top}`, width: WIDTH, height: -top, role: "group", "aria-label": "Figure 1 of the paper, for this model" },
       svg("defs", {}, marker), this.frames, this.lines, this.boxes);
+    roving(picture, ".box");
+    return picture;
   }
 }
 

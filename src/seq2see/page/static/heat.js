@@ -16,6 +16,9 @@ function stops(/** @type {string} */ name) {
     [1, 3, 5].map((index) => Number.parseInt(hex.slice(index, index + 2), 16)));
 }
 
+const LEAST = 12; // pixels of a cell that has a name
+const TALLEST = 560; // pixels of a matrix that stands there whole; a taller one scrolls
+
 const EVERY = [1, 2, 4, 8, 16, 32, 64, 128]; // every how many dimensions a number is shown
 const SHADES = 1020; // four for each value of a byte
 
@@ -42,16 +45,22 @@ function scale(/** @type {string} */ name) {
   return found;
 }
 
+/** The colour of a share, or of a number from 0, the most negative, to 1. @returns {number[]} */
+export function ramp(/** @type {boolean} */ signed, /** @type {number} */ at) {
+  const shade = 3 * Math.round(SHADES * Math.min(1, Math.max(0, at)));
+  return [...scale(signed ? "--signed" : "--shares").subarray(shade, shade + 3)];
+}
+
 /** Describe one cell in words. */
 export function spoken(/** @type {import("./data.js").Trace} */ trace, /** @type {Cell} */ cell) {
   const labels = trace.labels(cell.name, cell.head);
   const value = number(trace.matrix(cell.name, cell.head).at(cell.row, cell.col), 2);
-  const row = `'${visible(labels.rows[cell.row])}'`;
+  const row = labels.says[cell.row];
   const at = place(cell.name);
   if (!at) return `${trace.tensor(cell.name, cell.head).symbol}: ${row}, dimension ${cell.col}, ${value}`;
   const where = cell.head < 0 ? `layer ${at.layer}:` : `layer ${at.layer}, head ${cell.head}:`;
-  if (at.role === "weights") return `${where} ${row} attends to '${visible(labels.cols[cell.col])}', ${value}`;
-  const col = ["q", "k", "v", "z", "out"].includes(at.role) ? `dimension ${cell.col}` : `'${visible(labels.cols[cell.col])}'`;
+  if (at.role === "weights") return `${where} ${row}, attends to ‘${labels.cols[cell.col].trim()}’, ${value}`;
+  const col = ["q", "k", "v", "z", "out"].includes(at.role) ? `dimension ${cell.col}` : `‘${labels.cols[cell.col].trim()}’`;
   return `${where} ${trace.tensor(cell.name, cell.head).symbol} of ${row} and ${col}, ${value}`.replace(" and dimension", ", dimension");
 }
 
@@ -65,6 +74,18 @@ export function largestOf(/** @type {import("./data.js").Matrix} */ { rows, cols
     }
   }
   return largest;
+}
+
+const WIDE = 128; // columns
+
+/** The number of the darkest shade. In a wide matrix a few outliers would make all others pale: 99 of 100 numbers are below it. */
+export function usualOf(/** @type {import("./data.js").Matrix} */ matrix) {
+  const { rows, cols, at } = matrix;
+  if (cols < WIDE) return largestOf(matrix);
+  const all = new Float32Array(rows * cols);
+  for (let row = 0; row < rows; row += 1) for (let col = 0; col < cols; col += 1) all[row * cols + col] = Math.abs(at(row, col));
+  all.sort();
+  return Math.max(all[Math.floor(0.99 * (all.length - 1))], 1e-9);
 }
 
 export class Heat {
@@ -83,8 +104,10 @@ export class Heat {
     this.largest = largest;
     this.labels = trace.labels(name, head);
     const { rows, cols } = this.matrix;
-    const px = Math.max(1, Math.min(most, Math.floor(box / cols)));
-    const py = Math.max(2, Math.min(most, px === 1 ? 12 : labels ? Math.max(px, 12) : px));
+    const tokens = labels && this.labels.cols[0] !== "0"; // a cell for two tokens is square, and large enough for their names
+    const px = tokens ? Math.max(LEAST, Math.min(most, Math.floor(box / cols))) : labels ? Math.max(1, Math.min(most, Math.floor(box / cols))) : Math.max(cols > 100 ? 1.5 : 2, Math.min(most, (box - 1) / cols));
+    const py = labels ? Math.max(LEAST, Math.min(most, px)) : px;
+    this.tall = labels ? rows * py : 0; // of what may scroll
     this.cursor = { row: 0, col: 0 };
     this.canvas = h("canvas", { width: cols, height: rows, "aria-hidden": "true" });
     this.pinMark = h("i", { className: "mark pinned", hidden: true });
@@ -106,12 +129,21 @@ export class Heat {
     const corner = labels ? h("div", { className: "labelled" }, this.colLabels(px), this.rowLabels(py), this.plane) : this.plane;
     this.table = h("div", { className: "numbers", hidden: true, tabIndex: 0, role: "group", "aria-label": `${about ?? title} as numbers` });
     this.element = h("figure", { className: "heat" },
-      title !== undefined && h("figcaption", {}, h("b", {}, title), h("span", { className: "size" }, `${rows} × ${cols}`),
+      title !== undefined && h("figcaption", {}, h("b", {}, title), h("span", { className: "size" }, `${rows} × ${cols}`), this.scaleNote(),
         h("button", { className: "link", type: "button", "aria-expanded": "false", "aria-label": `view ${about ?? title} as table`, onclick: (/** @type {any} */ e) => this.toggleTable(e.currentTarget) }, "table")),
-      h("div", { className: "scroll" }, corner), this.table);
+      this.frame = h("div", { className: "scroll" }, corner), this.table);
+    if (this.tall > TALLEST) this.frame.classList.add("tall");
     heats.add(this);
     this.paint();
     this.update();
+  }
+
+  /** The shades, in numbers. */
+  scaleNote() {
+    if (this.name.endsWith(".weights") || this.largest !== undefined) return null;
+    const usual = usualOf(this.matrix);
+    const most = largestOf(this.matrix);
+    return h("span", { className: "size", title: "the numbers of the strongest shades" }, `±${number(usual, 2)}${most > usual ? `, at most ${number(most, 1)}` : ""}`);
   }
 
   colLabels(/** @type {number} */ px) {
@@ -121,7 +153,7 @@ export class Heat {
     const every = dims ? (EVERY.find((n) => n * px >= room) ?? 256) : px < 7 ? Infinity : 1;
     return h("div", { className: "cols", "aria-hidden": "true" }, ...cols.flatMap((label, index) => {
       if (dims && index % every) return [];
-      const span = h("span", { className: !dims && label.length > 2 ? "long" : "" }, every === Infinity ? "" : visible(label));
+      const span = h("span", { className: !dims && label.trim().length > 2 ? "long" : "" }, every === Infinity ? "" : visible(label));
       span.style.width = `${px * (dims ? Math.min(every, cols.length - index) : 1)}px`;
       if (dims && every > 1) span.style.textAlign = "left";
       return [span];
@@ -181,7 +213,7 @@ export class Heat {
     const shares = this.name.endsWith(".weights");
     const colours = scale(shares ? "--shares" : "--signed");
     const masked = shares && place(this.name)?.kind === "decoder";
-    const largest = shares ? 1 : (this.largest ?? largestOf(this.matrix)); // signed numbers are shaded relative to the largest
+    const largest = shares ? 1 : (this.largest ?? usualOf(this.matrix)); // signed numbers are shaded relative to the largest
     const context = this.canvas.getContext("2d");
     const image = context.createImageData(cols, rows);
     for (let row = 0; row < rows; row += 1) {
@@ -215,6 +247,7 @@ export class Heat {
     put(this.rowMark, row / rows, 0, 1 / rows, 1);
     this.veil.hidden = at?.kind === "encoder" || row >= rows - 1;
     put(this.veil, (row + 1) / rows, 0, 1 - (row + 1) / rows, 1);
+    if (this.tall > TALLEST) this.frame.scrollTop = ((row + 0.5) / rows) * this.tall - TALLEST / 2;
   }
 
   toggleTable(/** @type {HTMLElement} */ button) {

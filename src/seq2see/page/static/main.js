@@ -1,22 +1,26 @@
-/** The page: asks the server (or reads the trace in a saved file), builds the panels, handles keys. */
+/** The page: asks the model, builds the panels, handles keys. */
 
 import { lacking } from "./arithmetic.js";
+import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
+import { comparePanel, comparison, patchForm } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
-import { announce, byId, h, percent, visible } from "./dom.js";
+import { announce, byId, h, visible } from "./dom.js";
+import { fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
 import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
+import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
+import { buildScrubber, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
+import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, examples: string[], small: boolean}} Model */
+/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], small: boolean}} Model */
 
-const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
-const live = saved === null;
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
 /** @type {Model[]} */ let models = [];
@@ -24,41 +28,53 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {Panel[]} */ let shown = [];
 /** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
-/** @type {number|undefined} */ let playing;
 let asked = 0;
 let typed = false; // whether the reader has entered a text
+let typing = false; // whether the reader is in the middle of it
 
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
-/** @returns {Promise<any>} */
-async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
-  const answer = await fetch(path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  const json = await answer.json();
-  if (!answer.ok) throw new Error(json.error);
-  return json;
-}
-
 /** @returns {Promise<Trace>} */
-function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted) {
+function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = []) {
   const { small } = chosenModel();
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small };
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches) };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    cache.set(key, fetchJson("api/trace", body).then((json) => Trace.of(json)));
+    const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
+    cache.set(key, first ? fromFile() : askTrace(body, input === view.text ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
 }
+
+/** Whether the reader wants to see what the model does with a text that it was not made for. */
+const anyway = () => (view.anyway ? { anyway: true } : {});
+
+/** Show an answer while it is being written, unless another is asked for meanwhile. */
+const writing = (/** @type {number} */ mine) => (/** @type {string} */ text) => {
+  if (mine !== asked) return;
+  byId("answer").textContent = text;
+  byId("answer").classList.add("writing");
+};
 
 const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   const [attention, layer, head] = key.split(".");
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
+/** What is taken over from the run on the other text; only the model in this file can do that. */
+const taken = (/** @type {string[]} */ patches) => (patches.length && view.against && inside ? {
+  patches: patches.map((patch) => {
+    const [name, head, row, col, fromRow] = patch.split("~");
+    return { input: view.against, name, head: Number(head), row: Number(row), col: Number(col), fromRow: Number(fromRow) };
+  }),
+} : {});
+
 /** The request that the shown trace answers; the view may already ask for another. */
 const questionOf = (/** @type {Trace} */ { json }) => ({
   model: json.model, input: json.text, muted: json.muted.map((/** @type {[string, number, number]} */ [attention, layer, head]) => ({ attention, layer, head })),
+  ...(json.patches?.length ? { patches: json.patches } : {}),
 });
 
 /** @type {Map<string, Promise<void>>} */ const coming = new Map(); // two may ask for the same
@@ -71,11 +87,11 @@ const questionOf = (/** @type {Trace} */ { json }) => ({
 const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   if (into !== trace || !live) return undefined;
   const prefix = into.steps.map(({ id }) => id);
-  const body = { ...questionOf(into), prefix, names, ...more };
+  const body = { ...questionOf(into), prefix, names, ...more, ...anyway() };
   const key = JSON.stringify(body);
   const add = async () => {
     try {
-      await into.add(await fetchJson("api/trace", body));
+      await into.add(await askTrace(body));
       if (into === trace) showAside();
     } catch (error) {
       if (into === trace) byId("error").textContent = /** @type {Error} */ (error).message;
@@ -89,9 +105,21 @@ const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, cho
 
 /** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
 const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
-  const body = { ...questionOf(of), names: [], beam };
-  return (await fetchJson("api/trace", body)).beams;
+  const body = { ...questionOf(of), names: [], beam, ...anyway() };
+  return (await askTrace(body)).beams;
 };
+
+/** What the ranking of heads asks. */
+const asking = (/** @type {Trace} */ of) => ({
+  /** The same answer without a head. */
+  off: async (/** @type {{kind: string, layer: number, head: number}} */ { kind, layer, head }) => {
+    const question = questionOf(of);
+    const muted = [...question.muted, { attention: kind, layer, head }];
+    return Trace.of(await askTrace({ ...question, prefix: of.steps.map(({ id }) => id), muted, names: [], ...anyway() }));
+  },
+  read: async (/** @type {string} */ input) => Trace.of(await askTrace({ model: view.model, input, names: AT_ONCE, compact: true })),
+  current: () => of === trace,
+});
 
 async function fromFile() {
   const found = await Trace.of(saved.trace);
@@ -103,10 +131,10 @@ async function fromFile() {
 async function load() {
   const mine = (asked += 1);
   stop();
-  byId("text").value = view.text;
+  if (byId("text").value !== view.text) byId("text").value = view.text;
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
-    const found = saved ? (trace ?? (await fromFile())) : await getTrace(view.text, view.prefix, view.muted);
+    const found = live ? await getTrace(view.text, view.prefix, view.muted, view.patches) : (trace ?? (await fromFile()));
     if (mine !== asked) return;
     trace = found;
     byId("error").textContent = "";
@@ -114,12 +142,18 @@ async function load() {
     clamp(trace);
     build(trace);
     announce(`Answer: ${trace.output}`);
+    if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds shades
     explain();
     await compare(mine);
   } catch (error) {
     if (mine !== asked) return;
-    byId("error").textContent = /** @type {Error} */ (error).message;
     document.body.classList.add("stale");
+    if (typing) return; // what is half typed is no mistake
+    byId("error").textContent = /** @type {Error} */ (error).message;
+    // such texts are what curious people type
+    if (chosenModel().task === "dates" && /^[0-9A-Za-z, -]+$/.test(view.text) && view.text.length < 40) {
+      byId("error").append(" ", h("button", { type: "button", className: "link", onclick: () => change({ anyway: true }) }, "Show the model anyway"));
+    }
   }
 }
 
@@ -167,7 +201,9 @@ function build(/** @type {Trace} */ found) {
   const held = document.activeElement;
   heats.clear();
   byId("answer").textContent = found.output;
+  byId("answer").classList.remove("writing");
   byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
+  fitText();
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
   const fetchMore = fetchInto(found);
@@ -175,7 +211,7 @@ function build(/** @type {Trace} */ found) {
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
     drawing.panel, panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
-    panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
+    ...(live ? [rankingPanel(found, model, asking(found))] : []), panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
     beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
     ...(live ? [comparePanel()] : []),
   ];
@@ -188,55 +224,14 @@ function build(/** @type {Trace} */ found) {
   buildScrubber(found);
   buildRemark(found);
   showAside();
+  byId("tour-start").hidden = !hasTour();
+  showTour(found, model);
+  byId("contents").replaceChildren(h("summary", {}, "On this page"), panels.contents());
   const within = held?.closest(".panel")?.id;
   shown.find(({ element }) => element.id === within)?.fill();
   refocus(held);
   drawing.panel.update(new Set());
   fillAll(shown);
-}
-
-const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
-
-/** Show a sign in place of <eos> where it would be cut, because it must not make all other tokens wider. */
-function shorten(/** @type {HTMLElement} */ wide) {
-  wide.classList.remove("brief");
-  wide.classList.toggle("brief", [...wide.querySelectorAll(".chip.special")].some((chip) => chip.scrollWidth > chip.clientWidth));
-}
-
-function buildScrubber(/** @type {Trace} */ found) {
-  const slider = h("input", { type: "range", id: "step", min: "0", max: String(found.steps.length - 1), "aria-label": "Step of the answer", oninput: () => change({ step: Number(slider.value) }) });
-  const part = 100 / found.steps.length; // so that the thumb is under its token
-  slider.style.width = `calc(${100 - part}% + 16px)`;
-  slider.style.marginLeft = `calc(${part / 2}% - 8px)`;
-  const longest = Math.max(...found.steps.map(({ token }) => (special(token) ? 1 : token.trim().length)));
-  const wide = h("div");
-  wide.style.minWidth = `calc(${found.steps.length} * (${longest}ch + 6px))`; // a long answer scrolls
-  byId("scrub").replaceChildren(
-    h("button", { type: "button", id: "play", className: "play", "aria-label": "Play", onclick: toggle }, "▶"),
-    h("div", { className: "track" }, wide));
-  wide.append(
-      h("ol", { className: "chips" }, ...found.steps.map(({ token, log_probability }, t) => h("li", {},
-        h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
-      slider);
-  byId("scrub").hidden = false;
-  new ResizeObserver(() => shorten(wide)).observe(wide);
-  showStep();
-}
-
-function showStep() {
-  const slider = byId("step");
-  if (!slider || !trace) return;
-  slider.value = String(view.step);
-  slider.setAttribute("aria-valuetext", `step ${view.step}: ${visible(trace.steps[view.step].token)}`);
-  for (const chip of document.querySelectorAll(".chip")) {
-    const t = Number(/** @type {HTMLElement} */ (chip).dataset.step);
-    chip.classList.toggle("future", t > view.step);
-    if (t === view.step) {
-      chip.setAttribute("aria-current", "step");
-      const track = /** @type {HTMLElement} */ (chip.closest(".track"));
-      if (track.scrollWidth > track.clientWidth) track.scrollLeft = ((t + 0.5) / trace.steps.length) * track.scrollWidth - track.clientWidth / 2;
-    } else chip.removeAttribute("aria-current");
-  }
 }
 
 /** List the manual changes and offer to undo them. */
@@ -248,27 +243,18 @@ function buildRemark(/** @type {Trace} */ found) {
   if (remark) remarks.push(h("span", {}, remark));
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
+  if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
   if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));
   byId("remark").replaceChildren(...remarks);
-}
-
-function comparePanel() {
-  const input = h("input", { id: "against", value: view.against, "aria-label": "Text to compare with", placeholder: "another text", autocomplete: "off", spellcheck: false });
-  const submit = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    change({ against: input.value });
-  };
-  const panel = new Panel("compare", "Compare", "Edit the text, force a token or switch a head off: which probabilities and heads moved.",
-    () => [h("form", { onsubmit: submit }, input, h("button", { className: "quiet" }, "Compare")), h("p", { id: "compare-error", role: "alert" }), h("div", { id: "difference" })]);
-  panel.fill(); // the comparison is written into this panel
-  return panel;
 }
 
 /** Fill the comparison: with another text if there is one, otherwise with the unchanged answer. */
 async function compare(mine = asked) {
   const place = byId("difference");
   if (!place || !trace || !live) return;
-  const touched = view.prefix.length || view.muted.length;
+  const touched = view.prefix.length || view.muted.length || view.patches.length;
+  showVersus(null, trace, "");
+  byId("patching").replaceChildren();
   if (!view.against && !touched) {
     place.replaceChildren();
     byId("compare-error").textContent = "";
@@ -277,7 +263,11 @@ async function compare(mine = asked) {
   try {
     const other = await getTrace(view.against || view.text, [], []);
     if (mine !== asked) return;
-    place.replaceChildren(...(view.against ? panels.comparison(trace, other) : panels.comparison(other, trace)));
+    const plain = touched && view.against ? await getTrace(view.text, [], []) : other; // without any change
+    if (mine !== asked) return;
+    if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
+    if (view.against && inside) byId("patching").replaceChildren(patchForm(trace, other));
+    place.replaceChildren(...(view.against && !touched ? comparison(trace, other) : comparison(plain, trace)));
     byId("compare-error").textContent = "";
   } catch (error) {
     if (mine !== asked) return;
@@ -288,36 +278,17 @@ async function compare(mine = asked) {
 
 // --- navigation ---
 
-function stop() {
-  clearInterval(playing);
-  playing = undefined;
-  const button = byId("play");
-  if (button) {
-    button.textContent = "▶";
-    button.setAttribute("aria-label", "Play");
-  }
-}
-
-function toggle() {
-  if (playing !== undefined || !trace) return stop();
-  const last = trace.steps.length - 1;
-  if (view.step >= last) change({ step: 0 });
-  playing = window.setInterval(() => (view.step < last ? change({ step: view.step + 1 }) : stop()), 650);
-  byId("play").textContent = "❚❚";
-  byId("play").setAttribute("aria-label", "Pause");
-  return undefined;
-}
-
 function onKey(/** @type {KeyboardEvent} */ event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (!trace || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
+    if (!view.pin && !view.box && view.tour) goToStop(0);
     pin(null, view.pin ? {} : { box: "" });
     hover(null);
     return;
   }
   if (target.matches("input:not([type=range]), select, textarea")) return;
-  if (event.key === " " && target.matches("button, summary")) return;
+  if (event.key === " " && target.matches("button:not(.chip), summary")) return;
   const cycle = (/** @type {number} */ x, /** @type {number} */ by, /** @type {number} */ n) => (x + by + n) % n;
   const move = (/** @type {number} */ by) => change({ step: Math.max(0, Math.min((trace?.steps.length ?? 1) - 1, view.step + by)) });
   const layers = trace.layers(view.kind);
@@ -342,7 +313,7 @@ onChange((changed) => {
     byId("model").value = view.model;
     showExamples(chosenModel());
   }
-  if (["model", "text", "prefix", "muted"].some((key) => changed.has(key))) {
+  if (["model", "text", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
@@ -357,16 +328,34 @@ onChange((changed) => {
   }
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
+  if (changed.has("tour")) showTour(trace, chosenModel());
   if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
   if (changed.has("pin")) explain();
+  if (changed.has("pin") && view.pin) requestAnimationFrame(uncover);
 });
 
+/** On a narrow screen the arithmetic covers the lower part: scroll until the pinned cell is above it. */
+function uncover() {
+  const aside = byId("arithmetic");
+  const mark = [...document.querySelectorAll(".mark.pinned:not([hidden])")].find((each) => {
+    const { top, bottom } = each.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  });
+  if (!mark || getComputedStyle(aside).position !== "fixed") return;
+  const covered = mark.getBoundingClientRect().bottom + 24 - aside.getBoundingClientRect().top;
+  if (covered > 0) scrollBy(0, covered);
+}
+
+/** The tour is about one model, and switches heads. */
+const hasTour = () => live && chosenModel().task === "dates";
+
 /** Start with a new text. The forced tokens belonged to the old text. Muted heads stay muted, to be tried on many texts. */
-function ask(/** @type {string} */ text) {
+function ask(/** @type {string} */ text, midway = false) {
   const before = asked;
-  typed = true;
-  change({ text, prefix: [], pin: null, step: 0 });
-  if (!text && asked === before) load(); // the text was refused before: ask again
+  const again = typing && !midway; // what was silently refused is explained now
+  [typed, typing] = [true, midway];
+  change({ text, prefix: [], patches: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
+  if ((!text || again) && asked === before) load(); // the text was refused before: ask again
 }
 
 async function start() {
@@ -381,11 +370,8 @@ async function start() {
     const text = (model.name !== view.model && model.examples[0]) || view.text; // if the address names no text
     change({ ...wanted, model: model.name, text: (live && wanted.text) || text });
   });
-  models = saved ? [saved.model] : (await fetchJson("api/models", null)).models;
-  byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
-    event.preventDefault();
-    ask(byId("text").value);
-  });
+  models = await listModels();
+  setUpField(ask);
   // the address holds the view, so the link that skips to the numbers must not change it
   document.querySelector(".skip")?.addEventListener("click", (event) => {
     event.preventDefault();
@@ -393,20 +379,26 @@ async function start() {
   });
   const wanted = fromAddress();
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
+  byId("tour-start").addEventListener("click", () => goToStop(1));
+  // a file that is opened for the first time begins with the tour
+  if (inside && model.task === "dates" && location.hash.length < 2) wanted.tour = 1;
+  if (Number(wanted.tour) > STOPS.length || model.task !== "dates") wanted.tour = 0;
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
-    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], pin: null, against: "", step: 0 });
+    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
   });
-  if (saved) {
+  byId("model-choice").hidden = saved !== null;
+  if (!live) {
     byId("text").readOnly = true;
     byId("go").hidden = true;
-    byId("model-choice").hidden = true;
     byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
     byId("linked").hidden = framed;
   }
-  const text = saved ? saved.trace.text : wanted.text || model.examples[0] || "";
-  change({ ...wanted, model: model.name, text, ...(saved ? { prefix: [], muted: [], against: "" } : {}) });
+  if (wanted.tour && live && !location.hash.includes("head=")) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
+  const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
+  change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
+  requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first
 }
 
 function showExamples(/** @type {Model} */ model) {

@@ -1,11 +1,13 @@
 /** The panels, top to bottom: each builds its element from a trace and follows the selection. */
 
 import { arithmetic, needed } from "./arithmetic.js";
-import { attention, headLabel, KINDS, TITLES } from "./data.js";
-import { exact, h, number, percent, svg, visible } from "./dom.js";
+import { attention, KINDS, TITLES } from "./data.js";
+import { exact, h, number, percent, roving, svg, visible } from "./dom.js";
+import { takeAlong } from "./download.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
 import { Heat, largestOf } from "./heat.js";
+import { habitOf } from "./ranking.js";
 import { flowWidth, goTo, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
@@ -65,6 +67,9 @@ const SENTENCES = {
   cross: "Every target position looks at the source: where the next token comes from.",
 };
 
+/** What the keyboard reaches in a card. @returns {HTMLElement[]} */
+const stopsIn = (/** @type {HTMLElement} */ card) => [.../** @type {NodeListOf<HTMLElement>} */ (card.querySelectorAll("button, .plane"))];
+
 /** All heads of one kind as small maps. @returns {Panel} */
 export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {boolean} */ live) {
   /** @type {HTMLElement[]} */ const cards = [];
@@ -72,17 +77,33 @@ export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind,
     for (const card of cards) {
       card.classList.toggle("chosen", card.dataset.head === `${view.kind}.${view.layer}.${view.head}`);
     }
+    // one head of the panel is reached by the Tab key; , and . lead to the others
+    const reached = cards.find((card) => card.classList.contains("chosen")) ?? cards[0];
+    const held = cards.find((card) => card !== reached && card.contains(document.activeElement));
+    const place = held ? stopsIn(held).indexOf(/** @type {HTMLElement} */ (document.activeElement)) : -1;
+    for (const card of cards) for (const stop of stopsIn(card)) stop.tabIndex = card === reached ? 0 : -1;
+    if (place >= 0 && view.kind === kind) stopsIn(reached)[place]?.focus({ preventScroll: true });
   };
   const make = () => {
-    const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => {
+    const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => () => {
       const row = Array.from({ length: trace.heads }, (_, head) => headCard(trace, kind, layer, head, live));
       cards.push(...row);
+      update();
       return h("div", { className: "layer" }, h("h3", {}, `layer ${layer}`), h("div", { className: trace.heads > 6 && inOneRow(trace) ? "cards many" : "cards" }, ...row));
     });
-    update();
-    return layers;
+    return [mapKey(trace, kind), ...layers];
   };
   return new Panel(kind, TITLES[kind], SENTENCES[kind], make, update);
+}
+
+/** What the small maps show: their rows, their columns and their shades. */
+function mapKey(/** @type {Trace} */ trace, /** @type {Kind} */ kind) {
+  const { rows, cols } = trace.labels(`${attention(kind, 0)}.weights`, 0);
+  const ramp = h("i", { className: "ramp", "aria-hidden": "true" });
+  ramp.style.background = `linear-gradient(90deg, ${getComputedStyle(document.documentElement).getPropertyValue("--shares").trim().split(/\s+/).join(", ")})`;
+  const ends = (/** @type {string[]} */ names) => `${names[0].trim()} … ${names[names.length - 1].trim()}`;
+  return h("p", { className: "map-key" }, h("span", {}, "↓ ", h("b", {}, "rows"), kind === "encoder" ? " look: " : " read → write: ", h("code", {}, ends(rows))),
+    h("span", {}, "→ ", h("b", {}, "columns"), " are looked at: ", h("code", {}, ends(cols))), h("span", {}, "share 0 ", ramp, " 1"));
 }
 
 const GAP = 10; // between the cards of a full row
@@ -96,7 +117,7 @@ function inOneRow(/** @type {Trace} */ trace) {
 
 function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live) {
   const key = `${kind}.${layer}.${head}`;
-  const label = headLabel(trace, kind, layer, head);
+  const label = habitOf(view.model, trace, kind, layer, head);
   const off = view.muted.includes(key);
   const box = Math.min(150, inOneRow(trace) || (trace.heads > 4 ? 92 : 132));
   const heat = new Heat(trace, `${attention(kind, layer)}.weights`, { head, box, most: 12, labels: false, steps: true });
@@ -106,7 +127,7 @@ function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @typ
       h("button", { type: "button", className: "link name", onclick: () => change({ kind, layer, head }) }, `head ${head}`),
       live && h("button", { type: "button", className: "switch", role: "switch", "aria-checked": String(!off), "aria-label": `${kind} layer ${layer}, head ${head}`, onclick: toggle }, off ? "off" : "on")),
     heat.element,
-    h("small", { className: "label", title: "mean share of the weight that goes there" }, label.share ? `${label.name} ${label.share.toFixed(2)}` : label.name));
+    h("small", { className: "label", title: `mean share of its look that goes there, over ${label.texts} ${label.texts === 1 ? "text" : "texts"}` }, label.share ? `${label.name} ${label.share.toFixed(2)}` : label.name));
 }
 
 /** One head from queries to output. @returns {Panel} */
@@ -114,13 +135,19 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
   const body = h("div", { className: "steps" });
   const arcs = h("div", { className: "scroll arcs", tabIndex: 0, role: "group", "aria-label": "Lines to the keys" });
   const choosers = h("div", { className: "choosers" });
+  const showArcs = () => {
+    const picture = arcDiagram(trace);
+    arcs.replaceChildren(picture);
+    const width = Number(picture.getAttribute("width"));
+    if (width > flowWidth()) arcs.scrollLeft = Number(picture.dataset.at) - flowWidth() / 2; // what is looked at stays in sight
+  };
   const build = async () => {
     const base = attention(view.kind, view.layer);
     const { head } = view;
     const held = choosers.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
     choosers.replaceChildren(...chooserButtons(trace));
     if (held) choosers.querySelector(`[aria-label="${CSS.escape(held)}"]`)?.focus();
-    arcs.replaceChildren(arcDiagram(trace));
+    showArcs();
     if (!trace.has(`${base}.q`, head)) {
       body.replaceChildren(h("p", {}, "Fetching the numbers of this head …"));
       await fetchMore(needed(trace, view.kind, view.layer), { head });
@@ -134,7 +161,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
   };
   const follow = (/** @type {Set<string>} */ changed) => {
     if (["kind", "layer", "head"].some((key) => changed.has(key))) build();
-    else if (changed.has("step") || changed.has("query")) arcs.replaceChildren(arcDiagram(trace));
+    else if (changed.has("step") || changed.has("query")) showArcs();
   };
   return new Panel("head", "One head, step by step", "Queries meet keys; the scores become shares; the shares weigh the values (equation 1).", make, follow, true);
 }
@@ -178,26 +205,30 @@ function spread(/** @type {string[]} */ tokens) {
 function arcDiagram(/** @type {Trace} */ trace) {
   const name = `${attention(view.kind, view.layer)}.weights`;
   const A = trace.matrix(name, view.head);
-  const { rows, cols } = trace.labels(name, view.head);
+  const { rows, cols, says } = trace.labels(name, view.head);
   const row = Math.min(A.rows - 1, view.kind === "encoder" ? view.query : view.step);
-  const [queries, keys] = [spread(rows), spread(cols)];
+  const written = view.kind === "encoder" ? rows : trace.steps.map(({ token }) => visible(token)); // as in the bar above
+  const [queries, keys] = [spread(written), spread(cols)];
   const width = Math.max(queries.width, keys.width) + 20;
-  const from = queries.middles[row] + (width - queries.width) / 2;
-  const at = (/** @type {number} */ s) => keys.middles[s] + (width - keys.width) / 2;
-  const picture = svg("svg", { viewBox: `0 0 ${width} 150`, width, height: 150, role: "img", "aria-label": `What ${visible(rows[row])} attends to` });
+  const middle = (/** @type {number} */ own) => (width > flowWidth() ? 10 : (width - own) / 2); // long rows begin together, so that what belongs together is near
+  const from = queries.middles[row] + middle(queries.width);
+  const at = (/** @type {number} */ s) => keys.middles[s] + middle(keys.width);
+  const mean = cols.reduce((sum, _, s) => sum + A.at(row, s) * at(s), 0); // where it looks, on average
+  const picture = svg("svg", { viewBox: `0 0 ${width} 156`, width, height: 156, "data-at": (from + mean) / 2, role: "img", "aria-label": `What the position that ${says[row]} attends to` });
   for (let s = 0; s < A.cols; s += 1) {
     const share = A.at(row, s);
     if (share < 0.005) continue;
     const to = at(s);
-    picture.append(svg("path", { d: `M${from} 118 C${from} 75 ${to} 75 ${to} 34`, class: "arc", "stroke-width": (0.8 + 7 * share).toFixed(2), opacity: (0.25 + 0.75 * share).toFixed(2) }));
+    picture.append(svg("path", { d: `M${from} 118 C${from} 75 ${to} 75 ${to} 34`, class: "arc", pathLength: 1, "stroke-width": (0.8 + 7 * share).toFixed(2), opacity: (0.25 + 0.75 * share).toFixed(2) }));
   }
   cols.forEach((token, s) => {
     const share = A.at(row, s);
     picture.append(svg("text", { x: at(s), y: 24, class: share > 0.1 ? "key strong" : "key" }, visible(token)));
     if (share > 0.1) picture.append(svg("text", { x: at(s), y: 8, class: "share" }, share.toFixed(2)));
   });
-  rows.forEach((token, t) => picture.append(svg("text", {
-    x: queries.middles[t] + (width - queries.width) / 2, y: 134, class: t === row ? "query strong" : "query",
+  if (view.kind !== "encoder") picture.append(svg("text", { x: from, y: 150, class: "share" }, says[row]));
+  written.forEach((token, t) => picture.append(svg("text", {
+    x: queries.middles[t] + middle(queries.width), y: 134, class: t === row ? "query strong" : "query",
     onclick: () => change(view.kind === "encoder" ? { query: t } : { step: t }),
   }, visible(token))));
   return picture;
@@ -211,7 +242,7 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
     const before = trace.steps.slice(0, view.step).map(({ id }) => id);
     const list = (/** @type {import("./data.js").Choice[]} */ choices) => h("ol", {}, ...choices.map((choice) => {
       const bar = h("i");
-      bar.style.width = `${Math.max(0.5, 100 * (1 + Math.log10(Math.max(choice.probability, 1e-8)) / 8))}%`;
+      bar.style.width = `${100 * choice.probability}%`;
       const chosen = choice.id === step.id;
       const row = [h("span", { className: "token" }, exact(choice.token)), h("span", { className: "bar" }, bar), h("span", { className: "p", title: "softmax of the logit" }, percent(choice.probability)), h("span", { className: "p logit", title: "logit, out of the linear layer" }, number(choice.logit, 2))];
       return h("li", { className: chosen ? "chosen" : "" }, live
@@ -227,48 +258,8 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
     build();
     return [body];
   };
-  return new Panel("probabilities", "What comes next", `The likeliest tokens at this step, on a logarithmic scale from 10⁻⁸ to 1, and the logit of each, which softmax makes a probability of.${live ? " Choose another, and the model goes on from there." : ""}`,
+  return new Panel("probabilities", "What comes next", `The likeliest tokens at this step: the probability of each, and the logit that softmax makes it of.${live ? " Choose another, and the model goes on from there." : ""}`,
     make, (changed) => changed.has("step") && build());
-}
-
-/** Two answers side by side: the tokens, probabilities and heads that changed. */
-export function comparison(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const same = (/** @type {number} */ t) => before.steps[t]?.token === after.steps[t]?.token;
-  const line = (/** @type {string} */ name, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row" }, name),
-    h("td", { className: "said" }, ...trace.steps.map(({ token }, t) => h("span", { className: same(t) ? "" : "moved" }, token === "<eos>" ? "" : token))),
-    h("td", { className: "n" }, number(trace.logProbability)));
-  const moved = movedHeads(before, after);
-  return [
-    h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"), h("th", { scope: "col" }, "log P"))),
-      h("tbody", {}, line(before.json.text === after.json.text ? "before" : before.json.text, before), line(before.json.text === after.json.text ? "now" : after.json.text, after))),
-    h("p", { className: "sentence" }, moved.length ? "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it):" : "The two have no positions in common to compare heads by."),
-    h("ol", { className: "moved-heads" }, ...moved.slice(0, 6).map(({ kind, layer, head, change: share }) => {
-      const bar = h("i");
-      bar.style.width = `${100 * share}%`;
-      return h("li", {}, h("button", { type: "button", className: "link", onclick: () => change({ kind, layer, head }) }, `${kind} · layer ${layer} · head ${head}`), h("span", { className: "bar" }, bar), h("span", { className: "p" }, share.toFixed(3)));
-    })),
-  ];
-}
-
-/** Half the sum of the absolute differences of a row's weights is the share that moved. */
-function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const found = [];
-  for (const kind of KINDS) {
-    for (let layer = 0; layer < before.layers(kind); layer += 1) {
-      for (let head = 0; head < before.heads; head += 1) {
-        const name = `${attention(kind, layer)}.weights`;
-        const [a, b] = [before.matrix(name, head), after.matrix(name, head)];
-        const rows = Math.min(a.rows, b.rows);
-        if (kind !== "decoder" && a.cols !== b.cols) continue;
-        let sum = 0;
-        for (let row = 0; row < rows; row += 1) {
-          for (let col = 0; col < Math.min(a.cols, b.cols); col += 1) sum += Math.abs(a.at(row, col) - b.at(row, col)) / 2;
-        }
-        found.push({ kind, layer, head, change: sum / rows });
-      }
-    }
-  }
-  return found.sort((x, y) => y.change - x.change);
 }
 
 const TO_PIN = "Pin the cell, and the numbers that it is made of are fetched.";
@@ -292,13 +283,16 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
     h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
     ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
       line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), line.about ? " ≈ " : " = ", h("b", {}, number(line.value ?? value, 6))))),
-    view.pin && h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)"));
+    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []),
+    ...(view.pin ? [h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)")] : []));
 }
 
 /** The list of panels. The entries are buttons that scroll, not links, because the address holds the view. */
-function contents() {
-  return h("nav", { "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll(".panel")].map((panel) =>
+export function contents() {
+  const list = h("nav", { "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll(".panel")].map((panel) =>
     h("li", {}, h("button", { type: "button", className: "link", onclick: () => goTo(panel.id) }, panel.querySelector("h2")?.textContent ?? "")))));
+  roving(list, "button");
+  return list;
 }
 
 function termsTable(/** @type {import("./arithmetic.js").Line} */ line) {

@@ -1,6 +1,8 @@
 /** Saves a panel as a picture: as PNG, and as SVG if it is a drawing. */
 
 import { announce, byId, h } from "./dom.js";
+import { download } from "./download.js";
+import { view } from "./state.js";
 
 const SCALE = 2; // pixels of the picture for each pixel of the page
 const COLOURS = ["--paper", "--raised", "--ink", "--soft", "--line", "--accent", "--tint", "--hatch", "--other", "--sans", "--serif", "--mono",
@@ -8,17 +10,13 @@ const COLOURS = ["--paper", "--raised", "--ink", "--soft", "--line", "--accent",
 /** A picture does not scroll and has no buttons. */
 const ADDED = ".panel { margin: 0 !important; padding: 24px !important; border: 0 !important; } .scroll, .numbers { overflow: visible !important; max-width: none !important; } .save { display: none !important; }";
 
-function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
-  const address = URL.createObjectURL(blob);
-  h("a", { href: address, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-  announce(`saved ${name}`);
-}
+/** What a picture shows: the model, the text and its answer. */
+const credit = () => `${view.model ? `${view.model}: ` : ""}${byId("text").value} → ${byId("answer").textContent} · seq2see`;
 
-/** The name of a file: the text and the panel. */
+/** The name of a file: the model, the text and the panel. */
 function named(/** @type {HTMLElement} */ panel, /** @type {string} */ ending) {
   const text = byId("text").value.replaceAll(/[^\p{L}\p{N}]+/gu, "-").slice(0, 40);
-  return `${text}-${panel.id}.${ending}`;
+  return `${[view.model, text, panel.id].filter(Boolean).join("-")}.${ending}`;
 }
 
 const escaped = (/** @type {string} */ text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
@@ -26,6 +24,7 @@ const escaped = (/** @type {string} */ text) => text.replaceAll("&", "&amp;").re
 /** Write a panel as an SVG that contains the HTML, in the current colours. */
 function framed(/** @type {HTMLElement} */ panel, /** @type {number} */ width, /** @type {number} */ height) {
   const copy = /** @type {HTMLElement} */ (panel.cloneNode(true));
+  copy.append(h("p", { className: "credit" }, credit()));
   const painted = panel.querySelectorAll("canvas");
   copy.querySelectorAll("canvas").forEach((canvas, index) => {
     const image = h("img", { src: painted[index].toDataURL() });
@@ -45,7 +44,7 @@ async function savePng(/** @type {HTMLElement} */ panel) {
   const frame = panel.getBoundingClientRect();
   const within = [...panel.querySelectorAll(".scroll, .numbers")].map((part) => part.getBoundingClientRect().left - frame.left + part.scrollWidth);
   const width = Math.ceil(Math.max(frame.width, ...within)) + 48;
-  const height = Math.ceil(frame.height) + 24;
+  const height = Math.ceil(frame.height) + 24 + 40; // and the line that says what it shows
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(framed(panel, width, height))}`;
   await image.decode();
@@ -66,10 +65,17 @@ function plain(/** @type {string} */ colour) {
   return a === 0 ? "none" : `#${[r, g, b].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
+/** Say beside the buttons why nothing was saved. */
+function say(/** @type {HTMLElement} */ panel, /** @type {string} */ text) {
+  announce(text);
+  const place = panel.querySelector(".save-note");
+  if (place) place.textContent = text;
+}
+
 /** Save a drawing with its styles written into it, so that it needs no style sheet. */
 function saveSvg(/** @type {HTMLElement} */ panel) {
   const drawing = panel.querySelector("svg");
-  if (!drawing) return announce("there is no drawing here yet");
+  if (!drawing) return say(panel, "There is no drawing here yet.");
   const copy = /** @type {SVGElement} */ (drawing.cloneNode(true));
   const [ours, theirs] = [drawing, copy].map((root) => [root, ...root.querySelectorAll("*")]);
   ours.forEach((element, index) => {
@@ -84,7 +90,7 @@ function saveSvg(/** @type {HTMLElement} */ panel) {
   const back = document.createElementNS("http://www.w3.org/2000/svg", "rect");
   const [x, y, width, height] = (copy.getAttribute("viewBox") ?? "").split(" ");
   for (const [name, value] of Object.entries({ x, y, width, height, fill: plain(paper) })) back.setAttribute(name, value);
-  copy.prepend(back);
+  copy.prepend(back, Object.assign(document.createElementNS("http://www.w3.org/2000/svg", "title"), { textContent: credit() }));
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   return download(named(panel, "svg"), new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
 }
@@ -93,5 +99,5 @@ function saveSvg(/** @type {HTMLElement} */ panel) {
 export function saveButtons(/** @type {string} */ title, /** @type {boolean} */ drawing) {
   const button = (/** @type {string} */ kind, /** @type {(panel: HTMLElement) => any} */ save) =>
     h("button", { type: "button", className: "link", "aria-label": `save ${title} as ${kind}`, onclick: (/** @type {any} */ event) => save(event.currentTarget.closest(".panel")) }, kind);
-  return h("span", { className: "save" }, button("PNG", savePng), drawing && button("SVG", saveSvg));
+  return h("span", { className: "save" }, h("span", { className: "save-note" }), button("PNG", savePng), drawing && button("SVG", saveSvg));
 }

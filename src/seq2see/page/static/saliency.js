@@ -35,6 +35,7 @@ function drawing(/** @type {Bar[][]} */ groups) {
   const picture = svg("svg", { height: 2 * middle, role: "img", "aria-label": "Saliency above, attention below, for each token that was read" });
   let x = 4;
   groups.forEach((group, index) => {
+    const begins = x;
     picture.append(svg("text", { x: x + 2, y: 12, class: "group" }, index ? "the answer so far" : "the source"));
     for (const { token, saliency, attention: weight } of group) {
       const width = wide(token);
@@ -48,7 +49,7 @@ function drawing(/** @type {Bar[][]} */ groups) {
       part(weight, "attention", middle + 14, middle + 26 + scale * weight);
       x += width;
     }
-    x += 36;
+    x = Math.max(x, begins + 120) + 36; // the name of a group of one token has space too
   });
   picture.setAttribute("width", String(x - 32));
   picture.setAttribute("viewBox", `0 0 ${x - 32} ${2 * middle}`);

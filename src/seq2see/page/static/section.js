@@ -5,6 +5,8 @@ import { saveButtons } from "./picture.js";
 
 export const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
 
+const AT_ONCE = 25; // milliseconds of work, then the page may do something else
+
 /** A panel. Its title appears at once; its content appears when it comes into sight or when the page is idle. */
 export class Panel {
   /**
@@ -27,8 +29,17 @@ export class Panel {
   fill() {
     if (this.filled) return;
     this.filled = true;
-    const children = this.make().filter(Boolean);
-    this.element.append(...children);
+    this.grow(this.make().filter(Boolean));
+  }
+
+  /** Append what was made. What takes long comes as functions, and the page may do other things in between. */
+  grow(/** @type {(Node|(() => Node))[]} */ parts) {
+    const end = performance.now() + AT_ONCE;
+    while (parts.length) {
+      const part = /** @type {Node|(() => Node)} */ (parts.shift());
+      this.element.append(typeof part === "function" ? part() : part);
+      if (parts.length && performance.now() > end) return void setTimeout(() => this.grow(parts));
+    }
     this.element.style.minHeight = "";
     delete this.element.dataset.waiting;
   }
@@ -55,7 +66,7 @@ export function fillAll(/** @type {Panel[]} */ panels) {
   watching = eyes;
   for (const { element, filled } of panels) if (!filled) eyes.observe(element);
   const next = () => {
-    const panel = panels.find(({ filled }) => !filled);
+    const panel = panels.find(({ element }) => "waiting" in element.dataset);
     if (!panel || watching !== eyes) return; // newer panels have replaced these
     panel.fill();
     whenIdle(next);

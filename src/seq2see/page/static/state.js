@@ -19,17 +19,21 @@
  * @property {"source"|"target"} side whose embedding is shown
  * @property {string} part the value shown between the attentions, as stack.part
  * @property {string} box the box of Figure 1 that is open; none if empty
+ * @property {string[]} patches what is taken over from the run on the other text, as name~head~row~col~fromRow
+ * @property {number} tour the stop of the tour, from 1; 0 if there is none
+ * @property {boolean} anyway whether a text is shown to the model that it was not made for
  * @property {Cell|null} pin
  */
 
 /** @type {View} */
 export const view = {
-  model: "", text: "", against: "", prefix: [], muted: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 1,
-  side: "source", part: "encoder.feed_forward", box: "", pin: null,
+  model: "", text: "", against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
+  side: "source", part: "encoder.feed_forward", box: "", tour: 0, anyway: false, pin: null,
 };
 
 /** @type {Cell|null} */
 let hovered = null;
+let started = false; // the first view is no page to go back to
 /** @type {((changed: Set<string>) => void)[]} */
 const listeners = [];
 
@@ -37,13 +41,17 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
   listeners.push(listener);
 }
 
-/** Change the view, write it to the address, and tell the listeners what changed. */
-export function change(/** @type {Partial<View>} */ changes) {
+/** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
+const BIG = ["model", "text", "against", "prefix", "muted", "patches", "beam", "box", "tour", "anyway"];
+
+/** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
+export function change(/** @type {Partial<View>} */ changes, passing = false) {
   const changed = new Set(Object.keys(changes).filter((key) =>
     JSON.stringify(/** @type {any} */ (view)[key]) !== JSON.stringify(/** @type {any} */ (changes)[key])));
   if (!changed.size) return;
   Object.assign(view, changes);
-  write();
+  write(!passing && view.text !== "" && started && BIG.some((key) => changed.has(key)));
+  started ||= view.text !== "";
   for (const listener of listeners) listener(changed);
 }
 
@@ -77,18 +85,19 @@ export const framed = location.protocol === "about:";
 
 export const BEAMS = [1, 2, 3, 4, 8]; // the widths that the page offers
 const LISTS = ["prefix", "muted"];
-const NUMBERS = ["layer", "head", "step", "query", "beam"];
+const NUMBERS = ["layer", "head", "step", "query", "beam", "tour"];
 /** @type {View} */
 const START = structuredClone(view);
 
-function write() {
+function write(page = false) {
   const words = new URLSearchParams();
   for (const [key, value] of Object.entries(/** @type {Record<string, any>} */ (view))) {
     if (JSON.stringify(value) === JSON.stringify(/** @type {any} */ (START)[key])) continue;
     if (key === "pin") words.set(key, value ? [value.name, value.head, value.row, value.col].join("~") : "");
-    else words.set(key, LISTS.includes(key) ? value.join("~") : String(value));
+    else words.set(key, key === "patches" ? value.join("|") : LISTS.includes(key) ? value.join("~") : String(value));
   }
-  if (!framed) history.replaceState(null, "", `#${words}`);
+  const address = `#${words}`;
+  if (!framed && address !== location.hash) history[page ? "pushState" : "replaceState"](null, "", address);
 }
 
 /** Read the view from the address. @returns {Partial<View>} */
@@ -102,6 +111,8 @@ export function fromAddress() {
     } else if (NUMBERS.includes(key)) found[key] = Math.max(0, Math.trunc(Number(value)) || 0);
     else if (key === "prefix") found.prefix = value ? value.split("~").map(Number).filter(Number.isInteger) : [];
     else if (key === "muted") found.muted = value ? value.split("~") : [];
+    else if (key === "patches") found.patches = value.split("|").filter((patch) => /^[a-z_0-9.]+(~-?\d+){4}$/.test(patch));
+    else if (key === "anyway") found.anyway = value === "true";
     else found[key] = value;
   }
   if (!["encoder", "decoder", "cross"].includes(found.kind)) found.kind = START.kind;

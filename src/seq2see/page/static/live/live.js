@@ -290,6 +290,19 @@ function state() {
   if (byId("state").textContent !== text) byId("state").textContent = text;
 }
 
+/** Say what is trained as long as there is nothing to draw. */
+function waiting() {
+  const place = byId("waiting");
+  place.hidden = lines.length > 0;
+  if (place.hidden || place.firstChild) return;
+  const fact = (/** @type {string|number} */ n, /** @type {string} */ says) => h("div", {}, h("dt", {}, typeof n === "number" ? n.toLocaleString("en") : n), h("dd", {}, says));
+  const { model } = run;
+  place.append(
+    h("p", { className: "sentence" }, "The curves, answers and maps appear with the first line of the log."),
+    h("dl", { className: "facts" }, fact(model.parameters, "numbers are learned"), fact(`${model.encoder_layers} + ${model.decoder_layers}`, "layers of encoder and decoder"),
+      fact(model.d_model, "numbers in every vector, d_model"), fact(model.heads, "heads in every attention"), fact(model.target_vocabulary, "tokens that may be written"), fact(run.steps, "steps in all")));
+}
+
 async function ask() {
   try {
     const response = await fetch(`../api/run?known=${lines.length}`);
@@ -306,6 +319,7 @@ async function ask() {
   const before = lines.length;
   lines = [...lines.slice(0, run.first), ...run.lines];
   state();
+  waiting();
   if (before === 0 && lines.length) {
     const step = Number(new URLSearchParams(location.hash.slice(1)).get("step"));
     const index = lines.findIndex((line) => line.step === step);

@@ -1,0 +1,146 @@
+"""A page whose model runs in the page itself: weights, tokenizers and the code of its worker, as text for a file."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from seq2see.config import Config
+from seq2see.folder import WEIGHTS, Tokenizers, weights_head
+from seq2see.inspection.glossary import GLOSSARY
+from seq2see.inspection.trace import trace_text
+from seq2see.model.transformer import Transformer
+from seq2see.model.weights import in_eight_bits, put_weights, weights_bytes, weights_of, whole
+from seq2see.page import STATIC, WORKER
+from seq2see.page.describe import describe_model
+from seq2see.page.single_file import Inside, single_file
+from seq2see.page.wire import SMALL
+from seq2see.text.tokenizer import Tokenizer
+
+DIGITS = np.frombuffer(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@[]^_{}", np.uint8
+)  # those of weights.js
+PART = (
+    5 * 2**18
+)  # characters of a part of the weights: the page hands over one after the other, lest it freeze
+
+
+class Model(Protocol):
+    """What is needed of a model: a ``Seq2Seq``, which stands on a floor above."""
+
+    config: Config
+    card: str
+
+    @property
+    def tokenizers(self) -> Tokenizers:
+        """How text is cut."""
+
+    @property
+    def path(self) -> Path | None:
+        """Its folder, if it has one."""
+
+    @property
+    def transformer(self) -> Transformer:
+        """The network."""
+
+    def folded(self, text: str) -> str:
+        """A text as the model reads it."""
+
+    def check(self, text: str) -> None:
+        """Refuse a text."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights that a page holds: a safetensors file, and the network that it describes."""
+
+    file: bytes
+    network: Transformer
+
+
+def live_page(name: str, model: Model, text: str, bits: int | None = None) -> str:
+    """Return the page as one file that answers any text, with the answer to one text to show at first.
+
+    Weights have so many ``bits``: of a small model 32, of others 8, unless something else is said.
+    """
+    weights = _weights(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
+    model.check(text)
+    trace = trace_text(weights.network, model.tokenizers, model.folded(text), rules=model.config.decoding)
+    description = describe_model(name, model.config, model.card, model.path)
+    size, parts = packed(weights.file)
+    return single_file(description, trace, Inside({**described(model), "packed": size}, parts, bundle()))
+
+
+def why_not(tokenizers: Tokenizers) -> str | None:
+    """Say why a model cannot run in the page, or return None if it can: the page must be able to cut text as it does."""
+    for tokenizer in (tokenizers.source, tokenizers.target):
+        if not tokenizer.own or tokenizer.kind not in ("characters", "words", "bpe"):
+            return f"the page cannot cut text into {tokenizer.kind}"
+    return None
+
+
+def described(model: Model) -> dict[str, Any]:
+    """Describe a model for its worker: its shape, its rules, and how it cuts text."""
+    tokenizers = model.tokenizers
+    both = (tokenizers.source,) if tokenizers.shared else (tokenizers.source, tokenizers.target)
+    return {
+        "config": vars(model.config.model),
+        "decoding": vars(model.config.decoding),
+        "task": model.config.task,
+        "tokenizers": dict(zip(("source", "target"), map(tokenizer_json, both), strict=False)),
+        "glossary": {entry.pattern: [entry.symbol, entry.sentence] for entry in GLOSSARY},
+    }
+
+
+def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the parts of a tokenizer.json that the page reads."""
+    form = json.loads(tokenizer.to_json())
+    return {
+        key: form[key]
+        for key in ("padding", "added_tokens", "normalizer", "pre_tokenizer", "decoder", "model")
+    }
+
+
+def _weights(model: Model, bits: int) -> Weights:
+    """Return the weights of a model in so many bits, and a network of exactly these weights."""
+    path = model.path / WEIGHTS if model.path else None
+    if bits == 8 and path is not None and any(kind == "I8" for kind, _ in weights_head(path).values()):
+        return Weights(path.read_bytes(), model.transformer)  # rounded already
+    weights = weights_of(model.transformer)
+    if bits == 32:
+        return Weights(weights_bytes(weights), model.transformer)
+    small = in_eight_bits(weights) if bits == 8 else {key: value.half() for key, value in weights.items()}
+    network = copy.deepcopy(model.transformer)
+    put_weights(network, whole(small), "the rounded weights")
+    return Weights(weights_bytes(small), network)
+
+
+def bundle(modules: tuple[str, ...] = WORKER) -> str:
+    """Return the worker's modules as one script: a worker that is made of a text cannot import others."""
+    texts = [(STATIC / name).read_text(encoding="utf-8") for name in modules]
+    plain = [re.sub(r"^import .*\n", "", text, flags=re.MULTILINE) for text in texts]
+    return "\n".join(re.sub(r"^export ", "", text, flags=re.MULTILINE) for text in plain)
+
+
+def base85(data: bytes) -> str:
+    """Write bytes in base 85, four in five characters, filled up with zeros: shorter than base 64."""
+    words = np.frombuffer(data + bytes(-len(data) % 4), ">u4").astype(np.uint32)
+    text = np.empty((len(words), 5), np.uint8)
+    for place in range(4, -1, -1):
+        words, digit = np.divmod(words, np.uint32(85))
+        text[:, place] = DIGITS[digit]
+    return text.tobytes().decode("ascii")
+
+
+def packed(weights: bytes) -> tuple[int, list[str]]:
+    """Compress a safetensors file and write it as text: return the number of compressed bytes, and the text in parts."""
+    small = zlib.compress(weights, 9)
+    text = base85(small)
+    return len(small), [text[place : place + PART] for place in range(0, len(text), PART)]

@@ -1,0 +1,155 @@
+/** Answers a text and describes every number on the way, as the server’s /api/trace does. */
+
+import { lens, saliency } from "./attribution.js";
+import { dateFault } from "./checks.js";
+import { everywhere, muted, recorder } from "./edits.js";
+import { Transformer } from "./model.js";
+import { beamNodes, greedy, likeliest, limitOf, logSum } from "./search.js";
+import { largestOf, softmax } from "./tensors.js";
+import { fold, Tokenizer } from "./tokenizer.js";
+
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+/** @typedef {import("./edits.js").Edit} Edit */
+/** @typedef {import("./edits.js").Head} Head */
+/** Numbers taken from the run on another text. @typedef {{input: string, name: string, head: number, row: number, col: number, fromRow?: number}} Patch */
+/** @typedef {{model?: string, input: string, prefix?: number[], muted?: Head[], patches?: Patch[], names?: string[], beam?: number, also?: string[], anyway?: boolean}} Request */
+/** @typedef {{text: string, sourceIds: number[], spans: [number, number][], targetIds: number[], outputIds: number[], forced: number, edits: Edit[], values: Map<string, Tensor>, seconds: number}} Run */
+
+const TOP = 20; // likeliest tokens listed at each step
+const KEPT = 4; // runs that are remembered, because the page asks for more of them when the reader opens a part
+const PATIENCE = 90; // seconds that a saliency may take
+
+export class Answerer {
+  /** @param {any} model what the page’s file says of the model: config, decoding, task, tokenizers, glossary @param {Map<string, Tensor>} weights */
+  constructor(model, weights) {
+    this.about = model;
+    this.model = new Transformer(model.config, weights);
+    this.source = new Tokenizer(model.tokenizers.source);
+    this.target = model.tokenizers.target ? new Tokenizer(model.tokenizers.target) : this.source;
+    /** @type {Map<string, Run>} */ this.runs = new Map();
+    this.latest = "";
+  }
+
+  /** Read a text, or throw an error that says why the model cannot take it. `anyway` lets texts through that it was not made for. */
+  read(/** @type {string} */ input, /** @type {boolean} */ anyway) {
+    const dates = this.about.task === "dates";
+    const text = dates ? input : fold(input);
+    const fault = (dates && !anyway && dateFault(text)) || (!text.trim() && "The line is empty: a text was expected.") || this.source.fault(text);
+    if (fault) throw new Error(fault);
+    const found = this.source.encode(text);
+    const longest = this.model.config.max_length;
+    if (found.ids.length > longest) throw new Error(`The text has ${found.ids.length} tokens, but this model takes at most ${longest}: cut it up.`);
+    return { text, ...found };
+  }
+
+  /** Answer a text, and run the model once more on the text and the answer, all positions at once, to keep every value. @returns {Run} */
+  run(/** @type {Request} */ { input, prefix = [], muted: off = [], patches = [], anyway = false }, /** @type {(text: string) => void} */ onText = () => {}) {
+    const { text, ids: sourceIds, spans } = this.read(input, anyway);
+    const question = JSON.stringify([text, off, patches]);
+    const known = this.runs.get(JSON.stringify([question, prefix])); // a request for more of an answer forces the whole answer
+    if (known) return known;
+    const edits = [...off.map(muted), ...patches.map((patch) => this.donated(patch))];
+    const { start, end } = this.target;
+    const { decoding, config } = this.about;
+    const began = performance.now();
+    /** @type {Map<string, Tensor>} */ const values = new Map();
+    this.model.keep = recorder(edits, values);
+    const memory = this.model.encode(sourceIds);
+    const limit = limitOf(decoding, sourceIds.length, config.max_length);
+    this.model.keep = recorder(edits, null);
+    const outputIds = greedy(this.model, memory, { start, end }, decoding, limit, prefix, edits.every(everywhere), (ids) => onText(this.target.decode(ids)));
+    const targetIds = [start, ...outputIds.slice(0, -1)];
+    this.model.keep = recorder(edits, values);
+    values.set("probabilities", softmax(this.model.decode(targetIds, memory).logits));
+    const seconds = (performance.now() - began) / 1000;
+    /** @type {Run} */ const run = { text, sourceIds, spans, targetIds, outputIds, forced: prefix.length, edits, values, seconds };
+    if (this.runs.size >= 2 * KEPT) [...this.runs.keys()].slice(0, 2).forEach((key) => this.runs.delete(key));
+    for (const ids of [prefix, outputIds]) this.runs.set(JSON.stringify([question, ids]), run);
+    return run;
+  }
+
+  /** The edit that takes numbers from the run on another text. @returns {Edit} */
+  donated(/** @type {Patch} */ { input, name, head, row, col, fromRow }) {
+    const from = this.run({ input }).values.get(name);
+    if (!from) throw new Error(`There is no value ${name} to take over.`);
+    return { name, head, row, col, from, fromRow };
+  }
+
+  /** Answer a request of the page. `pause` is awaited now and then in long work; `onText` is told what is written so far. @returns {Promise<any>} */
+  async describe(/** @type {Request} */ request, /** @type {() => Promise<void>} */ pause, /** @type {(text: string) => void} */ onText = () => {}) {
+    const { names = ["*"], beam = 1, also = [], muted: off = [], patches = [] } = request;
+    const run = this.run(request, onText);
+    const { end } = this.target;
+    /** @type {any} */ const found = {
+      model: request.model, text: run.text, output: this.target.decode(run.outputIds), finished: run.outputIds.at(-1) === end,
+      forced: request.prefix?.length ?? 0, muted: off.map(({ attention, layer, head }) => [attention, layer, head]), patches,
+      source: tokens(this.source, run.sourceIds, run.spans), target: tokens(this.target, run.targetIds, this.targetSpans(run.targetIds)),
+      steps: this.steps(run), beams: beam > 1 ? this.beams(run, beam) : [], tensors: this.tensors(run, names),
+    };
+    for (const key of ["d_model", "positions", "scale_embeddings", "embedding_norm", "norm", "activation"]) found[key] = this.about.config[key];
+    if (also.includes("lens")) found.lens = lens(this.model, run).map((layer) => ({ ...layer, tokens: this.target.tokens(layer.ids) }));
+    if (also.includes("saliency")) found.saliency = await this.saliency(run, pause);
+    return found;
+  }
+
+  async saliency(/** @type {Run} */ run, /** @type {() => Promise<void>} */ pause) {
+    const seconds = Math.round(run.seconds * (run.sourceIds.length + run.targetIds.length));
+    if (seconds > PATIENCE) throw new Error(`The saliency of so long a text would take about ${seconds} seconds in this page: seq2see serve computes it by gradients.`);
+    const mine = (this.latest = `${run.text}${run.outputIds}`);
+    return saliency(this.model, run, async () => {
+      await pause();
+      return mine === this.latest; // otherwise the reader has asked for another text
+    });
+  }
+
+  /** The range of characters of the answer that each token covers. */
+  targetSpans(/** @type {number[]} */ ids) {
+    const ends = [0, ...ids.map((_, index) => [...this.target.decode(ids.slice(0, index + 1))].length)];
+    return ids.map((_, index) => /** @type {[number, number]} */ ([ends[index], ends[index + 1]]));
+  }
+
+  /** Each step: the chosen token, and the likeliest tokens. */
+  steps(/** @type {Run} */ { outputIds, values }) {
+    const { shape: [, width], data } = /** @type {Tensor} */ (values.get("logits"));
+    const shares = /** @type {Tensor} */ (values.get("probabilities")).data;
+    const named = this.target.tokens(outputIds);
+    return outputIds.map((id, t) => {
+      const row = data.subarray(t * width, (t + 1) * width);
+      const largest = largestOf(row);
+      const sum = logSum(row.map((x) => x - largest)); // the largest is taken off first, so that a log-probability near 0 is exact
+      const entropy = row.reduce((total, x, n) => total - shares[t * width + n] * Math.max(x - largest - sum, -1e30), 0);
+      const best = likeliest(row, TOP);
+      return {
+        id, token: named[t], log_probability: row[id] - largest - sum, entropy,
+        top: best.map((one) => ({ id: one, token: this.target.names[one], probability: shares[t * width + one], logit: row[one] })),
+      };
+    });
+  }
+
+  beams(/** @type {Run} */ run, /** @type {number} */ beam) {
+    const { start, end } = this.target;
+    this.model.keep = recorder(run.edits, null);
+    const limit = limitOf(this.about.decoding, run.sourceIds.length, this.about.config.max_length);
+    return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end }, this.about.decoding, limit, beam, (id) => this.target.names[id]);
+  }
+
+  /** The values and parameters whose names match, with what the glossary says of them. */
+  tensors(/** @type {Run} */ run, /** @type {string[]} */ names) {
+    const globs = names.map((name) => new RegExp(`^${name.replaceAll(".", "\\.").replaceAll("*", ".*")}$`));
+    const asked = (/** @type {string} */ name) => globs.some((glob) => glob.test(name));
+    const found = [];
+    for (const [name, { shape, data }] of run.values) {
+      const [symbol, sentence] = this.about.glossary[name.replace(/\.\d+\./, ".*.")];
+      if (asked(name)) found.push({ name, shape, data: Float32Array.from(data), symbol, sentence });
+    }
+    for (const [name, { shape, data }] of this.model.weights) {
+      if (asked(name)) found.push({ name, shape, data: Float32Array.from(data), symbol: name.split(".").at(-1), sentence: "A parameter, learned in training." });
+    }
+    return found;
+  }
+}
+
+function tokens(/** @type {Tokenizer} */ tokenizer, /** @type {number[]} */ ids, /** @type {[number, number][]} */ spans) {
+  const named = tokenizer.tokens(ids);
+  return ids.map((id, index) => ({ token: named[index], id, span: spans[index] }));
+}

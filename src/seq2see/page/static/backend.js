@@ -1,0 +1,78 @@
+/** Where answers come from: the server, the model in this file, or, in a file without a model, the one answer that was saved. */
+
+import { byId } from "./dom.js";
+
+/** @typedef {{resolve: (json: any) => void, reject: (error: Error) => void, onText?: (text: string) => void}} Waiting */
+
+/** What a single file holds: a model’s description and one trace. Null on a server’s page. */
+export const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
+/** Whether a model is in this file. */
+export const inside = saved !== null && saved.inside !== undefined;
+/** Whether there is somebody to ask. */
+export const live = saved === null || inside;
+
+/** @type {Map<number, Waiting>} */ const waiting = new Map();
+/** @type {Worker|undefined} */ let worker;
+let requests = 0;
+
+const nextTask = () => new Promise((resolve) => { setTimeout(resolve); });
+
+/** Start the model of this file beside the page. Its weights are handed over in parts, so that the page stays quick meanwhile. */
+async function begin() {
+  if (document.readyState === "loading") await new Promise((resolve) => { document.addEventListener("DOMContentLoaded", resolve, { once: true }); });
+  for (const part of document.querySelectorAll("script.weights")) {
+    worker?.postMessage({ part: part.textContent });
+    part.remove();
+    await nextTask();
+  }
+  worker?.postMessage({ model: saved.inside });
+}
+
+function made() {
+  const found = new Worker(URL.createObjectURL(new Blob([byId("worker").textContent], { type: "text/javascript" })));
+  const fail = (/** @type {string} */ why) => {
+    for (const { reject } of waiting.values()) reject(new Error(why));
+    waiting.clear();
+  };
+  found.onmessage = ({ data: { id, json, error, partial } }) => {
+    const asked = waiting.get(id);
+    if (partial !== undefined) return void asked?.onText?.(partial);
+    waiting.delete(id);
+    if (error === undefined) asked?.resolve(json);
+    else asked?.reject(new Error(error));
+    return undefined;
+  };
+  found.onerror = (event) => fail(`The model in this file has failed: ${event.message}.`);
+  return found;
+}
+
+/** Let the model of this file begin to load, if there is one. */
+export function wake() {
+  if (!inside || worker) return;
+  worker = made();
+  begin();
+}
+
+/** @returns {Promise<any>} */
+async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
+  const answer = await fetch(path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  const json = await answer.json();
+  if (!answer.ok) throw new Error(json.error);
+  return json;
+}
+
+/** Answer a text and describe the numbers that the request names; `onText` is told what is written so far. @returns {Promise<any>} */
+export function askTrace(/** @type {any} */ body, /** @type {((text: string) => void)|undefined} */ onText = undefined) {
+  if (!inside) return fetchJson("api/trace", body);
+  wake();
+  const id = (requests += 1);
+  return new Promise((resolve, reject) => {
+    waiting.set(id, { resolve, reject, onText });
+    worker?.postMessage({ id, request: body });
+  });
+}
+
+/** @returns {Promise<any[]>} */
+export async function listModels() {
+  return saved ? [saved.model] : (await fetchJson("api/models", null)).models;
+}

@@ -1,0 +1,100 @@
+/** Hands a tensor to the reader: as CSV, as JSON, as NPZ for NumPy, and as the Python that computes it. */
+
+import { announce, h } from "./dom.js";
+import { view } from "./state.js";
+
+/** @typedef {import("./data.js").Trace} Trace */
+/** @typedef {import("./data.js").Cell} Cell */
+
+export function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
+  const address = URL.createObjectURL(blob);
+  h("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  announce(`saved ${name}`);
+}
+
+/** A number as JSON has it; −∞ has no form there. */
+const plain = (/** @type {number} */ x) => (Number.isFinite(x) ? x : null);
+
+/** One matrix with the names of its rows and columns. */
+function csv(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head }) {
+  const quoted = (/** @type {string} */ text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const { rows, cols, at } = trace.matrix(name, head);
+  const labels = trace.labels(name, head);
+  const lines = [["", ...labels.cols.slice(0, cols)], ...Array.from({ length: rows }, (_, row) => [labels.rows[row], ...Array.from({ length: cols }, (_, col) => String(at(row, col)))])];
+  return lines.map((line) => line.map(quoted).join(",")).join("\n");
+}
+
+function json(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head }) {
+  const { rows, cols, at } = trace.matrix(name, head);
+  const labels = trace.labels(name, head);
+  const values = Array.from({ length: rows }, (_, row) => Array.from({ length: cols }, (_, col) => plain(at(row, col))));
+  return JSON.stringify({ model: view.model, input: trace.json.text, output: trace.output, name, ...(head < 0 ? {} : { head }), rows: labels.rows, columns: labels.cols.slice(0, cols), values });
+}
+
+/** The array file of NumPy: a head that says type and shape, then the numbers. @returns {Uint8Array<ArrayBuffer>} */
+function npy(/** @type {number[]} */ shape, /** @type {Float32Array} */ data) {
+  const says = `{'descr': '<f4', 'fortran_order': False, 'shape': (${shape.join(", ")}${shape.length === 1 ? "," : ""}), }`;
+  const head = `${says}${" ".repeat(63 - ((10 + says.length) % 64))}\n`;
+  const bytes = new Uint8Array(10 + head.length + 4 * data.length);
+  bytes.set([0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, head.length & 255, head.length >> 8]);
+  bytes.set(new TextEncoder().encode(head), 10);
+  bytes.set(new Uint8Array(Float32Array.from(data).buffer), 10 + head.length);
+  return bytes;
+}
+
+/** The check sum of ZIP files. */
+function crc(/** @type {Uint8Array} */ bytes) {
+  let sum = ~0;
+  for (const byte of bytes) {
+    sum ^= byte;
+    for (let bit = 0; bit < 8; bit += 1) sum = (sum >>> 1) ^ (sum & 1 ? 0xedb88320 : 0);
+  }
+  return ~sum >>> 0;
+}
+
+/** A ZIP file of one member that is not compressed: what NumPy calls NPZ. @returns {Blob} */
+function npz(/** @type {string} */ name, /** @type {Uint8Array<ArrayBuffer>} */ data) {
+  const title = new TextEncoder().encode(`${name}.npy`);
+  /** Numbers of 2 and 4 bytes, the least significant byte first. */
+  const fields = (/** @type {[number, number][]} */ ...all) => Uint8Array.from(all.flatMap(([size, value]) => Array.from({ length: size }, (_, n) => (value >>> (8 * n)) & 255)));
+  /** @type {[number, number][]} */ const common = [[2, 20], [2, 0x800], [2, 0], [2, 0], [2, 0x21], [4, crc(data)], [4, data.length], [4, data.length], [2, title.length], [2, 0]];
+  const local = fields([4, 0x04034b50], ...common);
+  const central = fields([4, 0x02014b50], [2, 20], ...common, [2, 0], [2, 0], [2, 0], [4, 0], [4, 0]);
+  const end = fields([4, 0x06054b50], [2, 0], [2, 0], [2, 1], [2, 1], [4, central.length + title.length], [4, local.length + title.length + data.length], [2, 0]);
+  return new Blob([local, title, data, central, title, end]);
+}
+
+/** The Python that computes a tensor. */
+export function python(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head }) {
+  const quoted = JSON.stringify;
+  const { muted, forced, text } = trace.json;
+  /** @type {Map<string, number[]>} */ const off = new Map();
+  for (const [attention, layer, one] of muted) {
+    const module = attention === "encoder" ? `encoder.layers.${layer}.self_attention.z` : `decoder.layers.${layer}.${attention === "cross" ? "cross" : "self"}_attention.z`;
+    off.set(module, [...(off.get(module) ?? []), one]);
+  }
+  const edit = [...off].map(([module, heads]) => `${quoted(module)}: mute_head(${heads.join(", ")})`);
+  const settings = [...(forced ? [`target=${quoted(trace.output)}`] : []), ...(edit.length ? [`edit={${edit.join(", ")}}`] : [])];
+  const byPosition = /\.(q|k|v|z)$/.test(name);
+  return [
+    "import seq2see", ...(edit.length ? ["from seq2see.inspection.trace import mute_head"] : []),
+    `trace = seq2see.load(${quoted(view.model)}).trace(${[quoted(text), ...settings].join(", ")})`,
+    `trace[${quoted(name)}]${head < 0 ? "" : byPosition ? `[:, ${head}]` : `[${head}]`}`,
+  ].join("\n");
+}
+
+/** The ways to take the tensor of a cell along. @returns {HTMLElement} */
+export function takeAlong(/** @type {Trace} */ trace, /** @type {Cell} */ cell) {
+  const file = `${view.model}-${cell.name}${cell.head < 0 ? "" : `-head-${cell.head}`}`;
+  const button = (/** @type {string} */ text, /** @type {(event: any) => any} */ act) => h("button", { type: "button", className: "link", onclick: act }, text);
+  const { shape, data } = trace.tensor(cell.name, cell.head);
+  const copy = async (/** @type {any} */ event) => {
+    await navigator.clipboard.writeText(python(trace, cell));
+    event.target.textContent = "copied";
+    announce("copied");
+  };
+  return h("p", { className: "take" }, "This tensor: ", button("CSV", () => download(`${file}.csv`, new Blob([csv(trace, cell)], { type: "text/csv" }))), " ",
+    button("JSON", () => download(`${file}.json`, new Blob([json(trace, cell)], { type: "application/json" }))), " ",
+    button("NPZ", () => download(`${file}.npz`, npz(cell.name, npy(shape, data)))), " ", button("copy as Python", copy));
+}

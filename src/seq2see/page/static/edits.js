@@ -1,0 +1,57 @@
+/** Puts other numbers in the place of some that the model computes: a head that is off, a value taken from another run. */
+
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+/**
+ * Which numbers are replaced, and by what. −1 stands for all heads, rows or columns. Numbers of another run come from the same
+ * place there, or from another row of it.
+ * @typedef {{name: string, head: number, row: number, col: number, value?: number, from?: Tensor, fromRow?: number}} Edit
+ */
+/** A head. @typedef {{attention: "encoder"|"decoder"|"cross", layer: number, head: number}} Head */
+
+/** Where the numbers of a row stand in a value that may have heads: roles by position are (T, H, K), the others (H, T, S). */
+function layout(/** @type {string} */ name, /** @type {number[]} */ shape) {
+  if (shape.length === 1) return { heads: 1, rows: shape[0], cols: 1, at: (/** @type {number} */ h, /** @type {number} */ row) => row };
+  if (shape.length === 2) return { heads: 1, rows: shape[0], cols: shape[1], at: (/** @type {number} */ h, /** @type {number} */ row, /** @type {number} */ col) => row * shape[1] + col };
+  const byPosition = /\.(q|k|v|z)$/.test(name);
+  const [rows, heads, cols] = byPosition ? shape : [shape[1], shape[0], shape[2]];
+  return {
+    heads, rows, cols,
+    at: (/** @type {number} */ h, /** @type {number} */ row, /** @type {number} */ col) => (byPosition ? row * heads + h : h * rows + row) * cols + col,
+  };
+}
+
+/** The value with an edit, as a copy: it may share its memory with other values. Places that one of two runs lacks stay as they are. @returns {Tensor} */
+export function edited(/** @type {Tensor} */ value, /** @type {Edit} */ { name, head, row, col, value: number, from, fromRow }) {
+  const to = layout(name, value.shape);
+  const giver = from ? layout(name, from.shape) : to;
+  const data = value.data.slice();
+  const shift = row >= 0 && fromRow !== undefined ? fromRow - row : 0;
+  const range = (/** @type {number} */ chosen, /** @type {number} */ size) => (chosen < 0 ? Array.from({ length: size }, (_, index) => index) : chosen < size ? [chosen] : []);
+  for (const h of range(head, to.heads)) {
+    for (const r of range(row, to.rows)) {
+      for (const c of range(col, to.cols)) {
+        if (!from) data[to.at(h, r, c)] = number ?? 0;
+        else if (r + shift < giver.rows && c < giver.cols) data[to.at(h, r, c)] = from.data[giver.at(h, r + shift, c)];
+      }
+    }
+  }
+  return { shape: value.shape, data };
+}
+
+/** A head that is off hands on nothing. @returns {Edit} */
+export function muted(/** @type {Head} */ { attention, layer, head }) {
+  const module = attention === "encoder" ? `encoder.layers.${layer}.self_attention` : `decoder.layers.${layer}.${attention === "cross" ? "cross" : "self"}_attention`;
+  return { name: `${module}.z`, head, row: -1, col: -1, value: 0 };
+}
+
+/** Whether an edit does the same at every position, so that a model may go on from keys and values that it has kept. */
+export const everywhere = (/** @type {Edit} */ { row, from }) => row < 0 && !from;
+
+/** A `keep` that applies edits and then records each value. @returns {import("./model.js").Keep} */
+export function recorder(/** @type {Edit[]} */ edits, /** @type {Map<string, Tensor>|null} */ into) {
+  return (name, value) => {
+    const found = edits.filter((edit) => edit.name === name).reduce(edited, value);
+    into?.set(name, found);
+    return found;
+  };
+}

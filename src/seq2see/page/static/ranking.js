@@ -1,0 +1,104 @@
+/** Which head does what: each is switched off once, and the answer’s log-probability says how much it was needed. */
+
+import { KINDS } from "./data.js";
+import { h, number, visible } from "./dom.js";
+import { labelOf, measure } from "./habits.js";
+import { Panel, whenSeen } from "./section.js";
+import { change } from "./state.js";
+
+/** @typedef {import("./data.js").Trace} Trace */
+/** @typedef {import("./data.js").Kind} Kind */
+/** @typedef {{kind: Kind, layer: number, head: number}} Head */
+/** How much the log-probability of the answer falls without a head, in all and by token. @typedef {Head & {fall: number, falls: number[]}} Effect */
+
+/** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number, texts: number}>} */
+const known = new Map();
+
+/** What is known of a head: over many texts if that was measured, else in this trace. */
+export function habitOf(/** @type {string} */ model, /** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
+  return known.get(`${model} ${kind}.${layer}.${head}`) ?? { ...labelOf(measure({}, trace, kind, layer, head)), texts: 1 };
+}
+
+/** All heads of a model. @returns {Head[]} */
+const headsOf = (/** @type {Trace} */ trace) => KINDS.flatMap((kind) => Array.from({ length: trace.layers(kind) * trace.heads }, (_, n) => ({ kind, layer: Math.floor(n / trace.heads), head: n % trace.heads })));
+
+/** Dates spread over all years, months and days. @returns {string[]} */
+const someDates = () => Array.from({ length: 100 }, (_, n) => `${1000 + 90 * n}-${String(1 + (n % 12)).padStart(2, "0")}-${String(1 + ((n * 5) % 28)).padStart(2, "0")}`);
+
+function effectRow(/** @type {Effect} */ { kind, layer, head, fall, falls }, /** @type {number} */ most, /** @type {Trace} */ trace, /** @type {{name: string, share: number}} */ habit) {
+  const bar = h("i");
+  bar.style.width = `${100 * Math.max(0, fall / most)}%`;
+  const worst = falls.indexOf(Math.max(...falls));
+  return h("tr", {}, h("th", { scope: "row" }, h("button", { type: "button", className: "link", onclick: () => change({ kind, layer, head, step: worst }) }, `${kind} · layer ${layer} · head ${head}`)),
+    h("td", { className: "n" }, number(fall, fall > 0.01 ? 2 : 5)), h("td", {}, h("span", { className: "bar" }, bar)),
+    h("td", {}, fall > 0.01 ? `‘${visible(trace.steps[worst].token).trim()}’ (step ${worst})` : "—"), h("td", {}, habit.share ? `${habit.name}, ${Math.round(100 * habit.share)} %` : habit.name));
+}
+
+/** Shade the cards of the heads: the more the answer needs a head, the stronger. */
+function shadeCards(/** @type {Effect[]} */ effects, /** @type {number} */ most) {
+  for (const { kind, layer, head, fall } of effects) {
+    const card = /** @type {HTMLElement|null} */ (document.querySelector(`[data-head="${kind}.${layer}.${head}"]`));
+    card?.style.setProperty("--need", `${Math.round(100 * Math.max(0, fall / most))}%`);
+    card?.classList.add("ranked");
+  }
+}
+
+/**
+ * @param {Trace} trace
+ * @param {{name: string, task: string, small: boolean, examples: string[]}} model
+ * @param {{off: (head: Head) => Promise<Trace>, read: (text: string) => Promise<Trace>, current: () => boolean}} ask
+ * @returns {Panel}
+ */
+export function rankingPanel(trace, model, ask) {
+  const place = h("div", { className: "scroll" });
+  const state = h("p", { className: "sentence progress", role: "status" });
+  const texts = model.task === "dates" ? someDates() : model.examples;
+  /** @type {Effect[]} */ let effects = [];
+  const show = () => {
+    const most = Math.max(1e-9, ...effects.map(({ fall }) => fall));
+    const sorted = [...effects].sort((a, b) => b.fall - a.fall);
+    place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, "log P falls by"), h("th", { scope: "col" }, "most at"), h("th", { scope: "col" }, "what it does"))),
+      h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, most, trace, habitOf(model.name, trace, effect.kind, effect.layer, effect.head))))));
+    shadeCards(effects, most);
+  };
+  const rank = async () => {
+    effects = [];
+    const heads = headsOf(trace);
+    for (const each of heads) {
+      const off = await ask.off(each);
+      if (!ask.current()) return;
+      const falls = trace.steps.map(({ log_probability: before }, t) => before - off.steps[t].log_probability);
+      effects.push({ ...each, falls, fall: falls.reduce((a, b) => a + b, 0) });
+      state.textContent = `${effects.length} of ${heads.length} heads switched off …`;
+    }
+    state.textContent = `All ${heads.length} heads, each switched off once, with this text. The answer is held fixed.`;
+    show();
+  };
+  const survey = async () => {
+    /** @type {Map<string, import("./habits.js").Habits>} */ const sums = new Map();
+    for (const [index, text] of texts.entries()) {
+      const read = await ask.read(text);
+      for (const { kind, layer, head } of headsOf(read)) {
+        const key = `${kind}.${layer}.${head}`;
+        sums.set(key, measure(sums.get(key) ?? {}, read, kind, layer, head));
+      }
+      if (!ask.current()) return;
+      state.textContent = `${index + 1} of ${texts.length} texts read …`;
+    }
+    for (const [key, habits] of sums) known.set(`${model.name} ${key}`, { ...labelOf(habits), texts: texts.length });
+    for (const card of document.querySelectorAll(".card")) {
+      const found = known.get(`${model.name} ${/** @type {HTMLElement} */ (card).dataset.head}`);
+      const label = card.querySelector(".label");
+      if (found && label) label.textContent = found.share ? `${found.name} ${found.share.toFixed(2)}` : found.name;
+    }
+    state.textContent = `What each head does is measured over ${texts.length} texts now.`;
+    if (effects.length) show();
+  };
+  const button = (/** @type {string} */ text, /** @type {() => any} */ act) => h("button", { type: "button", className: "quiet", onclick: act }, text);
+  const make = () => {
+    if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // what appears later must not move the page
+    if (model.small) whenSeen(place, rank);
+    return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, place];
+  };
+  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too: where its look goes, beyond what an even look would give.", make);
+}

@@ -1,0 +1,95 @@
+/** The bar that stays in sight: the answer token by token, a slider, and how a change has changed it. */
+
+import { byId, h, number, percent, visible } from "./dom.js";
+import { change, view } from "./state.js";
+
+/** @typedef {import("./data.js").Trace} Trace */
+
+/** @type {Trace|undefined} */ let trace;
+/** @type {number|undefined} */ let playing;
+const PACE = 650; // milliseconds for each step while playing
+
+const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
+
+/** Show a sign in place of <eos> where it would be cut, because it must not make all other tokens wider. */
+function shorten(/** @type {HTMLElement} */ wide) {
+  wide.classList.remove("brief");
+  wide.classList.toggle("brief", [...wide.querySelectorAll(".chip.special")].some((chip) => chip.scrollWidth > chip.clientWidth));
+}
+
+/** Build the scrubber of a trace. */
+export function buildScrubber(/** @type {Trace} */ found) {
+  trace = found;
+  const slider = h("input", { type: "range", id: "step", min: "0", max: String(found.steps.length - 1), "aria-label": "Step of the answer", oninput: () => change({ step: Number(slider.value) }) });
+  const part = 100 / found.steps.length; // so that the thumb is under its token
+  slider.style.width = `calc(${100 - part}% + 16px)`;
+  slider.style.marginLeft = `calc(${part / 2}% - 8px)`;
+  const longest = Math.max(...found.steps.map(({ token }) => (special(token) ? 1 : token.trim().length)));
+  const wide = h("div");
+  wide.style.minWidth = `calc(${found.steps.length} * (${longest}ch + 6px))`; // a long answer scrolls
+  byId("scrub").replaceChildren(
+    h("button", { type: "button", id: "play", className: "play", "aria-label": "Play", onclick: toggle }, "▶"),
+    h("div", { className: "track" }, wide), h("p", { id: "versus", hidden: true }));
+  wide.append(
+      h("ol", { className: "chips" }, ...found.steps.map(({ token, log_probability }, t) => h("li", {},
+        h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
+      slider);
+  byId("scrub").hidden = false;
+  new ResizeObserver(() => shorten(wide)).observe(wide);
+  showStep();
+}
+
+/** Move to the step of the view. */
+export function showStep() {
+  const slider = byId("step");
+  if (!slider || !trace) return;
+  slider.value = String(view.step);
+  slider.setAttribute("aria-valuetext", `step ${view.step}: ${visible(trace.steps[view.step].token)}`);
+  for (const chip of document.querySelectorAll(".chip")) {
+    const t = Number(/** @type {HTMLElement} */ (chip).dataset.step);
+    chip.classList.toggle("future", t > view.step);
+    /** @type {HTMLElement} */ (chip).tabIndex = t === view.step ? 0 : -1;
+    if (t === view.step) {
+      if (document.activeElement?.classList.contains("chip")) /** @type {HTMLElement} */ (chip).focus({ preventScroll: true });
+      chip.setAttribute("aria-current", "step");
+      const track = /** @type {HTMLElement} */ (chip.closest(".track"));
+      if (track.scrollWidth > track.clientWidth) track.scrollLeft = ((t + 0.5) / trace.steps.length) * track.scrollWidth - track.clientWidth / 2;
+    } else chip.removeAttribute("aria-current");
+  }
+}
+
+/** Show what the answer was before a change, beside what it is. */
+export function showVersus(/** @type {Trace|null} */ before, /** @type {Trace} */ after, /** @type {string} */ why) {
+  const place = byId("versus");
+  place.hidden = before === null;
+  if (!before) return;
+  const [was, is] = [before, after].map((each) => each.logProbability);
+  place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), ` (log P ${number(was, 2)}) `, h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ` (log P ${number(is, 2)})`);
+}
+
+/** Stop playing. */
+export function stop() {
+  clearInterval(playing);
+  playing = undefined;
+  const button = byId("play");
+  if (button) {
+    button.textContent = "▶";
+    button.setAttribute("aria-label", "Play");
+  }
+}
+
+/** Play some steps. */
+export function play(/** @type {number} */ from, /** @type {number} */ to) {
+  stop();
+  change({ step: from });
+  playing = window.setInterval(() => (view.step < to ? change({ step: view.step + 1 }) : stop()), PACE);
+  byId("play").textContent = "❚❚";
+  byId("play").setAttribute("aria-label", "Pause");
+}
+
+/** Play the answer, or stop. */
+export function toggle() {
+  if (playing !== undefined || !trace) return stop();
+  const last = trace.steps.length - 1;
+  return play(view.step >= last ? 0 : view.step, last);
+}

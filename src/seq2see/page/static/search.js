@@ -1,0 +1,114 @@
+/** Greedy and beam search (section 6.1), with the rules of the model’s config. */
+
+import { argmax, largestOf } from "./tensors.js";
+
+/** @typedef {import("./model.js").Transformer} Transformer */
+/** @typedef {import("./model.js").Cache} Cache */
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+/** @typedef {import("./tensors.js").Numbers} Numbers */
+/** @typedef {{start: number, end: number}} Special */
+/** @typedef {{length_penalty: number, penalty: string, length_ratio: number, length_offset: number, max_length: number|null, stopping: string, suppressed: number[], forced_end: boolean}} Rules */
+/** A beginning of an answer. @typedef {{ids: number[], total: number, parent: number|null, cache?: Cache, logits?: Numbers}} Prefix */
+/** A node of the tree. With a score it is an end. @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node */
+
+/** The most tokens of an answer. */
+export function limitOf(/** @type {Rules} */ rules, /** @type {number} */ source, /** @type {number} */ longest) {
+  return Math.min(Math.trunc(rules.length_ratio * source) + rules.length_offset, longest - 1, rules.max_length ?? Infinity);
+}
+
+/** What a log-probability is divided by. */
+const divisor = (/** @type {Rules} */ rules, /** @type {number} */ length) => (rules.penalty === "paper" ? (5 + length) / 6 : length) ** rules.length_penalty;
+
+/** log Σ exp of a row. */
+export function logSum(/** @type {Numbers} */ row) {
+  const largest = largestOf(row);
+  let sum = 0;
+  for (let i = 0; i < row.length; i += 1) sum += Math.exp(row[i] - largest);
+  return largest + Math.log(sum);
+}
+
+/** The last row of logits. @returns {Numbers} */
+const lastRow = (/** @type {Tensor} */ { shape: [rows, width], data }) => data.slice((rows - 1) * width);
+
+/** The logits of step t with −∞ for what may not come: tokens that the rules suppress, and all but the end where an answer must end. */
+function allowed(/** @type {Numbers} */ logits, /** @type {Rules} */ rules, /** @type {Special} */ special, /** @type {boolean} */ last) {
+  const found = logits.slice();
+  for (const id of rules.suppressed) found[id] = -Infinity;
+  if (rules.forced_end && last) found.fill(-Infinity).fill(0, special.end, special.end + 1);
+  return found;
+}
+
+/**
+ * Take the likeliest token at each step, after some that are forced. Without `cached` every step reads all tokens again, so that
+ * an edit of a position sees the values of all positions. `onToken` is told of each token.
+ * @returns {number[]}
+ */
+export function greedy(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number[]} */ prefix = [], cached = true, /** @type {(ids: number[]) => void} */ onToken = () => {}) {
+  const ids = [...prefix];
+  /** @type {Cache|undefined} */ let cache;
+  while (ids.length < limit && ids.at(-1) !== special.end) {
+    const read = [special.start, ...ids].slice(cached && cache ? cache.length : 0);
+    const { logits, cache: next } = model.decode(read, memory, cached ? cache : undefined);
+    cache = next;
+    const row = allowed(lastRow(logits), rules, special, ids.length + 1 === limit);
+    ids.push(argmax(row));
+    onToken(ids);
+  }
+  return ids;
+}
+
+/** The largest numbers of a row and their places, largest first. @returns {number[]} */
+export function likeliest(/** @type {Numbers} */ row, /** @type {number} */ count) {
+  /** @type {number[]} */ const best = [];
+  for (let id = 0; id < row.length; id += 1) {
+    if (best.length === count && !(row[id] > row[best[count - 1]])) continue;
+    let place = best.length;
+    while (place > 0 && row[id] > row[best[place - 1]]) place -= 1;
+    best.splice(place, 0, id);
+    if (best.length > count) best.pop();
+  }
+  return best;
+}
+
+/**
+ * Keep the k likeliest beginnings at each step, and describe every one that was kept, in the order in which it was found.
+ * The search is done when k answers have ended and the likeliest of all beginnings was among them (or as the rules say).
+ * @returns {Node[]}
+ */
+export function beamNodes(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number} */ k, /** @type {(id: number) => string} */ name) {
+  /** @type {Node[]} */ const nodes = [];
+  /** @type {Prefix[]} */ let open = [{ ids: [], total: 0, parent: null }];
+  /** @type {number[]} */ let done = []; // the scores of the best k answers that have ended
+  let settled = false;
+  const add = (/** @type {Prefix} */ { ids, total, parent }, /** @type {number|undefined} */ score) => nodes.push({
+    step: ids.length - 1, parent, id: ids[ids.length - 1], token: name(ids[ids.length - 1]), log_probability: total, ...(score === undefined ? {} : { score }),
+  }) - 1;
+  for (let t = 0; t < limit && open.length && !(settled && done.length === k); t += 1) {
+    const places = new Map();
+    const grown = grow(model, memory, special, rules, t + 1 === limit, open, 2 * k);
+    const score = (/** @type {Prefix} */ prefix) => prefix.total / divisor(rules, t + 1);
+    const ends = (/** @type {Prefix} */ { ids }) => ids[t] === special.end;
+    const stops = grown.filter((prefix, rank) => (ends(prefix) && rank < k) || t + 1 === limit);
+    const best = [...done, ...stops.map(score)].sort((a, b) => b - a).slice(0, k);
+    open = grown.filter((prefix) => !ends(prefix)).slice(0, k);
+    for (const prefix of open) places.set(prefix, add(prefix, undefined));
+    for (const prefix of stops) if (ends(prefix) && best.includes(score(prefix))) add(prefix, score(prefix));
+    for (const prefix of open) prefix.parent = places.get(prefix);
+    done = best;
+    const beaten = open.length > 0 && done.length === k && score(open[0]) <= done[k - 1];
+    settled ||= rules.stopping === "full" || (rules.stopping === "beaten" ? beaten : stops.includes(grown[0]));
+  }
+  return nodes;
+}
+
+/** Read what is new of each open beginning, and return the likeliest ways to go on, likeliest first. @returns {Prefix[]} */
+function grow(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {boolean} */ last, /** @type {Prefix[]} */ open, /** @type {number} */ count) {
+  const found = open.flatMap((prefix) => {
+    const { logits, cache } = model.decode([prefix.ids.at(-1) ?? special.start], memory, prefix.cache);
+    const all = lastRow(logits);
+    const row = allowed(all, rules, special, last);
+    const sum = rules.forced_end && last ? 0 : logSum(all); // tokens that are ruled out keep their probability
+    return likeliest(row, count).filter((id) => row[id] > -Infinity).map((id) => ({ ids: [...prefix.ids, id], total: prefix.total + (row[id] - sum), parent: prefix.parent, cache }));
+  });
+  return found.sort((a, b) => b.total - a.total).slice(0, count);
+}

@@ -1,0 +1,158 @@
+/** Text to ids and back, by a tokenizer.json of the `tokenizers` library: characters, words, and sub-words by byte-pair encoding. */
+
+/** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the characters that each id stands for */
+/** @typedef {{text: string, start: number}} Piece  start: its first character in the whole text */
+
+const [START, END, PAD, UNKNOWN] = ["<sos>", "<eos>", "<pad>", "<unk>"];
+const WHITE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u; // as in Python
+
+/** Characters are counted as Unicode counts them, as in Python: an emoji is one. */
+const characters = (/** @type {string} */ text) => [...text];
+
+/** Write a text in Unicode NFC, each run of white space as one space, none at the ends: texts are trained on in this form. */
+export const fold = (/** @type {string} */ text) => text.normalize("NFC").split(WHITE).filter(Boolean).join(" ");
+
+/** A pattern of the library as one of JavaScript: there \s and \w follow Unicode. */
+function pattern(/** @type {string} */ source) {
+  const translated = source.replaceAll("\\s\\S", "\\p{Any}").replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}")
+    .replaceAll("\\w", "\\p{L}\\p{M}\\p{N}\\p{Pc}");
+  return new RegExp(translated, "gu");
+}
+
+/** Cut pieces where a pattern matches; a match is a piece of its own, or is removed. @returns {Piece[]} */
+function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @type {boolean} */ removed) {
+  return pieces.flatMap(({ text, start }) => {
+    /** @type {Piece[]} */ const found = [];
+    let end = 0; // of what is cut off, in UTF-16
+    let place = start; // the same in characters
+    const cut = (/** @type {number} */ to, /** @type {boolean} */ kept) => {
+      const part = text.slice(end, to);
+      if (part && kept) found.push({ text: part, start: place });
+      place += characters(part).length;
+      end = to;
+    };
+    for (const match of text.matchAll(by)) {
+      cut(match.index, true);
+      cut(match.index + match[0].length, !removed);
+    }
+    cut(text.length, true);
+    return found;
+  });
+}
+
+export class Tokenizer {
+  /** @param {any} json what tokenizer.json holds */
+  constructor(json) {
+    const why = unknown(json);
+    if (why) throw new Error(`The page cannot cut text as this model does: ${why}.`);
+    this.lower = json.normalizer !== null;
+    const { type, pretokenizers } = json.pre_tokenizer;
+    this.splits = (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
+    this.spaced = json.decoder === null; // words are joined by spaces
+    /** @type {Map<string, number>} */ this.ids = new Map(Object.entries(json.model.vocab));
+    this.names = [...this.ids.keys()].sort((a, b) => this.id(a) - this.id(b));
+    this.pairs = json.model.type === "BPE";
+    /** The rank of each merge of two tokens. @type {Map<string, number>} */
+    this.merges = new Map((json.model.merges ?? []).map((/** @type {[string, string]} */ pair, /** @type {number} */ rank) => [pair.join("\0"), rank]));
+    this.start = this.id(START);
+    this.end = this.id(END);
+    this.pad = this.id(PAD);
+    this.unknown = this.ids.get(UNKNOWN);
+  }
+
+  id(/** @type {string} */ token) {
+    return /** @type {number} */ (this.ids.get(token));
+  }
+
+  /** Say which character of a text has no token, or nothing. */
+  fault(/** @type {string} */ text) {
+    if (this.pairs || this.unknown !== undefined) return "";
+    const index = characters(text).findIndex((character) => !this.ids.has(character));
+    const character = characters(text)[index];
+    return index < 0 ? "" : `‘${text}’ has ‘${character}’ (U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}, which this model’s vocabulary does not have.`;
+  }
+
+  /** Turn a text into ids, <sos> first and <eos> last. @returns {Encoding} */
+  encode(/** @type {string} */ text) {
+    const lowered = this.lower ? characters(text).map((character) => character.toLowerCase()).join("") : text;
+    /** @type {Piece[]} */ let pieces = [{ text: lowered, start: 0 }];
+    for (const { by, removed } of this.splits) pieces = split(pieces, by, removed);
+    /** @type {Encoding} */ const found = { ids: [this.start], spans: [[0, 0]] };
+    for (const piece of pieces) {
+      if (this.pairs) this.merged(piece, found);
+      else {
+        found.ids.push(this.ids.get(piece.text) ?? /** @type {number} */ (this.unknown));
+        found.spans.push([piece.start, piece.start + characters(piece.text).length]);
+      }
+    }
+    found.ids.push(this.end);
+    found.spans.push([0, 0]);
+    return found;
+  }
+
+  /** Byte-pair encoding of one piece: begin with characters, and merge the pair that was learned first, as long as there is one. */
+  merged(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
+    let parts = characters(text).flatMap((character, index) => {
+      /** @type {[number, number]} */ const span = [start + index, start + index + 1];
+      const bytes = [...new TextEncoder().encode(character)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+      return (this.ids.has(character) ? [character] : bytes).map((token) => ({ token, span }));
+    });
+    for (;;) {
+      const ranks = parts.slice(1).map(({ token }, index) => this.merges.get(`${parts[index].token}\0${token}`) ?? Infinity);
+      const best = ranks.indexOf(Math.min(...ranks));
+      if (best < 0 || ranks[best] === Infinity) break;
+      const [left, right] = [parts[best], parts[best + 1]];
+      parts = [...parts.slice(0, best), { token: left.token + right.token, span: [left.span[0], right.span[1]] }, ...parts.slice(best + 2)];
+    }
+    for (const { token, span } of parts) {
+      into.ids.push(this.id(token));
+      into.spans.push(span);
+    }
+  }
+
+  /** Name each id. */
+  tokens(/** @type {number[]} */ ids) {
+    return ids.map((id) => this.names[id]);
+  }
+
+  /** Turn ids into plain text; special tokens say nothing. */
+  decode(/** @type {number[]} */ ids) {
+    const tokens = this.tokens(ids.filter((id) => ![this.start, this.end, this.pad].includes(id)));
+    if (this.spaced) return tokens.join(" ");
+    return this.pairs ? fromBytes(tokens) : tokens.join("");
+  }
+}
+
+/** Join tokens; a run of bytes becomes the characters that they spell in UTF-8, or a sign for each byte if they spell none. */
+function fromBytes(/** @type {string[]} */ tokens) {
+  let text = "";
+  /** @type {number[]} */ let bytes = [];
+  const flush = () => {
+    try {
+      text += new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes));
+    } catch {
+      text += "\ufffd".repeat(bytes.length);
+    }
+    bytes = [];
+  };
+  for (const token of tokens) {
+    const byte = /^<0x([0-9A-F]{2})>$/.exec(token);
+    if (byte) bytes.push(Number.parseInt(byte[1], 16));
+    else {
+      flush();
+      text += token;
+    }
+  }
+  flush();
+  return text;
+}
+
+/** Say what of a tokenizer.json is not known here, or nothing. */
+function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter, model, added_tokens: added }) {
+  const cutters = cutter?.type === "Sequence" ? cutter.pretokenizers : [cutter];
+  if (padding !== null || added.length) return "its tokenizer is of another program";
+  if (normalizer !== null && normalizer.type !== "Lowercase") return `its texts are prepared by ${normalizer.type}`;
+  if (!cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "words are found in another way";
+  if (!["WordLevel", "BPE"].includes(model.type)) return `its sub-words are ${model.type}`;
+  return "";
+}

@@ -1,0 +1,335 @@
+"""The model in JavaScript computes what PyTorch computes, by every named value; in Chromium and in Node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import Browser
+
+import seq2see
+from conftest import small_model
+from seq2see.inspection.trace import Recording, attached, mute_head
+from seq2see.model.transformer import Transformer, at_rest
+from seq2see.model.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
+from seq2see.page import WORKER, live
+from seq2see.serve.api_trace import Tracer, describe_trace
+from seq2see.serve.batching import Limits
+from seq2see.text.tokenizer import Tokenizer
+
+Run = Callable[[str, Any], Any]
+
+#: What the tests ask of the modules. Numbers come back in base 64.
+HARNESS = """
+const written = ({ shape, data }) => {
+  const bytes = new Uint8Array(Float32Array.from(data).buffer);
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode(...bytes.subarray(i, i + 8192));
+  return { shape, data: btoa(text) };
+};
+const weightsOf = async ({ packed, parts }) => {
+  const bytes = new Uint8Array(await new Blob(parts.map(fromBase85)).arrayBuffer()).slice(0, packed);
+  return readWeights(await inflate(bytes));
+};
+const asked = {
+  async forward({ config, weights, source, target, edits, cached }) {
+    const model = new Transformer(config, await weightsOf(weights));
+    const values = new Map();
+    model.keep = recorder(edits, values);
+    const memory = model.encode(source);
+    let last = model.decode(target.slice(0, cached || target.length), memory);
+    if (cached) last = model.decode(target.slice(cached), memory, last.cache);
+    return [...values].map(([name, value]) => ({ name, ...written(value) }));
+  },
+  async load({ name, model, weights }) {
+    globalThis.models ??= {};
+    globalThis.models[name] = new Answerer(model, await weightsOf(weights));
+  },
+  async describe({ name, request }) {
+    const json = await globalThis.models[name].describe(request, async () => {});
+    return { ...json, tensors: json.tensors.map((tensor) => ({ ...tensor, ...written(tensor) })) };
+  },
+  encode({ tokenizer, texts }) {
+    const made = new Tokenizer(tokenizer);
+    return texts.map((text) => {
+      const { ids, spans } = made.encode(fold(text));
+      return { ids, spans, text: made.decode(ids), folded: fold(text) };
+    });
+  },
+};
+"""
+NODE = """
+const lines = require("node:readline").createInterface({ input: process.stdin });
+lines.on("line", async (line) => {
+  const { what, argument } = JSON.parse(line);
+  console.log(JSON.stringify((await asked[what](argument)) ?? null));
+});
+"""
+
+
+@pytest.fixture(scope="module", params=["chromium", "node"])
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def run(where: str, browser: Browser) -> Iterator[Run]:
+    """Call a function of the harness, in the browser or in Node."""
+    script = live.bundle(WORKER[:-1]) + HARNESS
+    if where == "chromium":
+        page = browser.new_page()
+        page.add_script_tag(content=script)
+        yield lambda what, argument: page.evaluate(
+            "([what, argument]) => asked[what](argument)", [what, argument]
+        )
+        page.close()
+        return
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node is not installed; the same tests ran in Chromium")
+    with subprocess.Popen(
+        [node, "--eval", script + NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+
+        def ask(what: str, argument: Any) -> Any:
+            process.stdin.write(json.dumps({"what": what, "argument": argument}) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield ask
+        process.stdin.close()
+
+
+def numbers(value: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(b64decode(value["data"]), np.float32).reshape(value["shape"])
+
+
+def packed(weights: bytes) -> dict[str, Any]:
+    size, parts = live.packed(weights)
+    return {"packed": size, "parts": parts}
+
+
+# --- the network ---------------------------------------------------------------------------------------
+
+SOURCE, TARGET = [1, 5, 3, 10, 2, 2], [4, 7, 12, 1, 3]
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre", "positions": "learned"},
+    {"activation": "gelu", "share_output": True, "output_bias": True},
+    {"share_embeddings": True, "source_vocabulary": 13, "positions": "halves", "scale_embeddings": False},
+    {"share_embeddings": True, "share_output": True, "source_vocabulary": 13, "embedding_norm": True},
+    {"activation": "swish", "norm": "pre", "positions": "fairseq"},
+    {"positions": "opennmt", "norm": "pre", "embedding_norm": True},
+]
+
+
+def recorded(model: Transformer, edit: dict[str, Any] | None = None) -> dict[str, torch.Tensor]:
+    recording = Recording(edit)
+    with at_rest(model), attached(model, recording):
+        model(torch.tensor(SOURCE), torch.tensor(TARGET))
+    return recording.values
+
+
+def assert_same(found: list[dict[str, Any]], expected: dict[str, torch.Tensor], atol: float = 1e-5) -> None:
+    assert [value["name"] for value in found] == list(expected)
+    for value in found:
+        theirs = expected[value["name"]].numpy()
+        np.testing.assert_allclose(numbers(value), theirs, atol=atol, rtol=1e-5, err_msg=value["name"])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape.values())) or "paper")
+def test_every_value_of_random_networks(run: Run, shape: dict[str, Any]) -> None:
+    model = small_model(**shape)
+    argument = {
+        "config": vars(model.config), "weights": packed(weights_bytes(weights_of(model))), "source": SOURCE,
+        "target": TARGET, "edits": [],
+    }  # fmt: skip
+    expected = recorded(model)
+    assert_same(run("forward", argument), expected)
+    cached = {value["name"]: numbers(value) for value in run("forward", {**argument, "cached": 3})}
+    np.testing.assert_allclose(cached["logits"], expected["logits"][3:], atol=1e-5)
+    keys = "decoder.layers.1.self_attention.k"
+    np.testing.assert_allclose(cached[keys], expected[keys], atol=1e-5)
+
+
+def test_edits_act_where_they_say(run: Run) -> None:
+    model = small_model()
+    giver = torch.randn(5, 12, generator=torch.manual_seed(1))
+
+    def patch(x: torch.Tensor) -> torch.Tensor:
+        x[2] = giver[3]
+        return x
+
+    def cell(x: torch.Tensor) -> torch.Tensor:
+        x[1, 4, 2] = 0.5
+        return x
+
+    theirs = {
+        "encoder.layers.0.self_attention.z": mute_head(2),
+        "decoder.layers.1.cross_attention.weights": cell,
+        "decoder.layers.0.feed_forward_norm.out": patch,
+    }
+    edits = [
+        {"name": "encoder.layers.0.self_attention.z", "head": 2, "row": -1, "col": -1, "value": 0},
+        {"name": "decoder.layers.1.cross_attention.weights", "head": 1, "row": 4, "col": 2, "value": 0.5},
+        {"name": "decoder.layers.0.feed_forward_norm.out", "head": -1, "row": 2, "col": -1, "fromRow": 3,
+         "from": {"shape": [5, 12], "data": giver.flatten().tolist()}},
+    ]  # fmt: skip
+    found = run(
+        "forward",
+        {"config": vars(model.config), "weights": packed(weights_bytes(weights_of(model))), "source": SOURCE,
+         "target": TARGET, "edits": edits},
+    )  # fmt: skip
+    assert_same(found, recorded(model, theirs))
+    assert not torch.allclose(recorded(model, theirs)["logits"], recorded(model)["logits"], atol=1e-4)
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+def test_smaller_weights_are_the_numbers_that_they_stand_for(run: Run, bits: int, tmp_path: Path) -> None:
+    model = small_model()
+    weights = weights_of(model)
+    small = in_eight_bits(weights) if bits == 8 else {name: value.half() for name, value in weights.items()}
+    data = weights_bytes(small)
+    (tmp_path / "model.safetensors").write_bytes(data)
+    put_weights(model, read_weights(tmp_path / "model.safetensors"), "weights")
+    argument = {
+        "config": vars(model.config),
+        "weights": packed(data),
+        "source": SOURCE,
+        "target": TARGET,
+        "edits": [],
+    }
+    assert_same(run("forward", argument), recorded(model))
+
+
+# --- text ----------------------------------------------------------------------------------------------
+
+TEXTS = [
+    "1845-01-05", "Where is the train station?", "  I\u00a0 m…  ", "naïve cafe\u0301 42 km/h <eos> <0x41> <",
+    "日本語 😀 Ω", "", "don't—you?!  “quoted”", "A\tB\x85C\ufeffD", "ΑΣ ÉTÉ ß", "x" * 40,
+]  # fmt: skip
+
+
+def test_texts_are_cut_alike(run: Run) -> None:
+    corpus = ["the cat sees the small cat", "a small cat sees the dog, don't it?", "naïve cafés"] * 4
+    made = {
+        "en-fr": seq2see.load("en-fr").tokenizers.source,
+        "bpe": Tokenizer.bpe(corpus, 600),
+        "words": Tokenizer.words(corpus),
+    }
+    for name, tokenizer in made.items():
+        found = run("encode", {"tokenizer": live.tokenizer_json(tokenizer), "texts": TEXTS})
+        for text, one in zip(TEXTS, found, strict=True):
+            folded = seq2see.text.tokenizer.fold(text)
+            assert one["folded"] == folded, name
+            assert one["ids"] == tokenizer.encode(folded), (name, text)
+            assert one["text"] == tokenizer.decode(one["ids"]), (name, text)
+            spans = tokenizer.engine.encode(folded).offsets
+            assert [tuple(span) for span in one["spans"]] == spans, (name, text)
+
+
+# --- answers -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tracers() -> dict[str, Tracer]:
+    return {name: Tracer(seq2see.load(name), Limits(answer=2**30)) for name in ("dates", "en-fr")}
+
+
+@pytest.fixture(scope="module")
+def loaded(run: Run, tracers: dict[str, Tracer]) -> Run:
+    """Answer requests; a model is handed over when it is asked for the first time."""
+    known: set[str] = set()
+
+    def describe(name: str, request: dict[str, Any]) -> Any:
+        model = tracers[name].model
+        if name not in known:
+            assert model.path
+            weights = (model.path / "model.safetensors").read_bytes()
+            run("load", {"name": name, "model": live.described(model), "weights": packed(weights)})
+            known.add(name)
+        return run("describe", {"name": name, "request": request})
+
+    return describe
+
+
+#: All values, and no parameters.
+VALUES = [
+    *(f"*.{role}" for role in ("ids", "embedded", "scaled", "positions", "sum", "normed", "q", "k", "v", "scores")),
+    *("*.masked", "*.weights", "*.z", "*.out", "*.hidden", "encoder.memory", "logits", "probabilities"),
+]  # fmt: skip
+REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("dates", {"input": "1845-01-05", "beam": 4, "also": ["lens", "saliency"]}),
+    ("dates", {"input": "2025-09-03", "muted": [("cross", 1, 3), ("encoder", 0, 1)], "beam": 2, "also": ["saliency"]}),
+    ("dates", {"input": "1426-08-10", "prefix": [22, 36], "also": ["lens"]}),
+    ("en-fr", {"input": "Where is the train station?", "beam": 3, "also": ["lens"], "names": VALUES}),
+    ("en-fr", {"input": "  She doesn’t want 😀 to go. ", "muted": [("cross", 1, 2)], "names": ["*.weights", "logits"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "request_"), REQUESTS, ids=lambda value: str(value)[:30])
+def test_an_answer_is_described_as_the_server_describes_it(
+    where: str, loaded: Run, tracers: dict[str, Tracer], name: str, request_: dict[str, Any]
+) -> None:
+    if name == "en-fr" and where == "chromium" and shutil.which("node"):
+        pytest.skip(
+            "handing 33 MB to a browser takes long: Node reads them here, the browser in tests of the file"
+        )
+    expected = describe_trace(
+        tracers[name], **{("text" if k == "input" else k): v for k, v in request_.items()}
+    )
+    muted = [
+        dict(zip(("attention", "layer", "head"), head, strict=True)) for head in request_.get("muted", [])
+    ]
+    found = loaded(name, {**request_, "muted": muted})
+    for key in ("text", "output", "finished", "forced", "muted", "d_model", "norm", "source", "target"):
+        assert found[key] == expected[key], key
+    data = b64decode(expected["data"])
+    by_name = {value["name"]: value for value in found["tensors"]}
+    assert [*by_name] == [entry["name"] for entry in expected["tensors"]] or {*by_name} == {
+        entry["name"] for entry in expected["tensors"]
+    }
+    for entry in expected["tensors"]:
+        value = by_name[entry["name"]]
+        assert (value["symbol"], value["sentence"]) == (entry["symbol"], entry["sentence"])
+        theirs = np.frombuffer(data, np.float32, int(np.prod(entry["shape"])), entry["offset"]).reshape(
+            entry["shape"]
+        )
+        np.testing.assert_allclose(numbers(value), theirs, atol=1e-4, rtol=1e-4, err_msg=entry["name"])
+    for ours, theirs in zip(found["steps"], expected["steps"], strict=True):
+        assert ours["id"] == theirs["id"]
+        assert ours["log_probability"] == pytest.approx(theirs["log_probability"], abs=1e-4, rel=1e-3)
+        assert ours["entropy"] == pytest.approx(theirs["entropy"], abs=1e-4, rel=1e-3)
+        assert [one["token"] for one in ours["top"][:5]] == [one["token"] for one in theirs["top"][:5]]
+    assert_alike(found["beams"], expected["beams"])
+    if "lens" in request_.get("also", ()):
+        assert_alike(found["lens"], expected["lens"])
+    if "saliency" in request_.get("also", ()):
+        for side in ("source", "target"):
+            np.testing.assert_allclose(found["saliency"][side], expected["saliency"][side], atol=2e-4)
+
+
+def assert_alike(found: Any, expected: Any) -> None:
+    """The same lists, keys and words; numbers to a few digits."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert_alike(found[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+    else:
+        assert found == (
+            pytest.approx(expected, abs=1e-4, rel=1e-3) if isinstance(expected, float) else expected
+        )

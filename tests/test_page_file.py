@@ -1,0 +1,431 @@
+"""The page as one file with its model inside: opened from disk, with the network off, it answers whatever is typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import seq2see
+from seq2see.inspection.attribution import saliency
+from seq2see.inspection.tables import array_of
+from seq2see.inspection.trace import mute_head
+from seq2see.page.live import live_page, why_not
+from seq2see.seq2seq import Seq2Seq
+
+Open = Callable[..., Page]
+LONG = """
+window.longest = 0;
+new PerformanceObserver((list) => {
+  for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration);
+}).observe({ type: "longtask", buffered: true });
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> Seq2Seq:
+    return seq2see.load("dates")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, model: Seq2Seq) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    pages = {
+        "dates": live_page("dates", model, "1845-01-05"),
+        "en-fr": live_page("en-fr", seq2see.load("en-fr"), "Where is the train station?"),
+    }
+    for name, text in pages.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in pages}
+
+
+@pytest.fixture
+def open_file(browser: Browser, files: dict[str, Path]) -> Iterator[Open]:
+    """Open a file with the network off; nothing may be complained of."""
+    faults: list[str] = []
+    contexts = []
+
+    def open_(name: str = "dates", view: str = "", **settings: Any) -> Page:
+        context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, "offline": True, **settings}
+        )
+        contexts.append(context)
+        context.add_init_script(LONG)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on(
+            "console",
+            lambda message: message.type in {"error", "warning"} and faults.append(message.text),
+        )
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(f"{files[name].as_uri()}#{view}")
+        page.wait_for_selector("#answer:not(:empty)")
+        page.wait_for_function("() => !document.querySelector('[data-waiting]')")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not faults
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-").replace("∞", "inf"))
+
+
+def answer(page: Page) -> Any:
+    return expect(page.locator("#answer"))
+
+
+def table(page: Page, title: str) -> np.ndarray:
+    figure = page.locator("#head figure").filter(has=page.get_by_text(title, exact=True))
+    figure.get_by_role("button", name=f"view {title} as table").click()
+    cells = figure.locator("tbody").evaluate(
+        "body => [...body.rows].map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
+    )
+    return np.array([[number(cell) for cell in row] for row in cells])
+
+
+# --- answers -------------------------------------------------------------------------------------------
+
+
+def test_the_files_are_small(files: dict[str, Path]) -> None:
+    assert files["dates"].stat().st_size <= 400_000
+    assert files["en-fr"].stat().st_size <= 35_000_000
+
+
+def test_what_is_typed_is_answered_while_it_is_typed(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="kind=cross&layer=1&head=2&step=4")
+    answer(page).to_have_text("January 5, 1845")
+    page.focus("#text")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("2025-09-0")
+    page.keyboard.press("3")  # no Enter
+    answer(page).to_have_text("September 3, 2025")
+    expect(page.locator("#error")).to_be_empty()
+    trace = model.trace("2025-09-03")
+    page.locator("#head").scroll_into_view_if_needed()
+    for title, role in {
+        "Q": "q",
+        "K": "k",
+        "Q·Kᵀ": "scores",
+        "A": "weights",
+        "V": "v",
+        "Z = A·V": "z",
+    }.items():
+        value = array_of(trace, f"decoder.layers.1.cross_attention.{role}")
+        expected = value[:, 2] if role in "qkvz" else value[2]
+        np.testing.assert_allclose(table(page, title), expected, atol=6e-5, rtol=0.06, err_msg=role)
+    page.evaluate("location.hash += '&pin=decoder.layers.0.feed_forward.hidden~-1~5~40'")
+    expect(page.locator("#arithmetic .result")).to_have_count(3)
+    said = number(page.locator("#arithmetic .result b").last.inner_text())
+    assert said == pytest.approx(float(trace["decoder.layers.0.feed_forward.hidden"][5, 40]), abs=2e-6)
+    page.locator("#saliency").scroll_into_view_if_needed()
+    page.locator("#saliency summary").click()
+    shares = page.locator("#saliency tbody").first.locator("td:nth-child(2)").all_inner_texts()
+    found = [number(text.rstrip("%")) / (100 if "%" in text else 1) for text in shares]
+    step = int(page.locator(".chip[aria-current]").get_attribute("data-step"))
+    np.testing.assert_allclose(found, saliency(trace).source[step], atol=1e-3)
+
+
+def test_heads_tokens_beams_and_another_text(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=0")
+    page.get_by_role("switch", name="cross layer 1, head 3").click()
+    off = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)})
+    answer(page).to_have_text(off.output)
+    expect(page.locator("#versus")).to_contain_text("1 head off: January 5, 1845")  # stays in sight
+    expect(page.locator("#versus")).to_contain_text(off.output)
+    page.go_back()  # undoes it
+    answer(page).to_have_text("January 5, 1845")
+    page.locator("#probabilities li button").nth(1).click()
+    expect(page.locator("#remark")).to_contain_text("1 token forced")
+    page.get_by_role("button", name="undo").click()
+    answer(page).to_have_text("January 5, 1845")
+    page.locator("#beams").scroll_into_view_if_needed()  # there is a tree from the beginning
+    expect(page.locator("#beams .node.answer")).to_have_count(16)
+    page.fill("#against", "1945-01-05")
+    page.keyboard.press("Enter")
+    expect(page.locator("#difference .said").nth(1)).to_have_text("January 5, 1945")
+
+
+def test_what_is_refused_can_be_shown_anyway(open_file: Open) -> None:
+    page = open_file(view="step=0")
+    page.fill("#text", "2000-02-30")
+    page.keyboard.press("Enter")
+    expect(page.locator("#error")).to_contain_text("February 2000 has 29 days")
+    page.get_by_role("button", name="Show the model anyway").click()
+    answer(page).to_have_text(re.compile("^[A-Z][a-z]+ .*2000"))
+    expect(page.locator("#error")).to_be_empty()
+    page.fill("#text", "über")
+    page.keyboard.press("Enter")
+    expect(page.locator("#error")).to_contain_text("is not of the form")
+    assert page.get_by_role("button", name="Show the model anyway").count() == 0
+
+
+def test_english_to_french_from_disk(open_file: Open) -> None:
+    page = open_file("en-fr", "kind=cross&layer=1&head=7&step=3")
+    answer(page).to_have_text("Où est la gare ?")
+    model, text = seq2see.load("en-fr"), "She doesn't want to go home."
+    page.fill("#text", text)
+    page.keyboard.press("Enter")
+    trace = model.trace(text)
+    expect(page.locator("#answer")).to_have_text(trace.output, timeout=20_000)
+    page.locator("#head").scroll_into_view_if_needed()
+    page.wait_for_selector("#head .stage")
+    weights = array_of(trace, "decoder.layers.1.cross_attention.weights")[7]
+    np.testing.assert_allclose(table(page, "A"), weights, atol=6e-5, rtol=0.06)
+    page.evaluate("location.hash += '&pin=encoder.layers.3.feed_forward.hidden~-1~2~700'")
+    expect(page.locator("#arithmetic .result")).to_have_count(3)
+    said = number(page.locator("#arithmetic .result b").last.inner_text())
+    assert said == pytest.approx(float(trace["encoder.layers.3.feed_forward.hidden"][2, 700]), abs=2e-5)
+
+
+def test_a_model_that_cannot_run_in_the_page_says_why() -> None:
+    from seq2see.folder import Tokenizers
+    from seq2see.text.tokenizer import Tokenizer
+
+    assert why_not(seq2see.load("en-fr").tokenizers) is None
+    unigram = Tokenizer.unigram(["the cat sees the small cat", "a dog"] * 9, 560)
+    assert why_not(Tokenizers.one(unigram)) == "the page cannot cut text into unigram"
+
+
+# --- what was mended -----------------------------------------------------------------------------------
+
+
+def test_names_say_what_a_position_reads_and_writes(open_file: Open) -> None:
+    page = open_file(view="kind=cross&layer=1&head=3&step=11")
+    plane = page.locator('#cross .plane[data-name="decoder.layers.1.cross_attention.weights"][data-head="3"]')
+    plane.hover(position={"x": 30, "y": 3})
+    said = page.locator("#arithmetic").inner_text()
+    assert "reads ‘<sos>’, writes ‘J’ ×" in said
+    assert "null" not in said
+    rows = page.locator("#head .rows").last.locator("span").all_inner_texts()
+    assert rows[:4] == ["<sos> → J", "J → a", "a₂ → n", "n → u"]
+    keys = page.locator("#head .arcs .key").all_text_contents()
+    assert len(keys) == len(set(keys))  # a token that occurs again carries its position
+
+
+def test_long_sentences_stay_legible(open_file: Open) -> None:
+    text = " ".join(["The old man who lived near the river sold bread and milk to the children."] * 4)
+    page = open_file("en-fr", "kind=cross&layer=0&head=0&step=40")
+    page.evaluate("window.longest = 0")
+    page.fill("#text", text)
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer.writing")).to_be_visible(
+        timeout=20_000
+    )  # it can be read while it is written
+    page.wait_for_function("() => document.querySelectorAll('.chip').length > 40", timeout=60_000)
+    page.wait_for_function("() => !document.querySelector('[data-waiting]')", timeout=20_000)
+    tokens = page.locator("#tokens ol").first.locator("li").count()
+    assert tokens > 60
+    small = page.locator("#encoder .plane").first.bounding_box()
+    assert small["width"] == pytest.approx(small["height"])
+    assert small["width"] / tokens >= 2
+    assert page.evaluate("document.documentElement.scrollHeight") < 22_000
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator(".chip").nth(40).click()
+    page.wait_for_selector("#head .arcs .query.strong")
+    strong, frame = (
+        page.locator(place).bounding_box() for place in ("#head .arcs .query.strong", "#head .arcs")
+    )
+    assert frame["x"] <= strong["x"] <= frame["x"] + frame["width"]  # the arcs follow
+    page.keyboard.press("Space")  # on the token that was clicked
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
+    page.keyboard.press("Space")
+    assert page.locator("#text").evaluate(
+        "text => text.scrollHeight <= text.clientHeight + 2"
+    )  # nothing is cut
+
+
+def test_few_stops_of_the_tab_key(open_file: Open) -> None:
+    page = open_file(view="kind=decoder&layer=1&head=2")
+    stops = page.evaluate(
+        "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]"
+        ".filter(e => e.tabIndex >= 0 && e.getClientRects().length).length"
+    )
+    assert stops < 120  # there were 259
+    page.locator('[data-head="decoder.1.2"] .switch').focus()
+    page.keyboard.press(".")
+    expect(page.locator('[data-head="decoder.1.3"] .switch')).to_be_focused()
+
+
+def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
+    page = open_file(view="step=0", viewport={"width": 390, "height": 844}, has_touch=True)
+    page.locator("#contents summary").click()
+    page.locator("#contents").get_by_role("button", name="Cross-attention", exact=True).click()
+    expect(page.locator("#cross h2")).to_be_in_viewport()
+    plane = page.locator("#cross .plane").last
+    plane.scroll_into_view_if_needed()
+    box = plane.bounding_box()
+    plane.click(position={"x": box["width"] / 2, "y": box["height"] - 4})
+    page.wait_for_function("() => document.querySelector('.mark.pinned:not([hidden])')")
+    page.wait_for_timeout(100)
+    mark = page.locator("#cross .mark.pinned:visible").bounding_box()
+    assert mark["y"] + mark["height"] < page.locator("#arithmetic").bounding_box()["y"]
+
+
+# --- the tour ------------------------------------------------------------------------------------------
+
+
+def test_the_tour_by_keyboard_says_what_is_true(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(reduced_motion="reduce")  # a file that is opened plainly begins with it
+    card = page.locator("#tour")
+    expect(card).to_contain_text("1 of 8")
+    assert card.get_by_role("link").get_attribute("href") == "https://arxiv.org/abs/1706.03762"
+    weights = array_of(model.trace("1845-01-05"), "decoder.layers.1.cross_attention.weights")[3]
+    off = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)}).output
+    said = {
+        3: [f"{weights[12, 2]:.0%}".replace("%", " %"), f"{weights[13, 3]:.0%}".replace("%", " %")],
+        4: ["four numbers"],
+        5: [off, "October 5, 5745"],
+    }
+    assert weights[1:8, -1].min() > 0.8  # "inside January, it rests on the end of the text"
+    card.get_by_role("button", name="Next").focus()
+    for stop in range(1, 9):
+        expect(card).to_contain_text(f"{stop} of 8")
+        assert f"tour={stop}" in page.url
+        for words in said.get(stop, []):
+            expect(card).to_contain_text(words)
+        if stop == 4:
+            expect(page.locator("#arithmetic .result b").last).to_have_text(f"{weights[12, 2]:.6f}")
+        if stop == 5:
+            answer(page).to_have_text(off)
+            expect(page.locator("#versus")).to_contain_text("January 5, 1845")
+        if stop == 7:
+            expect(page.locator("#beams .node.answer")).to_have_count(16)
+        page.keyboard.press("Enter")
+    expect(card).to_be_hidden()
+    answer(page).to_have_text("January 5, 1845")
+    page.go_back()
+    expect(card).to_contain_text("8 of 8")
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+
+
+def test_a_stop_of_the_tour_can_be_linked_and_what_it_promises_comes(open_file: Open) -> None:
+    page = open_file(view="tour=3", reduced_motion="reduce")
+    expect(page.locator('[data-head="cross.1.3"]')).to_have_class(re.compile("chosen"))
+    expect(page.locator("#head .arcs")).to_have_class(re.compile("spot"))
+    expect(page.locator("#head .arcs")).to_be_in_viewport()
+    page = open_file(view="tour=6")
+    expect(page.locator("#tour")).to_contain_text("say O")
+    page.locator("#probabilities li button").filter(has_text="O").first.click()
+    answer(page).to_have_text("October 5, 1845")
+    page.get_by_role("button", name="Skip the tour").click()
+    expect(page.locator("#tour")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("view", "settings"),
+    [
+        ("tour=4&step=12&layer=1&head=3&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
+        (
+            "tour=5&muted=cross.1.3&against=1945-01-05",
+            {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+        ),
+    ],
+    ids=["tour", "narrow"],
+)
+def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_file(view=view, **settings)
+    page.locator("#ranking").scroll_into_view_if_needed()
+    page.wait_for_selector(".ranking tbody tr")
+    page.wait_for_timeout(300)
+    found = Axe().run(page).response
+    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in found["violations"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+# --- heads, patches, downloads -------------------------------------------------------------------------
+
+
+def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=0")
+    page.locator("#ranking").scroll_into_view_if_needed()
+    rows = page.locator(".ranking tbody tr")
+    expect(rows).to_have_count(12)
+    falls = [number(text) for text in page.locator(".ranking .n").all_inner_texts()]
+    assert falls == sorted(falls, reverse=True)
+    name, fall = rows.first.locator("th").inner_text(), falls[0]
+    kind, layer, head = re.fullmatch(r"(\w+) · layer (\d) · head (\d)", name).groups()
+    assert kind == "decoder"
+    before = model.trace("1845-01-05")
+    edit = {f"decoder.layers.{layer}.self_attention.z": mute_head(int(head))}
+    after = model.trace("1845-01-05", target=before.output, edit=edit)
+    lost = sum(
+        a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True)
+    )
+    assert fall == pytest.approx(lost, abs=0.02)
+    page.get_by_role("button", name="Read 100 texts").click()
+    expect(page.locator("#ranking [role=status]")).to_contain_text("over 100 texts", timeout=20_000)
+    expect(page.locator('[data-head="cross.1.3"] .label')).to_have_text(re.compile(r"^copies 0\.8\d$"))
+
+
+def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="against=1945-01-05")
+    page.get_by_label("Value to take over").select_option("encoder.memory")
+    page.get_by_role("button", name="Take over").click()
+    answer(page).to_have_text("January 5, 1945")
+    expect(page.locator("#versus")).to_contain_text("numbers taken over: January 5, 1845")
+    page.get_by_label("Position to take over").select_option("3")  # the 4 is the same in both
+    page.get_by_role("button", name="Take over").click()
+    answer(page).to_have_text("January 5, 1845")
+    donor = model.trace("1945-01-05")["encoder.memory"]
+
+    def patch(x: Any) -> Any:
+        x[3] = donor[3]
+        return x
+
+    expected = model.trace("1845-01-05", edit={"encoder.memory": patch})
+    log_p = number(page.locator("#difference tbody tr").nth(1).locator(".n").inner_text())
+    assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=2e-6)
+    page.go_back()
+    answer(page).to_have_text("January 5, 1945")
+
+
+def test_texts_of_other_lengths_are_compared_token_by_token(open_file: Open) -> None:
+    page = open_file(view="against=2025-09-28&kind=cross&layer=1&head=3")
+    lines = page.locator("#difference .said")
+    expect(lines.nth(1)).to_have_text("September· 28, 2025")
+    assert len(lines.nth(0).inner_text()) == len(lines.nth(1).inner_text())
+    assert page.locator("#difference .moved-heads canvas").count() == 24  # every head
+    assert page.locator("#difference .pair canvas").count() == 3
+
+
+def test_tensors_can_be_taken_along(open_file: Open, model: Seq2Seq, tmp_path: Path) -> None:
+    import csv
+    import json
+
+    name = "decoder.layers.1.cross_attention.weights"
+    page = open_file(view=f"muted=cross.0.1&pin={name}~3~12~2")
+    expect(page.locator("#versus")).to_be_visible()
+    trace = model.trace("1845-01-05", edit={"decoder.layers.0.cross_attention.z": mute_head(1)})
+    expected = array_of(trace, name)
+    kept = {}
+    for kind in ("CSV", "JSON", "NPZ"):
+        with page.expect_download() as waiting:
+            page.locator(".take").get_by_role("button", name=kind).click()
+        assert waiting.value.suggested_filename == f"dates-{name}-head-3.{kind.lower()}"
+        kept[kind] = tmp_path / f"kept.{kind.lower()}"
+        waiting.value.save_as(kept[kind])
+    rows = list(csv.reader(kept["CSV"].read_text(encoding="utf-8").splitlines()))
+    assert rows[13][0] == "1 → 8"
+    np.testing.assert_allclose(np.array(rows[1:])[:, 1:].astype(float), expected[3], atol=1e-5)
+    held = json.loads(kept["JSON"].read_text(encoding="utf-8"))
+    np.testing.assert_allclose(held["values"], expected[3], atol=1e-5)
+    np.testing.assert_allclose(np.load(kept["NPZ"])[name], expected, atol=1e-5)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".take").get_by_role("button", name="copy as Python").click()
+    expect(page.locator(".take")).to_contain_text("copied")
+    code = page.evaluate("navigator.clipboard.readText()")
+    *lines, last = code.splitlines()
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    np.testing.assert_allclose(eval(last, scope), expected[3], atol=1e-5)

@@ -1,0 +1,69 @@
+"""The static site: every link leads somewhere, lessons keep their outputs, the search finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import seq2see
+from seq2see.errors import UserError
+from seq2see.page.live import live_page
+from seq2see.page.site import Site
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = seq2see.load("dates")
+    made = Site(ROOT)
+    made.add_model("dates", "dates", live_page("dates", model, "1845-01-05"), model.card)
+    made.add_documents()
+    out = tmp_path_factory.mktemp("site") / "public"
+    assert made.write(out) == []  # no link leads nowhere
+    return out
+
+
+def test_documents_lessons_and_code_are_pages(site: Path) -> None:
+    for document in [*(ROOT / "docs").glob("*.md"), *(ROOT / "lessons").glob("*.ipynb")]:
+        assert (site / document.relative_to(ROOT).with_suffix(".html")).is_file()
+    lesson = (site / "lessons" / "04-attention-by-hand.html").read_text(encoding="utf-8")
+    cells = json.loads((ROOT / "lessons" / "04-attention-by-hand.ipynb").read_text(encoding="utf-8"))["cells"]
+    pictures = sum(
+        "image/png" in output.get("data", {}) for cell in cells for output in cell.get("outputs", [])
+    )
+    assert lesson.count("data:image/png;base64,") == pictures > 0
+    paper = (site / "docs" / "paper-to-code.html").read_text(encoding="utf-8")
+    assert "../src/seq2see/model/attention.py.html#L-" in paper
+    assert 'name="L-21"' in (site / "src/seq2see/model/attention.py.html").read_text(encoding="utf-8")
+    assert str(ROOT) not in paper
+
+
+def test_a_dead_link_is_told(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(
+        "# A\n\n[gone](#nowhere) [there](docs/b.md) [code](src)\n", encoding="utf-8"
+    )
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "b.md").write_text("# B\n\n[up](../README.md#a) ![no](none.png)\n", encoding="utf-8")
+    made = Site(tmp_path)
+    made.add_documents()
+    assert made.write(tmp_path / "out") == ["README.html: #nowhere", "docs/b.html: "]
+    with pytest.raises(UserError, match="not an empty folder"):
+        made.write(tmp_path / "out")
+
+
+def test_search_and_page_in_the_browser(browser: Browser, site: Path) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.get_by_label("Search this site").fill("label smoothing")
+    expect(page.locator("#search li a").first).to_be_visible()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/*.html")
+    expect(page.locator("main")).to_contain_text("label smoothing", ignore_case=True)
+    page.get_by_role("link", name="seq2see", exact=True).click()
+    page.locator(".models a").first.click()
+    expect(page.locator("#answer")).to_have_text("January 5, 1845")
+    page.close()
