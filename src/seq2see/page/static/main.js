@@ -5,7 +5,7 @@ import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
 import { comparePanel, comparison, patchForm } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
-import { announce, byId, h, visible } from "./dom.js";
+import { announce, byId, h, percent, visible } from "./dom.js";
 import { fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
 import { forgetColours, heats } from "./heat.js";
