@@ -26,11 +26,11 @@ SENTENCES = ["the little cat sleeps there", "le petit chat dort là-bas", "the c
 
 def test_spans_are_of_the_text_that_was_read() -> None:
     model = seq2see.load("en-fr")
-    (answer,) = _answers(model, with_beam(1), 1, False, True, ["  The   cat  sleeps."])
+    (answer,) = _answers(model, with_beam(1), 1, False, True, None, None, None, ["  The   cat  sleeps."])
     assert answer["read"] == "The cat sleeps."
     words = {answer["read"][slice(*link["source_span"])] for link in answer["alignment"]}
     assert words <= {"The", "cat", "sleeps", "."}
-    (tidy,) = _answers(model, with_beam(1), 1, False, True, ["The cat sleeps."])
+    (tidy,) = _answers(model, with_beam(1), 1, False, True, None, None, None, ["The cat sleeps."])
     assert "read" not in tidy
 
 

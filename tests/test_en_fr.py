@@ -77,3 +77,28 @@ def test_it_fits_into_the_repository_and_credits_its_authors(french: Seq2Seq) ->
     ):
         assert credit in french.card
     assert "sacredceltic" in (where / "credits.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "en-de",
+            {
+                "Where is the train station?": "Wo ist der Bahnhof?",
+                "WHERE IS THE HOSPITAL?": "WO IST DAS KRANKENHAUS?",
+                "i dont know waht to do": "ich weiß nicht, was ich tun soll",
+            },
+        ),
+        (
+            "fr-en",
+            {"Où est la gare ?": "Where's the station?", "OÙ EST L'HÔPITAL ?": "WHERE'S THE HOSPITAL?"},
+        ),
+    ],
+)
+def test_its_siblings_translate_too(name: str, said: dict[str, str]) -> None:
+    model = seq2see.load(name)
+    assert model.predict([*said]) == [*said.values()]
+    path = folder.find(name)
+    assert sum(file.stat().st_size for file in path.iterdir()) <= 30_000_000
+    assert "CC BY 2.0 FR" in model.card
