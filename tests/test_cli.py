@@ -38,12 +38,15 @@ def test_commands_and_options_are_frozen() -> None:
     }
     assert options["predict"] == [
         "--align", "--beam", "--compile", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
-        "--length-penalty", "--max-length", "--model", "--n-best", "--only", "--out", "--pattern", "--prefix", "--raw",
-        "--resume", "--verbose", "--whole",
+        "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
+        "--pattern", "--prefix", "--raw", "--resume", "--verbose", "--whole", "--withheld",
     ]  # fmt: skip
     assert options["evaluate"] == [
         "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed",
         "--worst", "--years",
+    ]  # fmt: skip
+    assert options["calibrate"] == [
+        "--chrf", "--columns", "--device", "--exact", "--file", "--json", "--like", "--seed",
     ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
