@@ -42,7 +42,8 @@ ASK = """async (text) => {
   input.value = text;
   const start = performance.now();
   input.form.requestSubmit();
-  while (document.querySelector("#answer").textContent === before) await new Promise(requestAnimationFrame);
+  const answer = document.querySelector("#answer");
+  while (answer.textContent === before || answer.classList.contains("writing")) await new Promise(requestAnimationFrame);
   const answered = performance.now() - start;
   await window.shown(text, true);
   return [answered / 1000, (performance.now() - start) / 1000];
