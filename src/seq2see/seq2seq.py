@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 from seq2see import folder
 from seq2see.config import Config, DecodingConfig
 from seq2see.data import dates
-from seq2see.decoding import allowed, engines
-from seq2see.decoding.allowed import Automaton, Phrase
+from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
-from seq2see.decoding.hypothesis import Hypothesis, Special
+from seq2see.decoding.hypothesis import Hypothesis, Phrase, Special
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
 from seq2see.folder import Tokenizers
 from seq2see.text import documents
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from seq2see.config import ModelConfig, TrainingConfig
+    from seq2see.decoding.allowed import Automaton
     from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
@@ -483,8 +483,12 @@ class Seq2Seq:
         """Return what answers are held to, to be used as ``only`` again and again: it is made once."""
         if sum(one is not None for one in (only, pattern, prefix)) > 1:
             raise UserError("More than one of `only`, `pattern` and `prefix` was given: use one of them.")
+        if only is None and pattern is None and prefix is None:
+            return None
+        from seq2see.decoding import allowed
+
         target = self.tokenizers.target
-        if isinstance(only, Automaton):
+        if isinstance(only, allowed.Automaton):
             return only
         if only is not None:
             return allowed.one_of(list(dict.fromkeys(self.folded(text) for text in _listed(only))), target)
@@ -559,7 +563,11 @@ class Seq2Seq:
         def answer(texts: list[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None) -> list[Any]:
             most = self.config.model.max_length - 1
             most = most if rules.max_length is None else min(most, rules.max_length)
-            held = None if phrases is None else allowed.holding(phrases, self.tokenizers.target.end, most)
+            held = None
+            if phrases is not None:
+                from seq2see.decoding.allowed import holding
+
+                held = holding(phrases, self.tokenizers.target.end, most)
             return self._answers(texts, rules, 1, probabilities, held)
 
         def links(pairs: list[tuple[str, str]]) -> list[list[tuple[tuple[int, int], tuple[int, int]]]]:

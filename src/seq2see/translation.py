@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from seq2see.config import DecodingConfig
-from seq2see.decoding.allowed import MOST_PHRASES, Phrase
+from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.errors import shown
 from seq2see.text.kept import Read, loops, repaired, spellings
 from seq2see.text.runs import Sentence

@@ -68,7 +68,7 @@ def documents(rounds: int, words: int = 100_000) -> Line:
     return Line(
         "documents", name, "words", len(text.split()), seconds, wanted, [],
         f"{same:.0%} of the lines of a short text agree",
-        notes=[f"ours is answered by {answered_by}, finds the sentences, and checks numbers, names and loops; CTranslate2 "
+        notes=[f"ours is answered by {answered_by}, finds the sentences, and checks numbers and loops; CTranslate2 "
                "gets the sentences cut by us, and its time includes tokenization"],
     )  # fmt: skip
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import ctranslate2
 
 from seq2see.config import DecodingConfig, ModelConfig
-from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.engines import SMALL, cores
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.errors import FolderError
+
+if TYPE_CHECKING:
+    from seq2see.decoding.allowed import Automaton
 
 BATCH = 256  # inputs that one worker takes at a time, at most
 EACH = 8  # inputs that each worker must get if several of one thread are to be faster than one of several threads

@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from seq2see import folder
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding import layout
-from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis
 from seq2see.errors import FolderError, UserError, printable, suggest
 from seq2see.files import digest, parsed, plain_file, read_text, temporary_prefix
+
+if TYPE_CHECKING:
+    from seq2see.decoding.allowed import Automaton
 
 ENGINES = ("auto", "torch", "ctranslate2")
 FORMAT = folder.EXPORT  # an export's folder within a model folder
