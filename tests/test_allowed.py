@@ -14,9 +14,9 @@ import torch
 from conftest import small_model
 from seq2see.config import DecodingConfig
 from seq2see.decoding import allowed, rule
-from seq2see.decoding.allowed import Automaton, Phrase
+from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.graphs import GraphDecoder
-from seq2see.decoding.hypothesis import PAPER, with_beam
+from seq2see.decoding.hypothesis import PAPER, Phrase, with_beam
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer

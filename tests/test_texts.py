@@ -21,8 +21,7 @@ from seq2see.cli import app
 from seq2see.cli import documents as command
 from seq2see.config import DecodingConfig
 from seq2see.data.plan import choose
-from seq2see.decoding.allowed import Phrase
-from seq2see.decoding.hypothesis import PAPER
+from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.errors import UserError
 from seq2see.folder import Tokenizers
 from seq2see.inspection.alignment import words_of

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.errors import InputError, UserError, shown
 from seq2see.text.pieces import pieces_of
 from seq2see.text.tokenizer import Tokenizer
@@ -25,7 +26,6 @@ NOWHERE, ENDED = 0, 1  # two states of every automaton: not allowed, and after t
 FAR = 10**6  # tokens to an end that is never reached
 LONGEST_PATTERN = 1000  # characters
 MOST_STEPS = 200_000  # from states to states, while the states of a pattern are made
-MOST_PHRASES = 8  # in one answer; their subsets are states
 
 
 @dataclass
@@ -314,14 +314,6 @@ def _machine(pattern: str, front: str) -> Any:
             f"The pattern {shown(pattern)} cannot be used ({why}): a regular expression without back-references and "
             "anchors was expected."
         ) from None
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """The ways to write one phrase, as ids: anywhere in an answer, and at its start only."""
-
-    anywhere: Sequence[Sequence[int]]
-    at_start: Sequence[Sequence[int]] = ()
 
 
 def holding(needs: Sequence[Sequence[Phrase]], end: int, most: int = FAR) -> Automaton:

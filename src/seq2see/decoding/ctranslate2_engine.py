@@ -19,6 +19,9 @@ from seq2see.machine import free_cores
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
+if TYPE_CHECKING:
+    from seq2see.decoding.allowed import Automaton
+
 BATCH = 256  # inputs that one worker takes at a time, at most
 EACH = 8  # inputs that each worker must get if several of one thread are to be faster than one of several threads
 

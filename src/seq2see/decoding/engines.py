@@ -24,6 +24,9 @@ from seq2see.files import cache_folder, digest, parsed, plain_file, read_text, t
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
+if TYPE_CHECKING:
+    from seq2see.decoding.allowed import Automaton
+
 ENGINES = ("auto", "torch", "ctranslate2")
 FORMAT = folder.EXPORT  # an export's folder within a model folder
 NOTE = "seq2see.json"  # what the export says of itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seq2see.config import DecodingConfig
@@ -10,6 +11,9 @@ from seq2see.folder import Tokenizers
 PAPER = (
     DecodingConfig()
 )  # greedy, and with a wider beam a length penalty of 0.6, input length + 50 (section 6.1)
+
+
+MOST_PHRASES = 8  # that one answer must hold; their subsets are states of a search
 
 
 def with_beam(beam: int) -> DecodingConfig:
@@ -46,3 +50,11 @@ class Hypothesis:
     def log_probability(self) -> float:
         """Log-probability of the whole answer."""
         return sum(self.log_probabilities)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """The ways to write one phrase, as ids: anywhere in an answer, and at its start only."""
+
+    anywhere: Sequence[Sequence[int]]
+    at_start: Sequence[Sequence[int]] = ()

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from seq2see.config import DecodingConfig
-from seq2see.decoding.allowed import MOST_PHRASES, NOWHERE, Automaton
-from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.allowed import NOWHERE, Automaton
+from seq2see.decoding.hypothesis import MOST_PHRASES, Special
 
 WIDE = 64  # listed tokens of a state from which on a row for the whole vocabulary is faster
 DENSE = 2**24  # states × vocabulary up to which every state has such a row

@@ -23,7 +23,13 @@ TOP = 20  # likeliest tokens listed at each step
 #: Inputs that the page suggests for the shipped models.
 EXAMPLES = {
     "dates": ["1845-01-05", "2025-09-03", "1426-08-10", "1999-12-31", "2000-02-29"],
-    "human-dates": ["le 3 janvier 1845", "the 29th of August 1958", "5 Jan '45", "03/04/2020", "2024年2月29日"],
+    "human-dates": [
+        "le 3 janvier 1845",
+        "the 29th of August 1958",
+        "5 Jan '45",
+        "03/04/2020",
+        "2024年2月29日",
+    ],
     "en-de": [
         "Where is the train station?",
         "She doesn't want to go home.",
