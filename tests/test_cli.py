@@ -39,7 +39,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["predict"] == [
         "--align", "--beam", "--compile", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
         "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
-        "--pattern", "--prefix", "--raw", "--resume", "--verbose", "--whole", "--withheld",
+        "--pattern", "--prefix", "--raw", "--resume", "--threads", "--verbose", "--whole", "--withheld",
     ]  # fmt: skip
     assert options["evaluate"] == [
         "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed",
@@ -51,8 +51,8 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
         "--columns", "--count", "--device", "--from", "--out", "--preset", "--resume", "--seconds", "--seed", "--set",
-        "--steps", "--strict", "--tensorboard", "--test", "--tokenizer", "--validation", "--vocabulary", "--watch",
-        "--years",
+        "--steps", "--strict", "--tensorboard", "--test", "--threads", "--tokenizer", "--validation", "--vocabulary",
+        "--watch", "--years",
     ]  # fmt: skip
     assert options["doctor"] == ["--columns", "--json", "--test"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]

@@ -23,7 +23,7 @@ from seq2see.config import Config, DecodingConfig
 from seq2see.data import dates, human_dates
 from seq2see.decoding import engines, trial
 from seq2see.decoding.engines import Engine
-from seq2see.decoding.hypothesis import Hypothesis, Special
+from seq2see.decoding.hypothesis import Hypothesis, Phrase, Special
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
 from seq2see.folder import Tokenizers
 from seq2see.text import documents
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from seq2see.config import ModelConfig, TrainingConfig
-    from seq2see.decoding.allowed import Automaton, Phrase
+    from seq2see.decoding.allowed import Automaton
     from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment

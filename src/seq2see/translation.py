@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.errors import shown
 from seq2see.text.kept import Read, loops, repaired, spellings
 from seq2see.text.runs import Sentence
 from seq2see.text.terms import Glossary
 from seq2see.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from seq2see.decoding.allowed import Phrase
 
 MOST_TOKENS = 200  # of a sentence; a longer one is cut after a clause, since models learn from shorter ones
 BEAM = 6  # prefixes that are kept open, at least, while an answer is searched for again
@@ -269,8 +267,6 @@ def _shown(item: str, read: Read) -> str:
 
 def _phrases(work: _Work, items: Sequence[str], target: Tokenizer) -> list[Phrase]:
     """Return the ways to write each item in an answer, as ids: at its start, or after a space."""
-    from seq2see.decoding.allowed import MOST_PHRASES, Phrase
-
     found: list[Phrase] = []
     for item in items[:MOST_PHRASES]:
         ways = spellings(item, work.read.text)
