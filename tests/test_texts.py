@@ -268,7 +268,7 @@ def test_tags_follow_their_words() -> None:
     st.text(alphabet="ab. <>/\n*_`[]()#-|&;{}1:\"'\\", max_size=50),
     st.sampled_from(["text", "html", "markdown"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
     try:
         document = documents.read(text, form)
@@ -288,6 +288,23 @@ def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
     assert sorted(found) == sorted(text)
     if not any(sentence.pairs for sentence in document.sentences):
         assert found == text
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("html", "a(`\nb*`/a"),
+        ("text", "b <ab|\nb>c and more"),
+        ("markdown", "see {a\nb} c"),
+        ("html", "a &#1 b &#1;"),
+    ],
+)
+def test_what_is_hidden_does_not_swallow_the_end_of_a_line(form: str, text: str) -> None:
+    assert (
+        "\n" not in text
+        or through(text, form, lambda read: read).replace("&gt;", ">").replace("&lt;", "<") == text
+    )
+    documents.read(text, form)
 
 
 @pytest.mark.parametrize(

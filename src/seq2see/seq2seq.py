@@ -55,7 +55,10 @@ WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an expor
 ALWAYS_EXPORTED = (
     2**24
 )  # parameters from which even one input is worth it: the next start is faster by seconds
-CHECKED = 8  # random inputs on which such an export is compared with torch
+CHECKED, CHECKED_TOKENS = (
+    4,
+    24,
+)  # random inputs on which such an export is compared with torch; tokens of each answer
 
 #: What a task asks of its inputs beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
@@ -306,7 +309,7 @@ class Seq2Seq:
 
             log.info("%s is prepared for this machine, once.", self._path.name)
             kept = engines.kept_in(self._path, self.config.model)
-            network, rules = self._network(), self.config.decoding
+            network, rules = self._network(), self.config.decoding.but(max_length=CHECKED_TOKENS)
             export(self._path, network, self.tokenizers, rules=rules, place=kept, count=CHECKED)
             engines.make_room(kept)
             self._export = kept / engines.FORMAT

@@ -147,7 +147,8 @@ class _Work:
         ]
         kept = [(term.first, term.last) for term in found if term.target is None or hidden]
         written = {(term.first, term.last): term.target for term in found if term.target is not None}
-        read = Read.of(sentence.text, [*sentence.held, *kept], {} if hidden else written)
+        breaks = [one.place for one in sentence.breaks]
+        read = Read.of(sentence.text, [*sentence.held, *kept], {} if hidden else written, breaks)
         items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
         held = frozenset(n for n in read.held if read.places[n] in sentence.held)
         return cls(

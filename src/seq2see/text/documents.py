@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seq2see.errors import UserError, shown, suggest
-from seq2see.text.kept import Read
 from seq2see.text.runs import Run, Sentence, tagged
 
 Part = str | Run
@@ -61,7 +60,7 @@ def read(text: str, form: str = "text") -> Document:
     parts: list[str | Sentence] = []
     for part in FORMATS[form](text, notes):
         for piece in [part] if isinstance(part, str) else part.parts():
-            if isinstance(piece, Sentence) and not Read.of(piece.text, piece.held).has_words:
+            if isinstance(piece, Sentence) and not piece.read().has_words:
                 piece = piece.unchanged()
             if isinstance(piece, str) and parts and isinstance(parts[-1], str):
                 parts[-1] += piece

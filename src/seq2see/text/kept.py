@@ -89,11 +89,20 @@ class Read:
 
     @classmethod
     def of(
-        cls, sentence: str, also: Iterable[Span] = (), instead: Mapping[Span, str | None] | None = None
+        cls,
+        sentence: str,
+        also: Iterable[Span] = (),
+        instead: Mapping[Span, str | None] | None = None,
+        breaks: Iterable[int] = (),
     ) -> Read:
-        """Hide what must be hidden; other words stand for some spans (``instead``)."""
+        """Hide what must be hidden; other words stand for some spans (``instead``).
+
+        What reaches across the end of a line (``breaks``) is not hidden: the end of the line would be lost in it.
+        """
         also, instead = frozenset(also), instead or {}
         spans = hidden_spans(sentence, also)
+        places = list(breaks)
+        spans = [one for one in spans if one in also or not any(one[0] <= place < one[1] for place in places)]
         if not spans and not instead:
             return cls(sentence)._quiet()
         parts, moves, at, number = list[str](), list[tuple[int, int, int]](), 0, 0

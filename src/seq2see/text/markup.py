@@ -138,7 +138,7 @@ def _add_words(builder: Builder, raw: str) -> None:
         if text == "\xa0":
             builder.line(raw)
             return
-        if unicodedata.category(text[0])[0] == "S" and text not in "<>":  # ©, →: no words
+        if not text or (unicodedata.category(text[0])[0] == "S" and text not in "<>"):  # ©, →: no words
             builder.held(raw)
             return
     for number, part in enumerate(re.split(r"([ \t]*[\r\n]\s*)", text)):

@@ -56,7 +56,7 @@ class Sentence:
 
     def read(self) -> Read:
         """Return it as a model reads it."""
-        return Read.of(self.text, self.held)
+        return Read.of(self.text, self.held, breaks=[one.place for one in self.breaks])
 
     def written(self, answer: str, read: Read, links: Sequence[tuple[Span, Span]] = ()) -> str:
         """Return the answer with everything that the sentence has beside words.
