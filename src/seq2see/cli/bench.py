@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,9 +54,9 @@ def bench(
         _growth(min(rounds, 3), as_json, plot)
         return
     if name == "interchange":
-        from seq2see.benchmarks.interchange import interchange
+        from seq2see.benchmarks.interchange import interchange, published
 
-        for record in interchange():
+        for record in chain(interchange(), published()):
             say(
                 json.dumps(record)
                 if as_json
