@@ -102,7 +102,6 @@ def test_an_answer_that_is_no_date_is_refused(answer: str) -> None:
 
 
 def test_held_out_forms_and_regions_are_read(model: seq2see.Seq2Seq) -> None:
-    pytest.importorskip("babel")
     for part, least in (("formats", 0.98), ("spellings", 0.97)):
         pairs = [p for p in written_dates.pairs(150, seed=5, part=part) if p[1][-2:] <= "28"]
         answers = model.predict([text for text, _ in pairs], on_error="none")
@@ -111,7 +110,6 @@ def test_held_out_forms_and_regions_are_read(model: seq2see.Seq2Seq) -> None:
 
 
 def test_what_is_held_out_is_never_learned() -> None:
-    pytest.importorskip("babel")
     learned = set(written_dates._templates("fr", False))
     assert learned
     assert learned.isdisjoint(written_dates._templates("fr", True))
