@@ -409,13 +409,13 @@ class Trainer:
             raise FolderError(
                 f"{out} already holds a finished model: name another folder with `out`, or remove it."
             )
-        # The tokenizers are written before the config: a run that was killed in between has them alone.
-        begun = folder.CONFIG in names or (bool(names) and names <= folder.TOKENIZER_FILES)
+        begun = folder.CONFIG in names
         if begun and not resume:
             raise FolderError(
                 f"{out} holds an unfinished training: go on with `resume`, or name another folder with `out`."
             )
-        if names and not begun:
+        # The tokenizers are written before the config. A run that ended in between has learned nothing, and begins anew.
+        if names - folder.TOKENIZER_FILES and not begun:
             raise FolderError(
                 f"{out} is not empty and not a training of ours: name another folder with `out`."
             )
