@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
@@ -26,7 +27,7 @@ def test_the_container_starts_a_command_that_exists() -> None:
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     known = {option for parameter in command.params for option in parameter.opts}
     assert {argument for argument in arguments if argument.startswith("--")} <= known
-    models = {value for option, value in zip(arguments, arguments[1:], strict=False) if option == "--model"}
+    models = {value for option, value in itertools.pairwise(arguments) if option == "--model"}
     assert models <= set(folder.shipped_models())
     assert "USER nobody" in text
     for copied in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE):
