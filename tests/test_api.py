@@ -425,10 +425,10 @@ def test_fit_shows_a_bar_on_a_terminal_only(capfd: pytest.CaptureFixture[str]) -
 
     little()
     assert tuple(capfd.readouterr()) == ("", "")
-    code = "import sys; sys.path.insert(0, 'tests'); from test_api import little; little(progress={})"
+    code = f"import seq2see; seq2see.fit({PAIRS}, model={SMALL}, training={LITTLE}, progress=%s)"
     for progress in (True, False):
         parent, child = pty.openpty()
-        command = [sys.executable, "-c", code.format(progress)]
+        command = [sys.executable, "-c", code % progress]
         process = subprocess.Popen(command, stderr=child, cwd=Path(__file__).parent.parent)
         os.close(child)
         shown = b""
