@@ -15,7 +15,7 @@ test: .venv/tested chromium types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy > .venv/mypy.log 2>&1 & types=$$!; \
-	  OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal; tests=$$?; \
+	  OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not heavy"; tests=$$?; \
 	  wait $$types; types=$$?; cat .venv/mypy.log; test $$tests = 0 -a $$types = 0
 
 # The browser of the page's tests: Debian's, since tests must not download one.
@@ -37,6 +37,7 @@ types: .venv/tested
 verify: .venv/tested .venv/interpreted
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy
 	$(BIN)/python tests/mutation.py
 
 .venv/interpreted: .venv/installed

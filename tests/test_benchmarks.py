@@ -59,6 +59,7 @@ def test_a_training_ends_when_its_goal_is_reached() -> None:
     assert [(score, loss) for _, score, loss in done] == [(0.5, 0.25), (0.9995, 0.25)]
 
 
+@pytest.mark.heavy
 def test_growth_is_measured_one_size_at_a_time_and_drawn() -> None:
     points = list(growth.growth(1, {"batch": (1, 2), "d_model": (16, 32)}))
     assert [(p.axis, p.kind) for p in points[:3]] == [

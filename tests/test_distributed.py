@@ -240,6 +240,7 @@ def test_processes_with_other_data_are_told_so(cases: Path) -> None:
     assert "Process 1 has other pairs than process 0" in (cases / "error-1").read_text()
 
 
+@pytest.mark.heavy
 def test_a_killed_worker_is_restarted_and_the_result_is_right(
     cases: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_killed_worker_is_restarted_and_the_result_is_right(
     assert "torchrun --nproc-per-node 2 -m seq2see train" in (out / "card.md").read_text()
 
 
+@pytest.mark.heavy
 def test_an_ended_run_leaves_one_good_checkpoint(corpus: Path, tmp_path: Path) -> None:
     """SIGTERM, as a cluster sends it when the time is up; it reaches the processes at different steps."""
     out = tmp_path / "run"

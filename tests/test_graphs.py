@@ -102,7 +102,7 @@ def test_shapes_that_were_not_used_for_long_make_room(monkeypatch: pytest.Monkey
     assert [sentences for sentences, *_ in decoder.searches] == [4, 2]
 
 
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("beam", [1, pytest.param(3, marks=pytest.mark.heavy)])
 def test_compiled_whole_and_one_layer_for_all(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = CompileCounter()
 

@@ -264,6 +264,7 @@ def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Se
             assert found == [best[0].ids for best in beam_search(ours.transformer, sources, special, rules)]
 
 
+@pytest.mark.heavy
 def test_the_benchmark_compares_each_family() -> None:
     from seq2see.benchmarks.interchange import interchange
 

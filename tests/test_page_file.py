@@ -210,6 +210,7 @@ def test_names_say_what_a_position_reads_and_writes(open_file: Open) -> None:
     assert len(keys) == len(set(keys))  # a token that occurs again carries its position
 
 
+@pytest.mark.heavy
 def test_long_sentences_stay_legible(open_file: Open) -> None:
     text = " ".join(["The old man who lived near the river sold bread and milk to the children."] * 4)
     page = open_file("en-fr", "kind=cross&layer=0&head=0&step=40")

@@ -562,6 +562,7 @@ def test_a_kill_while_the_folder_is_opened_can_be_resumed(
     assert_identical(finished(resumed), uninterrupted)
 
 
+@pytest.mark.heavy
 def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "seq2see", "train", "dates", "--out", str(out), "--count", "300",
