@@ -325,9 +325,10 @@ def test_a_stop_of_the_tour_can_be_linked_and_what_it_promises_comes(open_file: 
     ("view", "settings"),
     [
         ("tour=4&step=12&layer=1&head=3&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
-        (
+        pytest.param(
             "tour=5&muted=cross.1.3&against=1945-01-05",
             {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+            marks=pytest.mark.heavy,
         ),
     ],
     ids=["tour", "narrow"],

@@ -514,7 +514,7 @@ def test_killed_at_any_moment_and_resumed_equals_uninterrupted(tmp_path: Path) -
         for _ in range(moments.randint(5, 14)):
             if not process.stdout.readline():
                 break
-        killed = kills < 4
+        killed = kills < 3
         if killed:
             time.sleep(moments.random() * 0.02)
             process.kill()
@@ -524,7 +524,7 @@ def test_killed_at_any_moment_and_resumed_equals_uninterrupted(tmp_path: Path) -
         assert process.stdout.read() is not None
         assert process.wait() == 0 or killed
         process.stdout.close()
-    assert kills >= 3
+    assert kills >= 2
     assert not (out / CHECKPOINTS).exists()
     assert_identical(load_file(out / "model.safetensors"), load_file(whole / "model.safetensors"))
     lines = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
