@@ -24,6 +24,7 @@ from seq2see.decoding import engines, torch_engine, trial
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
+from seq2see.interchange import to_ctranslate2
 from seq2see.text.tokenizer import Tokenizer
 
 PAIRS = pairs_of(np.random.default_rng(4).choice(all_ordinals(), 300))
@@ -341,6 +342,17 @@ def test_the_faster_engine_is_found_by_a_trial_and_remembered(
         assert set(asked) == {fast}
         monkeypatch.undo()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -> None:
+    model = seq2see.load(bare, engine="torch")
+    to_ctranslate2.export(bare, model.transformer, model.tokenizers, "int8", count=2)
+    note = trial._note(model.config.model)
+    note.parent.mkdir(parents=True)
+    note.write_text("torch")
+    assert trial.fastest(model.config.model) == "torch"
+    assert seq2see.load(bare).engine_for(10_000).name.startswith("ctranslate2, int8")
+    assert seq2see.load("dates").engine_for(10_000).name == "torch, float32"
 
 
 def test_threads_leave_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

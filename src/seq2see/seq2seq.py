@@ -256,20 +256,23 @@ class Seq2Seq:
         return self._path
 
     def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, held: bool = False) -> Engine:
-        """Return the engine that answers so many inputs: a function of the weights, the device and the request.
+        """Return the engine that answers so many inputs: by the weights, the device and the request, and by what this
+        machine has found to be faster. Which one it is does not change an answer.
 
         ``held`` says that the answers are held to something.
         """
         obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, held)
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
-        elif self._is_edited():
+        elif self.engine != "torch" and self._is_edited():
             obstacle = "the network was edited since it was exported"
         if self.engine == "ctranslate2" and obstacle:
             raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use the engine auto or torch.")
         if self.engine == "auto" and not obstacle and self._export is None:
             self._keep_export(inputs)
-        if self.engine == "torch" or obstacle or self._export is None or self._torch_is_faster(inputs, beam):
+        if self.engine == "torch" or obstacle or self._export is None:
+            return self._through_torch(self._network())
+        if self._may_choose(inputs, beam) and trial.fastest(self.config.model) == "torch":
             return self._through_torch(self._network())
         return self._through_ctranslate2(inputs)
 
@@ -316,21 +319,15 @@ class Seq2Seq:
         except (ImportError, UserError, OSError) as error:
             log.info("No export could be kept, so that torch answers: %s", error)
 
-    def _torch_is_faster(self, inputs: int, beam: int) -> bool:
-        """Whether torch was found to be faster than CTranslate2 here, where it is worth its start."""
-        if self.engine != "auto" or beam > 1 or not self._may_try(inputs):
+    def _may_choose(self, inputs: int, beam: int) -> bool:
+        """Whether either engine may answer a request, so large that the faster one matters.
+
+        An export of fewer bits gives answers of its own, and torch does not take its place.
+        """
+        worth = trial.WORTH if "torch" in sys.modules else WORTH_TORCH
+        if self.engine != "auto" or beam > 1 or inputs < worth:
             return False
-        return trial.fastest(self.config.model) == "torch"
-
-    def _is_untried(self, inputs: int) -> bool:
-        """Whether it is to be found out which engine is faster. An export of fewer bits is taken at its word."""
-        exact = self._export is not None and engines.is_exact(self._export)
-        wanted = self.engine == "auto" and exact and self._may_try(inputs)
-        return wanted and trial.fastest(self.config.model) is None
-
-    def _may_try(self, inputs: int) -> bool:
-        """Whether a request is so large that the faster engine matters."""
-        return inputs >= (trial.WORTH if "torch" in sys.modules else WORTH_TORCH)
+        return self._export is not None and engines.is_exact(self._export)
 
     def _special(self) -> Special:
         return Special.of(self.tokenizers)
@@ -377,10 +374,7 @@ class Seq2Seq:
             raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
         if len(text) > LONGEST_TEXT:
             raise InputError(f"The text has more than {LONGEST_TEXT:,} characters: cut it up.")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
+        _check_unicode(text)
         if self.config.task in CHECKS and not anyway:
             CHECKS[self.config.task](text)
         text = self.read(text)
@@ -644,10 +638,7 @@ class Seq2Seq:
             raise UserError(f"A text was expected, but {text!r:.60} is of type {type(text).__name__}.")
         if len(text) > LONGEST_DOCUMENT:
             raise UserError(f"The document has more than {LONGEST_DOCUMENT:,} characters: cut it up.")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
+        _check_unicode(text)
         return documents.read(text, format)
 
     def sentences(
@@ -743,7 +734,8 @@ class Seq2Seq:
         engine = self.engine_for(len(encoded), rules.beam, n_best, held)
         good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
-        if engine is self._ctranslate2 and rules.beam == 1 and self._is_untried(len(encoded)):
+        choose = engine is self._ctranslate2 and self._may_choose(len(encoded), rules.beam)
+        if choose and trial.fastest(self.config.model) is None:
             both = {"ctranslate2": lambda: engine, "torch": lambda: self._through_torch(self._network())}
             lengths = {i: len(encoded[i]) for i in good}
             yield from trial.turns(both, good, lengths, self.config.model)
@@ -975,6 +967,13 @@ def put_together(text: str, document: Document, found: Sequence[Translated]) -> 
         remark=" ".join(part.remark for part in parts if part.remark) or None,
         confidence=None if None in sure else min(one for one in sure if one is not None),
     )
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
 
 
 def _listed(texts: Iterable[str]) -> list[str]:

@@ -47,7 +47,7 @@ def turns(
 
     The caller answers the rows before it asks for the next turn: that is the time that is taken.
     """
-    size = max(SHORTEST, min(LONGEST, len(rows) // SHARE))
+    size = _turn(len(rows))
     best: dict[str, float] = {}
     first = 0
     for _ in range(ROUNDS):
@@ -64,7 +64,11 @@ def turns(
 
 def taken(engines: int, rows: int) -> int:
     """Return how many rows the trial of so many engines takes."""
-    return ROUNDS * engines * max(SHORTEST, min(LONGEST, rows // SHARE))
+    return ROUNDS * engines * _turn(rows)
+
+
+def _turn(rows: int) -> int:
+    return max(SHORTEST, min(LONGEST, rows // SHARE))
 
 
 def _note(config: ModelConfig) -> Path:
