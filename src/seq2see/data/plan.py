@@ -267,15 +267,3 @@ def config_of(
         }),
         training=recipe,
     )  # fmt: skip
-
-
-def within(
-    tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int = LONGEST
-) -> tuple[list[Pair], list[int], int]:
-    """Leave out pairs with more tokens than the limit; return those kept, the places of the others, the longest kept."""
-    sources = tokenizers[0].encode_batch([source for source, _ in pairs])
-    targets = tokenizers[1].encode_batch([target for _, target in pairs])
-    lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-    dropped = [place for place, length in enumerate(lengths) if length > limit]
-    kept = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= limit]
-    return kept, dropped, max((length for length in lengths if length <= limit), default=0)
