@@ -20,6 +20,7 @@ SUBWORDS = ("bpe", "unigram")
 LEARNED = ("words", *SUBWORDS)  # whose vocabulary has a size that can be chosen
 KINDS = ("characters", "symbols", "features", "bytes", *LEARNED)
 LOOKED_AT = 2000  # pairs that tell what kind of text it is
+LEARNED_FROM = 500_000  # pairs at most: more of them change no sub-word that matters, and take minutes
 LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone would fill a batch
 ROOM = 2  # an input may be so many times as long as the longest one of the training
 
@@ -207,9 +208,10 @@ def tokenizers_of(
 ) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of both sides; ``asked`` if the vocabulary was given.
 
-    Sub-words and words are learned from ``pairs``. Characters and symbols are those of ``everything``.
+    Sub-words and words are learned from some of ``pairs``. Characters and symbols are those of ``everything``.
     """
     everything = pairs if everything is None else everything
+    pairs = pairs[:: -(-len(pairs) // LEARNED_FROM)]
     if plan.shared:
         both = (
             _tokenizer(plan.kinds[0], plan, [text for side in zip(*pairs, strict=True) for text in side]),
