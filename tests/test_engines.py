@@ -137,7 +137,7 @@ def test_any_edit_of_the_network_is_noticed(edit: Callable[[seq2see.Seq2Seq], No
     model = seq2see.load("dates")
     edit(model)
     assert model.engine_for(1).name == "torch, float32"
-    model.engine = "ctranslate2"
+    model.network.engine = "ctranslate2"
     with pytest.raises(UserError, match="the network was edited since it was exported"):
         model.engine_for(1)
 
@@ -266,14 +266,14 @@ def test_a_folder_without_an_export_gets_one_in_the_cache_when_that_pays(
 ) -> None:
     model = seq2see.load(bare)
     assert model.engine_for(100).name == "torch, float32"
-    monkeypatch.setattr("seq2see.seq2seq.WORTH_EXPORT", 100 * model.config.model.parameters)
+    monkeypatch.setattr("seq2see.network.WORTH_EXPORT", 100 * model.config.model.parameters)
     assert model.engine_for(99).name == "torch, float32"
     assert model.engine_for(100).name == "ctranslate2, float32"
     assert model("1845-01-05") == "January 5, 1845"
     assert not (bare / "ctranslate2").exists()
     (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
     again = seq2see.load(bare)
-    assert again._transformer is None  # torch is not needed any more
+    assert again.network._transformer is None  # torch is not needed any more
     assert again.engine_for(1).name == "ctranslate2, float32"
     model.save(bare.parent / "saved")
     assert (bare.parent / "saved" / "ctranslate2" / "model.bin").is_file()
@@ -284,7 +284,7 @@ def test_a_folder_without_an_export_gets_one_in_the_cache_when_that_pays(
 
 
 def test_an_edited_network_is_not_exported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2see.seq2seq.WORTH_EXPORT", 1)
+    monkeypatch.setattr("seq2see.network.WORTH_EXPORT", 1)
     model = seq2see.load(bare)
     with torch.no_grad():
         model.transformer.output.bias[model.tokenizers.target.end] += 100.0
@@ -297,7 +297,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr("seq2see.seq2seq.WORTH_EXPORT", 1)
+    monkeypatch.setattr("seq2see.network.WORTH_EXPORT", 1)
     assert seq2see.load(bare).predict(["1845-01-05"]) == ["January 5, 1845"]
 
 
@@ -383,12 +383,12 @@ def test_on_a_gpu_the_engine_is_kept_as_long_as_the_network_is_the_same() -> Non
     engine = model.engine_for(1)
     assert isinstance(engine, torch_engine.TorchEngine)
     assert model.engine_for(1) is not engine
-    model._torch = engine
+    model.network._torch = engine
     engine.on_gpu = True
     assert model.engine_for(500, beam=3) is engine
     model.transformer.double()
     assert model.engine_for(1) is not engine
-    model._torch, model._transformer = engine, copy.deepcopy(model.transformer)
+    model.network._torch, model.network._transformer = engine, copy.deepcopy(model.transformer)
     assert model.engine_for(1) is not engine
 
 

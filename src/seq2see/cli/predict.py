@@ -20,10 +20,11 @@ from seq2see.cli.output import Refusals, complain, console, in_json, progress_ba
 from seq2see.errors import ORDERS, UserError
 
 if TYPE_CHECKING:
+    from seq2see.answer import Answer
     from seq2see.config import DecodingConfig
     from seq2see.decoding.allowed import Automaton
     from seq2see.inspection.alignment import Alignment
-    from seq2see.seq2seq import Answer, Seq2Seq
+    from seq2see.seq2seq import Seq2Seq
     from seq2see.text.terms import Glossary
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
