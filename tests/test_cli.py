@@ -13,6 +13,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
+from seq2see import cli
 from seq2see.cli import app, output
 from seq2see.errors import UserError
 
@@ -338,6 +339,21 @@ def test_presets_print_the_papers_column() -> None:
     assert "65 M" in lines
     assert "213 M" in lines
     assert "18,692" in lines
+
+
+def test_a_library_that_ctrl_c_kept_from_beginning_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(cause: BaseException | None) -> None:
+        raise ImportError("initialization failed") from cause
+
+    monkeypatch.setattr(cli, "_run", lambda: fail(KeyboardInterrupt()))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "seq2see: Stopped.\n")
+    monkeypatch.setattr(cli, "_run", lambda: fail(None))
+    with pytest.raises(ImportError):
+        cli.main()
 
 
 def test_interrupted_predict_is_quiet() -> None:

@@ -141,7 +141,10 @@ def main() -> None:
             _run()
         finally:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is not worth a traceback
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ImportError) as error:
+        # Ctrl-C while a native library begins: the library says that it could not be imported.
+        if isinstance(error, ImportError) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         complain("Stopped.")
         sys.exit(130)
 
