@@ -24,6 +24,7 @@ from soak.child import Ended, Fork, command
 from soak.tally import Tally
 
 CRASHES = 1000
+SHORT = 0.01  # the scale up to which every other command is left out
 STARTS = 24  # of whole processes that get a signal early
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.link"}
 SETTINGS = {
@@ -55,10 +56,10 @@ class Scene:
 
 def run(tally: Tally, root: Path) -> None:
     """Crash each command at each of its points, then at random ones."""
-    scenes = _scenes(root)
+    scenes = _scenes(root)[:: 1 if tally.scale > SHORT else 2]
     for scene in scenes:
         _whole(scene, tally, root)
-    left, starts = tally.share(CRASHES, 24), tally.share(STARTS, 0)
+    left, starts = tally.share(CRASHES, 6), tally.share(STARTS, 0)
     turns = [_points(scene, tally, root) for scene in scenes]
     while turns and left > 0:  # each point of each command once, in turns
         for turn in list(turns):
@@ -110,15 +111,15 @@ def _scenes(root: Path) -> list[Scene]:
         shutil.rmtree(place / "small", ignore_errors=True)
 
     return [
-        Scene("dates", dates, files),
         Scene("TSV", tsv, files),
-        Scene("shards", tsv, files, in_fork=as_large),
+        Scene("dates", dates, files),
         Scene("predict", lambda place: ["predict", "--file", lines, "--out", place / "answers.txt"],
               ("answers.txt",), in_fork=small_windows),
-        Scene("export", lambda place: ["export", "--model", place / "model"], ("model/ctranslate2/model.bin",),
-              again=(), before=copied),
+        Scene("shards", tsv, files, in_fork=as_large),
         Scene("compress", lambda place: ["compress", "--model", "dates", "--out", place / "small"],
               ("small/model.safetensors", "small/config.toml"), again=(), retry=removed),
+        Scene("export", lambda place: ["export", "--model", place / "model"], ("model/ctranslate2/model.bin",),
+              again=(), before=copied),
     ]  # fmt: skip
 
 

@@ -261,7 +261,7 @@ def run(tally: Tally, root: Path) -> None:
     from seq2see import folder
 
     shipped, path = folder.find("dates"), root / "model"
-    for number in range(tally.share(FOLDERS, 3 * len(CHANGES))):
+    for number in range(tally.share(FOLDERS, len(CHANGES))):
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(shipped, path)
         seed = tally.draw.random()

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from calendar import month_name
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from soak.child import Fork
+from soak.child import Ended, Fork
 from soak.child import run as run_command
 from soak.tally import Tally
 
 TEXTS, LINES = 1_000_000, 100_000  # through the API; through the command
 OTHERS = {"human-dates": 3000, "en-fr": 600}  # through the API, of models that take any text
+THREADED = 20_000  # in threads that share a model
+THREADS = 3
+FEW = 8  # texts for which these models are not loaded
 AT_ONCE = 25_000  # texts of a process
 WORDS = (
     "I", "you", "he", "the", "house", "is", "was", "not", "want", "to", "go", "home", "where", "5th", "March", "1999",
@@ -78,33 +85,32 @@ def right(text: str) -> str | None:
 
 def run(tally: Tally, root: Path) -> None:
     """Answer texts by the library, then lines by the command."""
-    left = tally.share(TEXTS)
-    while left > 0:
-        count, seed = min(left, AT_ONCE), tally.draw.random()
-        left -= count
-        _judge(
-            tally, "texts", Fork(lambda n=count, s=seed: _by_library(n, s), root / "log", patience=900).wait()
-        )
+
+    def try_(action: Callable[[int, float], dict[str, Any]], count: int) -> None:
+        seed = tally.draw.random()
+        _judge(tally, Fork(lambda: action(count, seed), root / "log", patience=900).wait())
+
+    for count in _parts(tally.share(TEXTS)):
+        try_(_by_library, count)
     for name, full in OTHERS.items():
-        count, seed = tally.share(full, 4), tally.draw.random()
-        _judge(
-            tally,
-            "texts",
-            Fork(lambda m=name, n=count, s=seed: _twice(m, n, s), root / "log", patience=900).wait(),
-        )
-    left = tally.share(LINES)
-    while left > 0:
-        count = min(left, AT_ONCE)
-        left -= count
+        if (count := tally.share(full, 0)) >= FEW:
+            try_(partial(_twice, name), count)
+    try_(_in_threads, tally.share(THREADED, 3 * 20))
+    for count in _parts(tally.share(LINES)):
         _by_command(tally, root, count)
 
 
-def _judge(tally: Tally, what: str, ended: Any) -> None:
+def _parts(count: int) -> list[int]:
+    """Cut a number of texts into those of one process each."""
+    return [min(AT_ONCE, count - start) for start in range(0, count, AT_ONCE)]
+
+
+def _judge(tally: Tally, ended: Ended) -> None:
     if ended.fault is not None:
         tally.fault(*ended.fault)
         return
     for name, count in ended.returned["outcomes"].items():
-        tally.add(what, name, count)
+        tally.add("texts", name, count)
     for message in ended.returned["wrong"]:
         tally.fault("wrong", message)
 
@@ -173,6 +179,34 @@ def _twice(name: str, count: int, seed: float) -> dict[str, Any]:
             wrong.append(f"{name}: {texts[place]!r} became {first[place]!r}, and in other company {answer!r}")
     refused = sum(answer is None for answer in first)
     return {"outcomes": {"answered": count - refused, "refused": refused}, "wrong": wrong[:50]}
+
+
+def _in_threads(count: int, seed: float) -> dict[str, Any]:
+    """Let threads share a model while one of them traces and mutes heads: nobody else gets to see that."""
+    import seq2see
+    from seq2see.inspection.trace import mute_head
+
+    model, wrong, ended = seq2see.load("dates"), list[str](), threading.Event()
+
+    def ask(number: int) -> None:
+        draw = random.Random(f"{seed} {number}")
+        for _ in range(count // (THREADS * 20)):
+            texts = [date.fromordinal(draw.randrange(365243, 3652059)).isoformat() for _ in range(20)]
+            for text, answer in zip(texts, model.predict(texts), strict=True):
+                if answer != right(text):
+                    wrong.append(f"beside a trace {text!r} became {answer!r}")
+
+    def trace() -> None:
+        while not ended.is_set():
+            model.trace("1845-01-05", edit={"decoder.layers.0.cross_attention.z": mute_head(0)})
+
+    tracer = threading.Thread(target=trace)
+    tracer.start()
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(ask, range(THREADS)))
+    ended.set()
+    tracer.join()
+    return {"outcomes": {"answered in threads": count // (THREADS * 20) * THREADS * 20}, "wrong": wrong[:50]}
 
 
 # --- the command -------------------------------------------------------------------------------------------------
