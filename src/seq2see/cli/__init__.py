@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from inspect import cleandoc  # not the module: ours of this name takes its place
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -137,16 +138,26 @@ def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
     try:
         try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, _interrupt)
             _run()
         finally:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is not worth a traceback
-    except (KeyboardInterrupt, ImportError) as error:
-        # Ctrl-C while a native library begins: the library says that it could not be imported.
-        if isinstance(error, ImportError) and not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
+    except KeyboardInterrupt:
         complain("Stopped.")
         sys.exit(130)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise an exception at Ctrl-C, but end at once while something is imported.
+
+    A native library that begins does not bear an exception: it aborts, or says that it cannot be imported.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os.write(2, b"seq2see: Stopped.\n")
+            os._exit(130)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _run() -> None:
