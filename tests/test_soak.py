@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
 
 import pytest
 
 HERE = Path(__file__).parent
 
 
-def soak(*options: str, broken: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the proofs in a process of their own, after a line that may break the product."""
-    code = f"{broken}\nimport sys\nfrom soak.__main__ import main\nsys.exit(main({list(options)!r}))"
+def soak(*options: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the proofs in a process of their own, after some lines of code."""
+    code = f"{dedent(first)}\nimport sys\nfrom soak.__main__ import main\nsys.exit(main({list(options)!r}))"
     return subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=False)
 
 
@@ -24,47 +27,87 @@ def test_the_short_form_finds_nothing() -> None:
     assert [row.split()[1] for row in rows] == ["load", "crashes", "inputs", "folders", "data", "clients"]
 
 
-#: One line that breaks the product, the kind that must see it, how much of it that needs, and what it must say.
+class Broken(NamedTuple):
+    """Lines that break the product, the kind of proof that must see it, how much of it, and what it must say."""
+
+    lines: str
+    kind: str
+    scale: str
+    says: str
+
+
 BROKEN = {
-    "no fsync": (
-        "import os, seq2see.files as files; files.synchronise = os.fsync = lambda *_: None",
-        "crashes", "0.02", "was not on the disk|does not go on",
+    "nothing is sent to the disk": Broken(
+        "import os; os.fsync = lambda handle: None",
+        "crashes", "0.002", "was not on the disk",
     ),
-    "no rename": (
-        "import pathlib, seq2see.files as files\n"
-        "files.write_atomically.__code__ = (lambda path, data: (path.parent.mkdir(parents=True, exist_ok=True), "
-        "path.write_bytes(data)) and None).__code__",
-        "crashes", "0.05", "differs from that without a crash|does not go on|was not on the disk",
+    "files are written in their place": Broken(
+        """
+        import os, signal, time, seq2see.folder, seq2see.files as files, seq2see.training.checkpoint as checkpoint
+        def write(path, data):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.write(data[: len(data) // 2])
+                file.flush()
+                os.fsync(file.fileno())
+                path.parent.chmod(0o755)  # an operation before which the process may be killed
+                file.write(data[len(data) // 2 :])
+                file.flush()
+                os.fsync(file.fileno())
+        seq2see.folder.write_atomically = files.write_atomically = checkpoint.write_atomically = write
+        """,
+        "crashes", "0.06", "differs from that without a crash|does not go on",
     ),
-    "answers of another month": (
-        "import seq2see.seq2seq as one; old = one.Seq2Seq.predict\n"
-        "one.Seq2Seq.predict = lambda self, *given, **more: [text.replace('May', 'June') for text in old(self, *given, **more)]",
-        "inputs", "0.001", "became 'June",
+    "another answer": Broken(
+        """
+        from seq2see.seq2seq import Seq2Seq
+        right = Seq2Seq.predict
+        Seq2Seq.predict = lambda self, *given: [text.replace("May", "June") for text in right(self, *given)]
+        """,
+        "inputs", "0.002", "became 'June",
     ),
-    "no check of a folder's weights": (
-        "import seq2see.folder as folder; folder.check_weights = lambda *_: None\n"
-        "import seq2see.config as config; config.ModelConfig.__post_init__ = lambda self: None",
+    "a config may say anything": Broken(
+        """
+        import seq2see.folder as folder, seq2see.config as config
+        folder.check_weights = lambda *given: None
+        config.ModelConfig.__post_init__ = lambda self: None
+        """,
         "folders", "0.05", "folders, (crashed|hung|leaked)",
     ),
-    "no check of an export": (
-        "import seq2see.decoding.layout as layout; layout.check = lambda *_: None\n"
-        "import seq2see.decoding.engines as engines; engines.files_of = lambda *_: {}",
+    "an export may hold anything": Broken(
+        """
+        import seq2see.decoding.layout as layout, seq2see.decoding.engines as engines
+        layout.check = lambda *given: None
+        engines.files_of = lambda export: engines.json.loads((export / engines.NOTE).read_text()).get("files")
+        """,
         "folders", "0.1", "folders, (crashed|wrong)",
     ),
-    "zlib's errors": (
-        "import seq2see.data.formats as formats; formats.UNREADABLE = ()",
-        "data", "0.2", "data, crashed",
+    "errors of packed files": Broken(
+        """
+        import types, seq2see.data.formats as formats
+        formats.zlib = types.SimpleNamespace(error=KeyError)
+        formats.EOFError = KeyError
+        """,
+        "data", "0.3", "data, crashed",
     ),
-    "heads without end": (
-        "import seq2see.serve.server as server; server.Connection.data_received = server.HttpToolsProtocol.data_received\n"
-        "server.Connection.look_after = lambda self, now: None",
+    "heads without end": Broken(
+        """
+        from seq2see.serve.server import Connection, HttpToolsProtocol
+        Connection.data_received = HttpToolsProtocol.data_received
+        Connection.look_after = lambda self, now: None
+        """,
         "clients", "0.001", "clients, (hung|leaked)",
     ),
-    "a leak": (
-        "import seq2see.serve.guard as guard; kept = []; old = guard.Guard.__call__\n"
-        "def call(self, *given):\n kept.append(bytearray(1 << 20)); return old(self, *given)\n"
-        "guard.Guard.__call__ = call",
-        "load", "0.001", "load, leaked",
+    "a leak": Broken(
+        """
+        from seq2see.serve.guard import Guard
+        kept, right = [], Guard.__call__
+        def call(self, *given):
+            kept.append(b"x" * (1 << 20))
+            return right(self, *given)
+        Guard.__call__ = call
+        """,
+        "load", "0.01", "load, leaked",
     ),
 }  # fmt: skip
 
@@ -72,7 +115,7 @@ BROKEN = {
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_kind_sees_a_broken_product(name: str) -> None:
-    broken, kind, scale, message = BROKEN[name]
-    done = soak("--scale", scale, "--kinds", kind, broken=broken)
+    broken = BROKEN[name]
+    done = soak("--scale", broken.scale, "--kinds", broken.kind, first=broken.lines)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert __import__("re").search(message, done.stdout), done.stdout + done.stderr
+    assert re.search(broken.says, done.stdout), done.stdout + done.stderr

@@ -389,7 +389,11 @@ def test_inspect_tries_a_folder_in_another_process(copy: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "18,692 parameters" in done.stdout
+    assert "9 files are those that SHA256SUMS lists" in done.stdout
     setting(copy, "d_ff = 1000000")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "'config.toml' of copy is not the file that SHA256SUMS lists" in done.stderr
+    (copy / folder.CHECKSUMS).unlink()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "does not fit together" in done.stderr
