@@ -298,7 +298,10 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
         )
 
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path(out).iterdir()}
+    for name in ("checkpoints", ".shards"):
+        (Path(out) / name).mkdir()  # as if it was killed after its last word
     finished = resume("--steps", "10", "--years", "2000-2004", "--set", "training.accumulate=2")
+    assert set(before) == set(Path(out).iterdir())
     assert (finished.exit_code, finished.stdout) == (0, ""), finished.exception
     assert "holds a finished model: there is nothing left to resume" in finished.stderr
     for more, message in (

@@ -340,8 +340,7 @@ class Trainer:
         data = weights_bytes(weights_of(self.model))
         folder.write(self.out, self.config, self.tokenizers, data, card, confidence=confidence)
         (self.out / LOCK).unlink(missing_ok=True)
-        shutil.rmtree(self.out / SHARDS, ignore_errors=True)
-        shutil.rmtree(self.out / CHECKPOINTS)  # with what a killed process may have left there
+        tidy(self.out)
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
@@ -486,6 +485,12 @@ class Trainer:
         total, self.count = json.loads(state.notes.get("losses", "[0, 0]"))
         self.total = torch.full_like(self.total, total)
         self.threads = int(state.notes.get("threads", self.threads))
+
+
+def tidy(out: Path) -> None:
+    """Remove what a finished training no longer needs, with what a killed process may have left there."""
+    for name in (SHARDS, CHECKPOINTS):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _step_of(line: str) -> int:

@@ -45,7 +45,7 @@ from seq2see.model.weights import check_device, read_weights
 from seq2see.text.familiar import Familiar
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training import distributed
-from seq2see.training.loop import SHARDS, Step, Trainer, continued
+from seq2see.training.loop import SHARDS, Step, Trainer, continued, tidy
 from seq2see.training.schedule import peak
 
 LOWER_RATE = 0.3  # of the learning rate with which a model was trained, to train it further
@@ -136,6 +136,7 @@ class Request:
             training = before.training.but(**self.settings["training"])
             continued(self.out, before, Config(task, before.model.but(**model), training))
             self._same_tokenizer(folder.read_tokenizers(self.out))
+            tidy(self.out)  # if the training was killed after its last word
         return distributed.from_first(found)
 
     def tokenizers(self) -> Tokenizers | None:
