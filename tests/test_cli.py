@@ -343,14 +343,33 @@ def test_presets_print_the_papers_column() -> None:
     assert "18,692" in lines
 
 
-def test_ctrl_c_while_a_library_begins_ends_the_command(tmp_path: Path) -> None:
+INTERRUPTED = """
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    raise ImportError from None
+"""
+IMPORTING = """
+def run():
+    import library
+"""
+DELETING = """
+class Lost:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def run():
+    Lost()
+    print("It goes on.")
+"""
+
+
+@pytest.mark.parametrize("run", [IMPORTING, DELETING])
+def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run: str) -> None:
     """CTranslate2 and torch turn an exception at their import into an abort or another one."""
-    (tmp_path / "library.py").write_text(
-        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException: raise ImportError from None"
-    )
-    code = "from seq2see import cli; cli._run = lambda: __import__('library'); cli.main()"
+    (tmp_path / "library.py").write_text(f"import signal\n{INTERRUPTED}")
+    code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (130, b"seq2see: Stopped.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"seq2see: Stopped.\n")
 
 
 def test_interrupted_predict_is_quiet() -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from inspect import cleandoc  # not the module: ours of this name takes its place
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -136,12 +136,15 @@ def _open_closed() -> None:
 
 def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
+    unraisable = sys.unraisablehook
     try:
         try:
             signal.signal(signal.SIGINT, _interrupt)
+            sys.unraisablehook = _not_lost
             _run()
         finally:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is not worth a traceback
+            sys.unraisablehook = unraisable
     except KeyboardInterrupt:
         complain("Stopped.")
         sys.exit(130)
@@ -154,10 +157,22 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            os.write(2, b"seq2see: Stopped.\n")
-            os._exit(130)
+            _end_at_once()
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _not_lost(unraisable: sys.UnraisableHookArgs) -> None:
+    """End at once where Python would lose a Ctrl-C, as in a method ``__del__``, and print a traceback instead."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        _end_at_once()
+    sys.__unraisablehook__(unraisable)
+
+
+def _end_at_once() -> NoReturn:
+    """End as a kill would, which harms no file, but with a word."""
+    os.write(2, b"seq2see: Stopped.\n")
+    os._exit(130)
 
 
 def _run() -> None:
