@@ -412,6 +412,8 @@ def test_stopped_and_resumed_equals_uninterrupted(
     torch.manual_seed(12345)  # whatever happened in between
     second = small_trainer(tmp_path, resume=True)
     assert second.step == stop
+    assert float(second.total) == float(first.total)  # the losses since the last line of the log
+    assert second.count == first.count == stop % 10
     assert_identical(finished(second), uninterrupted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -606,6 +607,9 @@ class _Writer:
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         if self.path is None:
             return
+        if kind is None and not self.direct:  # the name is given to what is on the disk
+            self.file.flush()
+            os.fsync(self.file.fileno())
         self.file.close()
         if self.direct:
             return

@@ -177,6 +177,7 @@ class Trainer:
         self.step = 0
         self.taken = 0  # batches, by all processes
         self.seconds = 0.0
+        self.total, self.count = torch.zeros((), device=self.device), 0  # of the losses since the last line
         self.writer = ThreadPoolExecutor(1)
         self.saved: Future[None] = Future()  # the writing of the last checkpoint
         self.saved.set_result(None)
@@ -235,10 +236,9 @@ class Trainer:
     def _steps(self) -> Iterator[Step]:
         started, seconds = time.perf_counter() - self.seconds, self.config.training.seconds
         clock = None if seconds is None else Timekeeper(seconds, self.step)
-        total, count = torch.zeros((), device=self.device), 0
         while not self.ended:
             loss = self._learn()
-            total, count = total + loss, count + 1
+            self.total, self.count = self.total + loss, self.count + 1
             if clock is not None and self.step >= clock.next_look:
                 float(loss)  # wait for the device
                 now = time.perf_counter() - started
@@ -250,11 +250,11 @@ class Trainer:
 
             line, evaluates, saves = None, self._evaluates(self.step), self._saves(self.step)
             if evaluates or saves:
-                mean = self._finite(float(total) / count)
+                mean = self._finite(float(self.total) / self.count)
                 before = time.perf_counter()
                 if evaluates:
                     line = self._line(mean)
-                    total, count = torch.zeros((), device=self.device), 0
+                    self.total, self.count = torch.zeros_like(self.total), 0
                 if saves:
                     self._snapshot()
                     self.save()
@@ -357,8 +357,7 @@ class Trainer:
         data = weights_bytes(weights_of(self.model))
         folder.write(self.out, self.config, self.tokenizers, data, card, confidence=confidence)
         (self.out / LOCK).unlink(missing_ok=True)
-        shutil.rmtree(self.out / SHARDS, ignore_errors=True)
-        shutil.rmtree(self.out / CHECKPOINTS)  # with what a killed process may have left there
+        tidy(self.out)
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
@@ -402,6 +401,7 @@ class Trainer:
             "data": self.data,
             "batches": str(self.taken),
             "seconds": repr(self.seconds),
+            "losses": json.dumps([float(self.total), self.count]),
             "best": json.dumps(asdict(self.best)),
             "averaged": json.dumps(list(self.snapshots)),
         }
@@ -499,7 +499,15 @@ class Trainer:
         self.step = state.step
         self.taken = int(state.notes.get("batches", state.step * self.config.training.accumulate))
         self.seconds = float(state.notes["seconds"])
+        total, self.count = json.loads(state.notes.get("losses", "[0, 0]"))
+        self.total = torch.full_like(self.total, total)
         self.threads = int(state.notes.get("threads", self.threads))
+
+
+def tidy(out: Path) -> None:
+    """Remove what a finished training no longer needs, with what a killed process may have left there."""
+    for name in (SHARDS, CHECKPOINTS):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _step_of(line: str) -> int:
