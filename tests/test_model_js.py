@@ -57,6 +57,22 @@ const asked = {
     const json = await globalThis.models[name].describe(request, async () => {});
     return { ...json, tensors: json.tensors.map((tensor) => ({ ...tensor, ...written(tensor) })) };
   },
+  products({ sizes }) {
+    let seed = 1;
+    const random = (size, Numbers) => Numbers.from({ length: size }, () => (seed = (seed * 48271) % 2147483647) / 2147483647 - 0.5);
+    return sizes.map(([rows, out, width, mine, bits]) => {
+      const Numbers = bits === 64 ? Float64Array : Float32Array;
+      const [x, bias] = [{ shape: [rows, width], data: random(rows * width, Numbers) }, { shape: [out], data: random(out, Float32Array) }];
+      const weight = { shape: [out, width], data: random(out * width, mine ? Float32Array : Numbers) };
+      const other = { shape: [64, 512], data: random(2 ** 15, Float32Array) };
+      const plain = linear(x, weight, bias);
+      const known = new Map([["other", other], ...(mine ? [["weight", weight]] : [])]);
+      const fast = fastLinear(known);
+      const found = fast(x, weight, bias);
+      const far = (a, b) => a.reduce((most, value, index) => Math.max(most, Math.abs(value - b[index])), 0);
+      return { moved: other.data.byteOffset > 0, shape: found.shape, far: far(found.data, plain.data), exact: found.data.constructor === Numbers, plain: far(found.data, plain.data) === 0 };
+    });
+  },
   encode({ tokenizer, texts }) {
     const made = new Tokenizer(tokenizer);
     return texts.map((text) => {
@@ -192,6 +208,18 @@ def test_edits_act_where_they_say(run: Run) -> None:
     )  # fmt: skip
     assert_same(found, recorded(model, theirs))
     assert not torch.allclose(recorded(model, theirs)["logits"], recorded(model)["logits"], atol=1e-4)
+
+
+def test_the_fast_products_are_the_written_ones(run: Run) -> None:
+    """Rows, columns of the result, width, whether the matrix is a weight, bits. Some sizes are no multiples of 4 or 64."""
+    fast = [[1, 258, 512, 1, 32], [130, 66, 512, 1, 32], [64, 96, 512, 1, 64], [67, 90, 70, 0, 32], [130, 64, 31, 0, 32]]
+    plain = [[2, 31, 12, 0, 32], [67, 90, 70, 0, 64], [4, 3000, 1200, 0, 32]]  # small, of 64 bits, too large
+    for size, found in zip(fast + plain, run("products", {"sizes": fast + plain}), strict=True):
+        assert found["moved"], "the program does not run"
+        assert found["shape"] == size[:2]
+        assert found["exact"]  # 64 bits stay 64
+        assert found["far"] < (1e-12 if size[4] == 64 else 2e-5), size
+        assert found["plain"] == (size in plain), size  # other sums, in another order
 
 
 @pytest.mark.parametrize("bits", [16, 8])
