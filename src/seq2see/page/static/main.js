@@ -3,7 +3,7 @@
 import { lacking } from "./arithmetic.js";
 import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
-import { comparePanel, comparison, patchForm } from "./compare.js";
+import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, h, percent, visible } from "./dom.js";
 import { fitText, setUpField } from "./field.js";
@@ -267,7 +267,8 @@ async function compare(mine = asked) {
     if (mine !== asked) return;
     if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
     if (view.against && inside) byId("patching").replaceChildren(patchForm(trace, other));
-    place.replaceChildren(...(view.against && !touched ? comparison(trace, other) : comparison(plain, trace)));
+    const [left, right] = view.against && !touched ? [trace, other] : [plain, trace];
+    showComparison(place, left, right);
     byId("compare-error").textContent = "";
   } catch (error) {
     if (mine !== asked) return;

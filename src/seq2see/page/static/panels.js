@@ -8,7 +8,7 @@ import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
 import { Heat, largestOf } from "./heat.js";
 import { habitOf } from "./ranking.js";
-import { flowWidth, goTo, Panel, whenSeen } from "./section.js";
+import { flowWidth, goTo, inSlices, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -40,11 +40,11 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     if (side !== view.side || !trace.has(`${half}.embedding.sum`)) return; // another answer may have replaced this one
     // the three matrices stand on one line if there is space for them, otherwise each has its own line
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
-    const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) =>
+    const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) => () =>
       h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title, largest }).element);
     const largest = Math.max(...["scaled", "positions", "sum"].map((role) => largestOf(trace.matrix(`${half}.embedding.${role}`)))); // one scale for the whole equation
     shades.textContent = `One scale for all three: the strongest shades are ±${number(largest, 2)}.`;
-    body.replaceChildren(term("", "scaled", trace.json.scale_embeddings ? "√d · E[x]" : "E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"), ...normed.map((role) => term("→", role, "LN(X)")));
+    inSlices(body, [term("", "scaled", trace.json.scale_embeddings ? "√d · E[x]" : "E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"), ...normed.map((role) => term("→", role, "LN(X)"))], true);
   };
   const make = () => {
     if (trace.has("encoder.embedding.sum")) build();
@@ -153,7 +153,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
       await fetchMore(needed(trace, view.kind, view.layer), { head });
       if (base !== attention(view.kind, view.layer) || head !== view.head || !trace.has(`${base}.q`, head)) return; // another answer may have replaced this one
     }
-    body.replaceChildren(...stages(trace, base));
+    inSlices(body, stages(trace, base), true);
   };
   const make = () => {
     build();
@@ -179,14 +179,14 @@ function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
   const heat = (/** @type {string} */ role, /** @type {string} */ title, box = tokens) =>
     new Heat(trace, `${base}.${role}`, { head: view.head, box, most: 16, title, steps: !["k", "v"].includes(role) }).element;
   const few = Math.max(64, Math.min(140, flowWidth() - 70));
-  const stage = (/** @type {string} */ name, /** @type {string} */ says, /** @type {any[]} */ ...figures) =>
-    h("div", { className: "stage" }, h("h3", {}, name), h("p", {}, says), h("div", { className: "equation" }, ...figures));
+  const stage = (/** @type {string} */ name, /** @type {string} */ says, /** @type {() => any[]} */ figures) => () =>
+    h("div", { className: "stage" }, h("h3", {}, name), h("p", {}, says), h("div", { className: "equation" }, ...figures()));
   return [
-    stage("Queries and keys", "What each position looks for, and what each can be found by.", heat("q", "Q", few), heat("k", "K", few)),
-    stage("Scores", "Every query times every key, divided by √d_k so that softmax does not saturate.", heat("scores", "Q·Kᵀ"), heat("scaled", "Q·Kᵀ/√d_k"),
-      view.kind === "decoder" && heat("masked", "masked")),
-    stage("Weights", "Softmax of each row: the query’s shares of the keys.", heat("weights", "A")),
-    stage("Values and output", "The values’ mean under these shares: what this head hands on.", heat("v", "V", few), heat("z", "Z = A·V", few)),
+    stage("Queries and keys", "What each position looks for, and what each can be found by.", () => [heat("q", "Q", few), heat("k", "K", few)]),
+    stage("Scores", "Every query times every key, divided by √d_k so that softmax does not saturate.", () => [heat("scores", "Q·Kᵀ"), heat("scaled", "Q·Kᵀ/√d_k"),
+      view.kind === "decoder" && heat("masked", "masked")]),
+    stage("Weights", "Softmax of each row: the query’s shares of the keys.", () => [heat("weights", "A")]),
+    stage("Values and output", "The values’ mean under these shares: what this head hands on.", () => [heat("v", "V", few), heat("z", "Z = A·V", few)]),
   ];
 }
 

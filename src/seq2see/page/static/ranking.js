@@ -1,6 +1,6 @@
 /** Which head does what: each is switched off once, and the answer’s log-probability says how much it was needed. */
 
-import { KINDS } from "./data.js";
+import { headsOf } from "./data.js";
 import { h, number, visible } from "./dom.js";
 import { labelOf, measure } from "./habits.js";
 import { Panel, whenSeen } from "./section.js";
@@ -8,7 +8,7 @@ import { change } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** @typedef {{kind: Kind, layer: number, head: number}} Head */
+/** @typedef {import("./data.js").Head} Head */
 /** How much the log-probability of the answer falls without a head, in all and by token. @typedef {Head & {fall: number, falls: number[]}} Effect */
 
 /** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number, texts: number}>} */
@@ -18,9 +18,6 @@ const known = new Map();
 export function habitOf(/** @type {string} */ model, /** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
   return known.get(`${model} ${kind}.${layer}.${head}`) ?? { ...labelOf(measure({}, trace, kind, layer, head)), texts: 1 };
 }
-
-/** All heads of a model. @returns {Head[]} */
-const headsOf = (/** @type {Trace} */ trace) => KINDS.flatMap((kind) => Array.from({ length: trace.layers(kind) * trace.heads }, (_, n) => ({ kind, layer: Math.floor(n / trace.heads), head: n % trace.heads })));
 
 /** Dates spread over all years, months and days. @returns {string[]} */
 const someDates = () => Array.from({ length: 100 }, (_, n) => `${1000 + 90 * n}-${String(1 + (n % 12)).padStart(2, "0")}-${String(1 + ((n * 5) % 28)).padStart(2, "0")}`);
