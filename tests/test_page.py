@@ -424,6 +424,16 @@ def test_edit_and_compare(open_page: Open) -> None:
     assert page.locator("#difference tr").nth(2).locator(".moved").all_inner_texts() == ["9"]
 
 
+def test_numbers_are_taken_over_from_another_run(open_page: Open) -> None:
+    page = open_page("against=1945-01-05")
+    page.get_by_label("Value to take over").select_option("encoder.memory")
+    page.get_by_role("button", name="Take over").click()
+    expect(page.locator("#answer")).to_have_text("January 5, 1945")
+    expect(page.locator("#versus")).to_contain_text("numbers taken over: January 5, 1845")
+    page.get_by_role("button", name="undo").first.click()
+    expect(page.locator("#answer")).to_have_text("January 5, 1845")
+
+
 def test_by_keyboard_alone(open_page: Open, trace: Trace) -> None:
     """Type, reach a matrix, walk in it, pin, choose a token, switch a head: no mouse."""
     page = open_page()

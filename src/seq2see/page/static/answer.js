@@ -131,7 +131,7 @@ export class Answerer {
     const { start, end } = this.target;
     this.model.keep = recorder(run.edits, null);
     const limit = limitOf(this.about.decoding, run.sourceIds.length, this.about.config.max_length);
-    return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end }, this.about.decoding, limit, beam, (id) => this.target.names[id]);
+    return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end }, this.about.decoding, limit, beam, (id) => this.target.names[id], run.edits.every(everywhere));
   }
 
   /** The values and parameters whose names match, with what the glossary says of them. */

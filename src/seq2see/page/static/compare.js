@@ -127,9 +127,10 @@ function values(/** @type {Trace} */ trace) {
 
 /** A form that takes numbers of the run on another text into this one. @returns {HTMLElement} */
 export function patchForm(/** @type {Trace} */ trace, /** @type {Trace} */ other) {
+  compared = [trace, other];
   const all = values(trace);
   const [given] = view.patches;
-  const [name = "encoder.memory", head = "-1", row = "-1"] = given ? given.split("~") : [];
+  const [name = "encoder.memory", head = "-1", row = "-1"] = given && all.some(([value]) => given.startsWith(`${value}~`)) ? given.split("~") : [];
   const option = (/** @type {string} */ value, /** @type {string} */ text, /** @type {string} */ chosen) => h("option", { value, selected: value === chosen }, text);
   const what = h("select", { "aria-label": "Value to take over" }, ...all.map(([value, text]) => option(value, text, name)));
   const heads = h("select", { "aria-label": "Head to take over" });
@@ -146,12 +147,30 @@ export function patchForm(/** @type {Trace} */ trace, /** @type {Trace} */ other
   fill(head, row);
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    const side = what.value.startsWith("encoder") ? "source" : "target";
-    const partner = align(trace.tokens(side), other.tokens(side)).find(([mine]) => mine === Number(rows.value));
-    change({ patches: [[what.value, heads.value, rows.value, -1, partner ? partner[1] : rows.value].join("~")] });
+    takeOver(what.value, Number(heads.value), Number(rows.value), -1);
   };
   return h("form", { className: "patch", onsubmit: submit }, h("span", {}, `Take from ‘${other.json.text}’:`), what, heads, rows, h("button", { className: "quiet" }, "Take over"),
     given && h("button", { type: "button", className: "link", onclick: () => change({ patches: [] }) }, "undo"));
+}
+
+/** The run that is shown and the one that it is compared with. @type {[Trace, Trace]|undefined} */ let compared;
+
+/** Where a row has its partner in the other run. */
+function partnerOf(/** @type {string} */ name, /** @type {number} */ row) {
+  if (!compared || row < 0) return row;
+  const side = name.startsWith("encoder") || /cross_attention\.[kv]$/.test(name) ? "source" : "target";
+  const [mine, theirs] = compared.map((trace) => trace.tokens(side));
+  return align(mine, theirs).find(([here]) => here === row)?.[1] ?? row;
+}
+
+/** Take over numbers of the other run; −1 stands for all. */
+const takeOver = (/** @type {string} */ name, /** @type {number} */ head, /** @type {number} */ row, /** @type {number} */ col) => change({ patches: [[name, head, row, col, partnerOf(name, row)].join("~")] });
+
+/** Buttons that take a pinned cell, its row or its whole matrix from the other run. @returns {HTMLElement[]} */
+export function takeOverCell(/** @type {Trace} */ trace, /** @type {import("./data.js").Cell} */ { name, head, row, col }) {
+  if (!view.against || compared?.[0] !== trace) return [];
+  const button = (/** @type {string} */ text, /** @type {number} */ r, /** @type {number} */ c) => h("button", { type: "button", className: "link", onclick: () => takeOver(name, head, r, c) }, text);
+  return [h("p", { className: "take" }, `Take from ‘${compared[1].json.text}’: `, button("this cell", row, col), " ", button("this row", row, -1), " ", button(head < 0 ? "the whole matrix" : "this head", -1, -1))];
 }
 
 /** The panel with the field for the other text; the comparison is written into it. @returns {Panel} */

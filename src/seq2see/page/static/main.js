@@ -63,8 +63,8 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
-/** What is taken over from the run on the other text; only the model in this file can do that. */
-const taken = (/** @type {string[]} */ patches) => (patches.length && view.against && inside ? {
+/** What is taken over from the run on the other text. */
+const taken = (/** @type {string[]} */ patches) => (patches.length && view.against ? {
   patches: patches.map((patch) => {
     const [name, head, row, col, fromRow] = patch.split("~");
     return { input: view.against, name, head: Number(head), row: Number(row), col: Number(col), fromRow: Number(fromRow) };
@@ -266,7 +266,10 @@ async function compare(mine = asked) {
     const plain = touched && view.against ? await getTrace(view.text, [], []) : other; // without any change
     if (mine !== asked) return;
     if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
-    if (view.against && inside) byId("patching").replaceChildren(patchForm(trace, other));
+    if (view.against) {
+      byId("patching").replaceChildren(patchForm(trace, other));
+      showAside(); // a pinned cell can be taken over
+    }
     const [left, right] = view.against && !touched ? [trace, other] : [plain, trace];
     showComparison(place, left, right);
     byId("compare-error").textContent = "";

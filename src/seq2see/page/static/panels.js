@@ -1,6 +1,7 @@
 /** The panels, top to bottom: each builds its element from a trace and follows the selection. */
 
 import { arithmetic, needed } from "./arithmetic.js";
+import { takeOverCell } from "./compare.js";
 import { attention, KINDS, TITLES } from "./data.js";
 import { exact, h, number, percent, roving, svg, visible } from "./dom.js";
 import { takeAlong } from "./download.js";
@@ -283,7 +284,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
     h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
     ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
       line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), line.about ? " ≈ " : " = ", h("b", {}, number(line.value ?? value, 6))))),
-    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []),
+    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []), ...(view.pin ? takeOverCell(trace, cell) : []),
     ...(view.pin ? [h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)")] : []));
 }
 
