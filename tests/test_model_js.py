@@ -59,18 +59,21 @@ const asked = {
   },
   products({ sizes }) {
     let seed = 1;
-    const random = (size, Numbers) => Numbers.from({ length: size }, () => (seed = (seed * 48271) % 2147483647) / 2147483647 - 0.5);
+    const next = () => (seed = (seed * 48271) % 2147483647) / 2147483647 - 0.5;
+    const random = (size, Numbers) => Numbers.from({ length: size }, next);
     return sizes.map(([rows, out, width, mine, bits]) => {
       const Numbers = bits === 64 ? Float64Array : Float32Array;
-      const [x, bias] = [{ shape: [rows, width], data: random(rows * width, Numbers) }, { shape: [out], data: random(out, Float32Array) }];
+      const x = { shape: [rows, width], data: random(rows * width, Numbers) };
+      const bias = { shape: [out], data: random(out, Float32Array) };
       const weight = { shape: [out, width], data: random(out * width, mine ? Float32Array : Numbers) };
       const other = { shape: [64, 512], data: random(2 ** 15, Float32Array) };
       const plain = linear(x, weight, bias);
       const known = new Map([["other", other], ...(mine ? [["weight", weight]] : [])]);
       const fast = fastLinear(known);
       const found = fast(x, weight, bias);
-      const far = (a, b) => a.reduce((most, value, index) => Math.max(most, Math.abs(value - b[index])), 0);
-      return { moved: other.data.byteOffset > 0, shape: found.shape, far: far(found.data, plain.data), exact: found.data.constructor === Numbers, plain: far(found.data, plain.data) === 0 };
+      const far = found.data.reduce((most, value, index) => Math.max(most, Math.abs(value - plain.data[index])), 0);
+      const exact = found.data.constructor === Numbers;
+      return { moved: other.data.byteOffset > 0, shape: found.shape, far, exact, plain: far === 0 };
     });
   },
   encode({ tokenizer, texts }) {
@@ -211,7 +214,7 @@ def test_edits_act_where_they_say(run: Run) -> None:
 
 
 def test_the_fast_products_are_the_written_ones(run: Run) -> None:
-    """Rows, columns of the result, width, whether the matrix is a weight, bits. Some sizes are no multiples of 4 or 64."""
+    """Rows, columns of the result, width, whether the matrix is a weight, bits; some are no multiples of 4 or 64."""
     fast = [
         [1, 258, 512, 1, 32],
         [130, 66, 512, 1, 32],
