@@ -368,9 +368,16 @@ def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2S
         a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True)
     )
     assert fall == pytest.approx(lost, abs=0.02)
-    page.get_by_role("button", name="Read 100 texts").click()
+    # what each head does is measured over a hundred texts meanwhile
     expect(page.locator("#ranking [role=status]")).to_contain_text("over 100 texts", timeout=20_000)
     expect(page.locator('[data-head="cross.1.3"] .label')).to_have_text(re.compile(r"^copies 0\.8\d$"))
+    page.get_by_role("button", name="this token, ‘J’").click()
+    page.locator(".chip").nth(12).click()  # the 8 of the year, which the head that copies fetches
+    expect(rows.first.locator("th")).to_have_text("cross · layer 1 · head 3")
+    edit = {"decoder.layers.1.cross_attention.z": mute_head(3)}
+    after = model.trace("1845-01-05", target=before.output, edit=edit)
+    lost = before.steps()[12].log_probability - after.steps()[12].log_probability
+    assert number(page.locator(".ranking .n").first.inner_text()) == pytest.approx(lost, abs=0.01)
 
 
 def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq) -> None:

@@ -37,7 +37,7 @@ class PageTrace(Trace):
     """A trace that a notebook shows as the page."""
 
     def _repr_html_(self) -> str:
-        model = {**describe_network(self.transformer.config), "name": "", "examples": []}
+        model = {**describe_network(self.transformer.config), "name": "", "examples": [], "texts": []}
         page = escape(single_file(model, self))
         return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
 

@@ -19,7 +19,7 @@ import { fillAll, Panel } from "./section.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], small: boolean}} Model */
+/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], texts: string[], small: boolean}} Model */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
