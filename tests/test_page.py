@@ -1051,3 +1051,27 @@ def test_the_arithmetic_of_models_of_others(open_page: Open, tmp_path: Path, pos
         assert "head is off" not in text
         if role == "normed":
             assert "variance" in text
+
+
+def test_long_work_is_done_in_slices_and_given_up_for_newer_work(open_page: Open) -> None:
+    page = open_page()
+    told = page.evaluate(
+        """async () => {
+          const { inSlices } = await import("/section.js");
+          const seen = [];
+          const busy = (name) => () => {  // longer than what may be done at once
+            for (const end = performance.now() + 40; performance.now() < end;);
+            seen.push(name);
+            return document.createTextNode(name);
+          };
+          const place = document.createElement("div");
+          setTimeout(() => seen.push("between"));
+          await inSlices(place, [busy("a"), busy("b")], true);
+          const old = inSlices(place, [busy("c"), busy("never")], true);
+          const last = inSlices(place, [busy("d"), busy("e")], true);
+          await Promise.all([old, last]);
+          return { seen, text: place.textContent };
+        }"""
+    )
+    assert told["seen"] == ["a", "between", "b", "c", "d", "e"]
+    assert told["text"] == "de"

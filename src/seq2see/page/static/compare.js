@@ -64,9 +64,14 @@ function meanOf(/** @type {Matrix} */ { rows, cols, at }) {
   return sum / Math.max(1, rows);
 }
 
+/** The beginning of a text, as its name. */
+const brief = (/** @type {string} */ text) => (text.length > 24 ? `${text.slice(0, 24)}…` : text);
+
+const namesOf = (/** @type {Trace} */ before, /** @type {Trace} */ after) => (before.json.text === after.json.text ? ["before", "now"] : [before.json.text, after.json.text]);
+
 /** Two answers, token under token. */
 function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {Pair[]} */ pairs) {
-  const names = before.json.text === after.json.text ? ["before", "now"] : [before.json.text, after.json.text];
+  const names = namesOf(before, after);
   /** @type {(number|null)[][]} */ const columns = [];
   let [i, j] = [0, 0];
   for (const [a, b] of [...pairs, [before.steps.length, after.steps.length]]) {
@@ -75,7 +80,7 @@ function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
     if (a < before.steps.length && b < after.steps.length) columns.push([(i += 1) - 1, (j += 1) - 1]);
   }
   const word = (/** @type {Trace} */ trace, /** @type {number|null} */ t) => (t === null ? null : trace.steps[t].token);
-  const line = (/** @type {number} */ side, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row" }, names[side]), h("td", { className: "said" }, ...columns.map((column) => {
+  const line = (/** @type {number} */ side, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row", title: names[side] }, brief(names[side])), h("td", { className: "said" }, ...columns.map((column) => {
     const token = word(trace, column[side]);
     const other = word(side ? before : after, column[1 - side]);
     return h("span", { className: token === other ? "" : token === null ? "gap" : "moved" }, token === null ? "·" : token === "<eos>" ? "" : token);
@@ -87,8 +92,12 @@ function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
 function chosenMaps(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {{rows: Pair[], cols: Pair[]}} */ pairs) {
   const { was, is, moved } = paired(before, after, view, pairs);
   const largest = largestOf(moved);
+  const names = namesOf(before, after).map(brief);
   const figure = (/** @type {string} */ name, /** @type {Matrix} */ matrix, /** @type {number|null} */ darkest) => h("figure", { className: "pair" }, h("figcaption", {}, name), picture(matrix, darkest, 230, `${name} of ${view.kind} layer ${view.layer}, head ${view.head}`));
-  return h("div", { className: "equation" }, figure("before", was, null), figure("now", is, null), figure(`difference, ±${number(largest, 2)}`, moved, largest));
+  const { rows, cols } = before.labels(`${attention(view.kind, view.layer)}.weights`, view.head);
+  const ends = (/** @type {string[]} */ names, /** @type {Pair[]} */ of) => (of.length ? h("code", {}, `${names[of[0][0]].trim()} … ${names[of[of.length - 1][0]].trim()}`) : "none");
+  return [h("p", { className: "map-key" }, h("span", {}, "↓ rows: ", ends(rows, pairs.rows)), h("span", {}, "→ columns: ", ends(cols, pairs.cols)), h("span", {}, "shares from 0 to 1")),
+    h("div", { className: "equation" }, figure(names[0], was, null), figure(names[1], is, null), figure(`difference, ±${number(largest, 2)}`, moved, largest))];
 }
 
 /** Write the comparison of two answers into an element. Large maps take a while, unless another comparison takes their place. */
@@ -99,7 +108,7 @@ export async function showComparison(/** @type {HTMLElement} */ place, /** @type
   await nextTask(); // what came just now took its time already
   if (!list.isConnected) return;
   const pairs = pairsOf(before, after);
-  const show = () => chosen.replaceChildren(h("h3", {}, `${view.kind} · layer ${view.layer} · head ${view.head}`), chosenMaps(before, after, pairs[view.kind]));
+  const show = () => chosen.replaceChildren(h("h3", {}, `${view.kind} · layer ${view.layer} · head ${view.head}`), ...chosenMaps(before, after, pairs[view.kind]));
   list.before(sideBySide(before, after, pairs.cross.rows), h("p", { className: "sentence" }, "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it). Tokens are aligned; those without a partner are left out. Brown: looked at less, blue: more."));
   show();
   const heads = headsOf(before).filter(({ kind, layer }) => layer < after.layers(kind)).map((head) => ({ ...head, moved: paired(before, after, head, pairs[head.kind]).moved, mean: 0 }));
@@ -149,7 +158,7 @@ export function patchForm(/** @type {Trace} */ trace, /** @type {Trace} */ other
     event.preventDefault();
     takeOver(what.value, Number(heads.value), Number(rows.value), -1);
   };
-  return h("form", { className: "patch", onsubmit: submit }, h("span", {}, `Take from ‘${other.json.text}’:`), what, heads, rows, h("button", { className: "quiet" }, "Take over"),
+  return h("form", { className: "patch", onsubmit: submit }, h("span", {}, `Take from ‘${brief(other.json.text)}’:`), what, heads, rows, h("button", { className: "quiet" }, "Take over"),
     given && h("button", { type: "button", className: "link", onclick: () => change({ patches: [] }) }, "undo"));
 }
 
@@ -170,7 +179,7 @@ const takeOver = (/** @type {string} */ name, /** @type {number} */ head, /** @t
 export function takeOverCell(/** @type {Trace} */ trace, /** @type {import("./data.js").Cell} */ { name, head, row, col }) {
   if (!view.against || compared?.[0] !== trace) return [];
   const button = (/** @type {string} */ text, /** @type {number} */ r, /** @type {number} */ c) => h("button", { type: "button", className: "link", onclick: () => takeOver(name, head, r, c) }, text);
-  return [h("p", { className: "take" }, `Take from ‘${compared[1].json.text}’: `, button("this cell", row, col), " ", button("this row", row, -1), " ", button(head < 0 ? "the whole matrix" : "this head", -1, -1))];
+  return [h("p", { className: "take" }, `Take from ‘${brief(compared[1].json.text)}’: `, button("this cell", row, col), " ", button("this row", row, -1), " ", button(head < 0 ? "the whole matrix" : "this head", -1, -1))];
 }
 
 /** The panel with the field for the other text; the comparison is written into it. @returns {Panel} */

@@ -95,7 +95,8 @@ const WIDE = 128; // columns
 const SAMPLE = 4000; // numbers of a large matrix that its usual size is read from: to sort them all takes too long
 
 /** The number of the darkest shade. In a wide matrix a few outliers would make all others pale: 99 of 100 numbers are below it. */
-function usualOf(/** @type {import("./data.js").Matrix} */ { rows, cols, at }, /** @type {number} */ largest) {
+export function usualOf(/** @type {import("./data.js").Matrix} */ matrix, largest = largestOf(matrix)) {
+  const { rows, cols, at } = matrix;
   if (cols < WIDE) return largest;
   const count = Math.min(rows * cols, SAMPLE);
   const some = Float32Array.from({ length: count }, (_, n) => {
@@ -119,7 +120,7 @@ export class Heat {
     this.steps = steps;
     this.matrix = trace.matrix(name, head);
     this.shares = name.endsWith(".weights");
-    this.most = this.shares ? 1 : (largest ?? largestOf(this.matrix));
+    this.most = this.shares ? 1 : largestOf(this.matrix);
     this.darkest = this.shares ? 1 : (largest ?? usualOf(this.matrix, this.most)); // signed numbers are shaded relative to it
     this.scaled = largest !== undefined; // by others, who say so
     this.labels = trace.labels(name, head);

@@ -77,7 +77,7 @@ const questionOf = (/** @type {Trace} */ { json }) => ({
   ...(json.patches?.length ? { patches: json.patches } : {}),
 });
 
-/** @type {Map<string, Promise<void>>} */ const coming = new Map(); // two may ask for the same
+/** @type {Map<string, Promise<string|undefined>>} */ const coming = new Map(); // two may ask for the same
 
 /**
  * Fetch values that were left out of a trace at first, with exact numbers, so that written-out sums are right. The result is
@@ -93,8 +93,11 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
     try {
       await into.add(await askTrace(body));
       if (into === trace) showAside();
+      return undefined;
     } catch (error) {
-      if (into === trace) byId("error").textContent = /** @type {Error} */ (error).message;
+      const { message } = /** @type {Error} */ (error);
+      if (into === trace && !more.also) byId("error").textContent = message; // a panel says itself why it is empty
+      return message;
     }
   };
   if (!coming.has(key)) coming.set(key, add().finally(() => coming.delete(key)));

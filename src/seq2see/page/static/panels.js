@@ -7,14 +7,14 @@ import { exact, h, number, percent, roving, svg, visible } from "./dom.js";
 import { takeAlong } from "./download.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
-import { Heat, largestOf } from "./heat.js";
+import { Heat, usualOf } from "./heat.js";
 import { habitOf } from "./ranking.js";
 import { flowWidth, goTo, inSlices, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** Fetches what was left out at first. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<void>} FetchMore */
+/** Fetches what was left out at first. The answer says why it could not, if so. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {
@@ -43,7 +43,7 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
     const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) => () =>
       h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title, largest }).element);
-    const largest = Math.max(...["scaled", "positions", "sum"].map((role) => largestOf(trace.matrix(`${half}.embedding.${role}`)))); // one scale for the whole equation
+    const largest = Math.max(...["scaled", "positions", "sum"].map((role) => usualOf(trace.matrix(`${half}.embedding.${role}`)))); // one scale for the whole equation
     shades.textContent = `One scale for all three: the strongest shades are ±${number(largest, 2)}.`;
     inSlices(body, [term("", "scaled", trace.json.scale_embeddings ? "√d · E[x]" : "E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"), ...normed.map((role) => term("→", role, "LN(X)"))], true);
   };
@@ -140,7 +140,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
     const picture = arcDiagram(trace);
     arcs.replaceChildren(picture);
     const width = Number(picture.getAttribute("width"));
-    if (width > flowWidth()) arcs.scrollLeft = Number(picture.dataset.at) - flowWidth() / 2; // what is looked at stays in sight
+    if (width > flowWidth()) requestAnimationFrame(() => { arcs.scrollLeft = Number(picture.dataset.at) - flowWidth() / 2; }); // what is looked at stays in sight
   };
   const build = async () => {
     const base = attention(view.kind, view.layer);
@@ -194,8 +194,9 @@ function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
 /** Tokens side by side, each as wide as its text. */
 function spread(/** @type {string[]} */ tokens) {
   let width = 0;
+  const [least, around] = flowWidth() < 500 ? [18, 3] : [40, 16]; // a date fits on the screen of a telephone
   const middles = tokens.map((token) => {
-    const wide = Math.max(40, 9 * visible(token).trim().length + 16);
+    const wide = Math.max(least, 9 * visible(token).trim().length + around);
     width += wide;
     return width - wide / 2;
   });
