@@ -20,7 +20,7 @@ import torch
 import seq2see
 from seq2see import folder, machine
 from seq2see.data.dates import all_ordinals, pairs_of
-from seq2see.decoding import engines, torch_engine, trial
+from seq2see.decoding import ctranslate2_engine, engines, torch_engine, trial
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
@@ -457,14 +457,29 @@ def test_the_answer_does_not_depend_on_how_ctranslate2_shares_the_work(beam: int
     assert isinstance(engine, CTranslate2Engine)
     sources = model.tokenizers.source.encode_batch(TEXTS[:40])
     ours = engine.ids(sources, with_beam(beam))
-    engine.small, engine.cores = (
-        False,
-        2,
-    )  # as with a large model on two cores: workers for many, threads for few
+    # As with a large model on two cores: workers for many inputs, threads for few.
+    engine.small, engine.cores = False, 2
     engine.translators.clear()
     assert engine.ids(sources, with_beam(beam)) == ours
     assert [engine.ids([source], with_beam(beam))[0] for source in sources[:3]] == ours[:3]
     assert sorted(engine.translators) == [1, 2]
+
+
+@pytest.mark.parametrize(("cores", "inputs", "shared"), [(1, 100, (1, 1)), (2, 1, (1, 2)), (2, 100, (2, 1))])
+def test_ctranslate2_takes_no_more_threads_than_there_are_free_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, inputs: int, shared: tuple[int, int]
+) -> None:
+    made = []
+    monkeypatch.setattr(
+        ctranslate2_engine.ctranslate2,
+        "Translator",
+        lambda *_, inter_threads, intra_threads, **__: made.append((inter_threads, intra_threads)),
+    )
+    engine = CTranslate2Engine.__new__(CTranslate2Engine)
+    engine.small, engine.cores, engine.translators = False, cores, {}
+    engine.path, engine.compute_type = Path("folder/ctranslate2"), "default"
+    engine._translator(inputs)
+    assert made == [shared]
 
 
 def test_looking_letters_up_is_what_the_library_does() -> None:

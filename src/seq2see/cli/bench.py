@@ -27,7 +27,7 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, documents, serve-load, page, "
-            "page-file, human-dates, or all of them; or growth; or interchange.",
+            "page-file, human-dates, preparation, or all of them; or growth; or interchange.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
@@ -63,7 +63,7 @@ def bench(
                 else ", ".join(f"{key} {value}" for key, value in record.items())
             )
         return
-    from seq2see.benchmarks import cpu, documents, human_dates, load, page, page_file, training
+    from seq2see.benchmarks import cpu, documents, human_dates, load, page, page_file, preparation, training
 
     lines = {
         **cpu.LINES,
@@ -73,6 +73,7 @@ def bench(
         **page.LINES,
         **page_file.LINES,
         **human_dates.LINES,
+        **preparation.LINES,
     }
     if name != "all" and name not in lines:
         raise UserError(

@@ -81,7 +81,7 @@ class CTranslate2Engine:
                     str(self.path),
                     compute_type=self.compute_type,
                     inter_threads=workers,
-                    intra_threads=1 if workers > 1 or self.small else 0,
+                    intra_threads=1 if workers > 1 or self.small else self.cores,
                 )
             except (RuntimeError, ValueError) as error:
                 raise FolderError(

@@ -61,7 +61,7 @@ def _composed(text: str) -> str:
     The time for a run of combining marks grows with the square of its length, since they are sorted. No script has runs
     of more than a few, so that a longer run is composed in parts.
     """
-    if len(text) <= MARKS or text.isascii():
+    if len(text) <= MARKS or not any(map(unicodedata.combining, set(text))):
         return unicodedata.normalize("NFC", text)
     parts, start, run = [], 0, 0
     for place, character in enumerate(text):

@@ -120,7 +120,9 @@ class Trainer:
         device: str = "cpu",
         say: Callable[[str], None] = lambda text: None,
         start: dict[str, Tensor] | None = None,
+        ids: tuple[Ragged, Ragged] | None = None,
     ) -> None:
+        """Make ready to train; ``ids`` are those of the training pairs, if the texts are cut already."""
         self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
         self.device = torch.device(device)
         self.validation = list(validation)[: config.training.evaluate_on]
@@ -128,9 +130,11 @@ class Trainer:
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
         if isinstance(train, Shards):
             source, target = train.source, train.target
+        elif ids is not None:
+            source, target = ids
         else:
-            source = Ragged.of(tokenizers.source.encode_batch([source for source, _ in train]))
-            target = Ragged.of(tokenizers.target.encode_batch([target for _, target in train]))
+            source = Ragged.cut(tokenizers.source, [source for source, _ in train])
+            target = Ragged.cut(tokenizers.target, [target for _, target in train])
         for side, rows in (("source", source), ("target", target)):
             if rows.lengths.max() > config.model.max_length:
                 raise UserError(
