@@ -62,7 +62,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["export"] == ["--file", "--format", "--model", "--out", "--quantization", "--to"]
     assert options["push"] == ["--model", "--private"]
     assert options["compress"] == ["--model", "--out"]
-    assert options["bench"] == ["--json", "--plot", "--rounds"]
+    assert options["bench"] == ["--json", "--most", "--plot", "--rounds"]
     assert options["serve"] == [
         "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
