@@ -93,7 +93,7 @@ def dates_training(
     """
     path = folder.find("dates")
     config = folder.read_config(path)
-    config = replace(config, training=_without_looks(config.training))
+    config = replace(config, training=without_looks(config.training))
     train, held_out, _ = splits(count, count // 100, 1, config.training.seed)
     trainer = Trainer(config, folder.read_tokenizers(path), train, held_out)
     plain = PlainLearner(trainer)
@@ -151,7 +151,7 @@ def dates_training(
     )  # fmt: skip
 
 
-def _without_looks(settings: TrainingConfig) -> TrainingConfig:
+def without_looks(settings: TrainingConfig) -> TrainingConfig:
     """Keep the recipe, but leave evaluation and checkpoints to the benchmark."""
     return settings.but(evaluate_every=NEVER, checkpoint_every=NEVER)
 

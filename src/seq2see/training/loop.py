@@ -227,9 +227,14 @@ class Trainer:
 
     def steps(self) -> Iterator[Step]:
         """Train to the end and yield after each step; who stops earlier can save a checkpoint and resume later."""
+        running = self._steps()
         try:
-            with threads_of(self.threads):
-                yield from self._steps()
+            while True:
+                with threads_of(self.threads):  # for the step alone: who looks at it may use others
+                    step = next(running, None)
+                if step is None:
+                    return
+                yield step
         finally:
             wait([self.saved])  # no checkpoint is half written when the caller goes on
 
