@@ -606,7 +606,7 @@ class Seq2Seq:
         )
 
     def raw(self, answer: Answer) -> str:
-        """Write an answer as the documents do: ``<sos>January 5, 1845<eos><pad><pad>``."""
+        """Write an answer with its special tokens: ``<sos>January 5, 1845<eos><pad><pad>``."""
         if answer.parts:
             return "".join(map(self.raw, answer.parts))
         length = dates.RAW_LENGTH if self.config.task == "dates" else 0
