@@ -20,7 +20,7 @@ from soak.child import run as run_command
 from soak.tally import Tally
 
 TEXTS, LINES = 1_000_000, 100_000  # through the API; through the command
-OTHERS = {"human-dates": 3000, "en-fr": 600}  # through the API, of models that take any text
+OTHERS = {"human-dates": 2000, "en-fr": 40}  # through the API, of models that take any text
 THREADED = 20_000  # in threads that share a model
 THREADS = 3
 FEW = 8  # texts for which these models are not loaded
