@@ -34,6 +34,7 @@ DOCUMENTS = (
     "CHANGELOG.md",
 )
 LESSONS = "lessons/*.ipynb"
+PICTURES = {".png", ".svg", ".jpg"}
 SHOWN = ".html"  # the ending of what a browser shows
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 CODE = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, nowrap=False)
@@ -113,12 +114,14 @@ class Site:
         """Return the path in the site of a file of the project, which is added to the site if need be."""
         if _shown(target) in self.pages:
             return _shown(target)
+        if target in self.files:
+            return target
         file = (self.root or Path()) / target
         if self.root is None or target.startswith("..") or not file.is_file():
             return (
                 "lessons/README.html" if target == "lessons" and "lessons/README.html" in self.pages else None
             )
-        if file.suffix in {".png", ".svg", ".jpg"}:
+        if file.suffix in PICTURES:
             self.files[target] = file.read_bytes()
             return target
         if file.suffix == ".md":
@@ -133,10 +136,19 @@ class Site:
             )
         return _shown(target)
 
-    def add_model(self, name: str, title: str, page: str, card: str) -> None:
-        """Add the page of a model, as it is, and its card."""
+    def add_model(self, name: str, title: str, page: str, card: str, folder: Path | None = None) -> None:
+        """Add the page of a model, as it is, and its card with the pictures of its folder."""
         self.files[f"{name}.html"] = page.encode()
-        body = f'<p><a href="../{quote(name)}.html">Open the page of this model</a></p>{_anchored(MARKDOWN.render(card))}'
+
+        def picture(match: re.Match[str]) -> str:
+            file = folder / unquote(match[1]) if folder else None
+            if file is None or file.suffix not in PICTURES or not file.is_file():
+                return f"<em>{match[2]}</em>"  # its words stay
+            self.files[f"models/{name}/{file.name}"] = file.read_bytes()
+            return f'<img src="{quote(name)}/{quote(file.name)}" alt="{match[2]}">'
+
+        told = re.sub(r'<img src="([^":]*)" alt="([^"]*)"[^>]*>', picture, _anchored(MARKDOWN.render(card)))
+        body = f'<p><a href="../{quote(name)}.html">Open the page of this model</a></p>{told}'
         self.pages[f"models/{name}.html"] = Page(f"models/{name}.html", title, body, card, "Models")
 
     def write(self, out: Path) -> list[str]:
