@@ -9,7 +9,7 @@ import shutil
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -80,9 +80,8 @@ class Site:
         name = path.relative_to(self.root or path).as_posix()
         text = path.read_text(encoding="utf-8")
         title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), path.stem)
-        self.pages[_shown(name)] = Page(
-            _shown(name), _words(title), _anchored(MARKDOWN.render(text)), text, "Documents"
-        )
+        body = _anchored(MARKDOWN.render(text))
+        self.pages[_shown(name)] = Page(_shown(name), _words(title), body, _said(body), "Documents")
 
     def _lesson(self, path: Path) -> None:
         name = path.relative_to(self.root or path).as_posix()
@@ -149,14 +148,16 @@ class Site:
 
         told = re.sub(r'<img src="([^":]*)" alt="([^"]*)"[^>]*>', picture, _anchored(MARKDOWN.render(card)))
         body = f'<p><a href="../{quote(name)}.html">Open the page of this model</a></p>{told}'
-        self.pages[f"models/{name}.html"] = Page(f"models/{name}.html", title, body, card, "Models")
+        self.pages[f"models/{name}.html"] = Page(f"models/{name}.html", title, body, _said(body), "Models")
 
     def write(self, out: Path) -> list[str]:
         """Write the site into a new or empty folder, and return the links that lead nowhere."""
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"{out} is not an empty folder: name one that is not there yet.")
         models = [page for page in self.pages.values() if page.kind == "Models"]
-        self.pages["index.html"] = Page("index.html", "seq2see", _front(models, self.pages), "", "")
+        self.pages["index.html"] = Page(
+            "index.html", "seq2see", _front(models, self.pages, self.files), "", ""
+        )
         found = dict(self.files)
         found["style.css"] = (STATIC / "style.css").read_bytes()
         found["site.css"] = (STATIC / "site" / "site.css").read_bytes() + CODE.get_style_defs(
@@ -195,6 +196,11 @@ def _line(anchor: str) -> str:
 
 def _address(origin: str, target: str) -> str:
     return quote(str(relpath(target, str(PurePosixPath(origin).parent))))
+
+
+def _said(html: str) -> str:
+    """Return what a page says, without its tags: the search shows parts of it."""
+    return unescape(re.sub(r"<[^>]*>", " ", html))
 
 
 def _words(title: str) -> str:
@@ -257,10 +263,16 @@ def _output(output: dict[str, Any]) -> str:
     return f'<pre class="output">{escape(text)}</pre>' if text else ""
 
 
-def _front(models: list[Page], pages: dict[str, Page]) -> str:
+def _size(count: int) -> str:
+    """Write a number of bytes for people."""
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} KB"
+
+
+def _front(models: list[Page], pages: dict[str, Page], files: dict[str, bytes]) -> str:
     """Return the first page: the models, then everything else by kind."""
     cards = "".join(
-        f'<li><a href="{quote(page.path.removeprefix("models/"))}"><b>{escape(page.title)}</b> runs in your browser</a>'
+        f'<li><a href="{quote(page.path.removeprefix("models/"))}"><b>{escape(page.title)}</b> runs in your browser, '
+        f"{_size(len(files[page.path.removeprefix('models/')]))}</a>"
         f'<a class="card-link" href="{quote(page.path)}">its card</a></li>'
         for page in models
     )
@@ -288,8 +300,9 @@ def _whole(page: Page, pages: dict[str, Page]) -> str:
         "lessons/README.html",
         "docs/paper-to-code.html",
         "RESULTS.html",
+        "benchmarks/README.html",
     )
-    names = ("Read me", "The page", "Lessons", "The paper and the code", "Results")
+    names = ("Read me", "The page", "Lessons", "The paper and the code", "Results", "Benchmarks")
     links = [
         f'<a href="{up}{path}">{name}</a>' for path, name in zip(wanted, names, strict=True) if path in pages
     ]
