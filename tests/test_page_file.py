@@ -193,8 +193,8 @@ def test_a_model_that_cannot_run_in_the_page_says_why() -> None:
     from seq2see.text.tokenizer import Tokenizer
 
     assert why_not(seq2see.load("en-fr").tokenizers) is None
-    unigram = Tokenizer.unigram(["the cat sees the small cat", "a dog"] * 9, 560)
-    assert why_not(Tokenizers.one(unigram)) == "the page cannot cut text into unigram"
+    symbols = Tokenizer.symbols(["k æ t", "d ɒ ɡ"], " ")
+    assert why_not(Tokenizers.one(symbols)) == "the page cannot cut text into symbols"
 
 
 # --- what was mended -----------------------------------------------------------------------------------
