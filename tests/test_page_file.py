@@ -187,8 +187,8 @@ def test_english_to_french_from_disk(open_file: Open) -> None:
     # a few outliers do not make all other numbers pale
     largest = float(np.abs(array_of(trace, "encoder.embedding.sum")).max())
     page.locator("#embedding").scroll_into_view_if_needed()
-    expect(page.locator("#embedding .scale")).to_contain_text("±")
-    shown = re.search(r"±([\d.]+)", page.locator("#embedding .scale").inner_text())
+    expect(page.locator("#embedding .scale")).to_contain_text("±", timeout=20_000)
+    shown = re.search(r"±(\d+\.\d+)", page.locator("#embedding .scale").inner_text())
     assert shown
     assert number(shown[1]) < largest / 2
     # the policy of the file lets the fast products run
