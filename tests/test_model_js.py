@@ -254,6 +254,7 @@ def test_smaller_weights_are_the_numbers_that_they_stand_for(run: Run, bits: int
 TEXTS = [
     "1845-01-05", "Where is the train station?", "  I\u00a0 m…  ", "naïve cafe\u0301 42 km/h <eos> <0x41> <",
     "日本語 😀 Ω", "", "don't—you?!  “quoted”", "A\tB\x85C\ufeffD", "ΑΣ ÉTÉ ß", "x" * 40,
+    "cats see the dogs, don't they? small " + "c" * 101, "catcatsmall dogthe cafés日本 sees 42a_b",
 ]  # fmt: skip
 
 
@@ -263,6 +264,8 @@ def test_texts_are_cut_alike(run: Run) -> None:
         "en-fr": seq2see.load("en-fr").tokenizers.source,
         "bpe": Tokenizer.bpe(corpus, 600),
         "words": Tokenizer.words(corpus),
+        "unigram": Tokenizer.unigram(corpus, 600),
+        "wordpiece": Tokenizer.wordpiece(corpus, 60),
     }
     for name, tokenizer in made.items():
         found = run("encode", {"tokenizer": live.tokenizer_json(tokenizer), "texts": TEXTS})

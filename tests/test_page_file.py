@@ -184,6 +184,13 @@ def test_english_to_french_from_disk(open_file: Open) -> None:
     expect(page.locator("#arithmetic .result")).to_have_count(3)
     said = number(page.locator("#arithmetic .result b").last.inner_text())
     assert said == pytest.approx(float(trace["encoder.layers.3.feed_forward.hidden"][2, 700]), abs=2e-5)
+    # a few outliers do not make all other numbers pale
+    largest = float(np.abs(array_of(trace, "encoder.embedding.sum")).max())
+    page.locator("#embedding").scroll_into_view_if_needed()
+    expect(page.locator("#embedding .scale")).to_contain_text("±", timeout=20_000)
+    shown = re.search(r"±(\d+\.\d+)", page.locator("#embedding .scale").inner_text())
+    assert shown
+    assert number(shown[1]) < largest / 2
     # the policy of the file lets the fast products run
     assert page.evaluate("() => Boolean(new WebAssembly.Module(Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0)))")
 
@@ -193,8 +200,8 @@ def test_a_model_that_cannot_run_in_the_page_says_why() -> None:
     from seq2see.text.tokenizer import Tokenizer
 
     assert why_not(seq2see.load("en-fr").tokenizers) is None
-    unigram = Tokenizer.unigram(["the cat sees the small cat", "a dog"] * 9, 560)
-    assert why_not(Tokenizers.one(unigram)) == "the page cannot cut text into unigram"
+    symbols = Tokenizer.symbols(["k æ t", "d ɒ ɡ"], " ")
+    assert why_not(Tokenizers.one(symbols)) == "the page cannot cut text into symbols"
 
 
 # --- what was mended -----------------------------------------------------------------------------------
@@ -211,6 +218,22 @@ def test_names_say_what_a_position_reads_and_writes(open_file: Open) -> None:
     assert rows[:4] == ["<sos> → J", "J → a", "a₂ → n", "n → u"]
     keys = page.locator("#head .arcs .key").all_text_contents()
     assert len(keys) == len(set(keys))  # a token that occurs again carries its position
+
+
+def test_small_things(open_file: Open) -> None:
+    page = open_file(view="step=0&beam=1", viewport={"width": 390, "height": 844})
+    bars = page.locator("#probabilities .bar i").evaluate_all("bars => bars.map(bar => bar.style.width)")
+    assert number(bars[0].rstrip("%")) > 99
+    assert number(bars[1].rstrip("%")) < 0.01  # 8e-8 does not look like 11 %
+    past = page.locator("#probabilities .past")
+    expect(past).to_have_text("at the beginning")
+    assert past.evaluate("words => words.scrollWidth <= words.clientWidth || !words.clientWidth")
+    page.get_by_role("button", name="save Beam search as SVG").click()
+    expect(page.locator("#beams .save-note")).to_have_text("There is no drawing here yet.")
+    page.locator("#cross").scroll_into_view_if_needed()
+    expect(page.locator("#cross .map-key")).to_contain_text("<sos> → J … 5₁₅ → <eos>")
+    arcs = page.locator("#head .arcs")  # a date fits on the screen of a telephone
+    assert arcs.evaluate("place => place.scrollWidth <= place.clientWidth")
 
 
 @pytest.mark.heavy

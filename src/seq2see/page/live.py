@@ -32,6 +32,10 @@ PART = (
 )  # characters of a part of the weights: the page hands over one after the other, lest it freeze
 
 
+#: The ways to cut text that tokenizer.js knows.
+CUT = ("characters", "words", "bpe", "unigram", "wordpiece")
+
+
 class Model(Protocol):
     """What is needed of a model: a ``Seq2Seq``, which stands on a floor above."""
 
@@ -81,7 +85,7 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
 def why_not(tokenizers: Tokenizers) -> str | None:
     """Say why a model cannot run in the page, or return None if it can: the page must be able to cut text as it does."""
     for tokenizer in (tokenizers.source, tokenizers.target):
-        if not tokenizer.own or tokenizer.kind not in ("characters", "words", "bpe"):
+        if not tokenizer.own or tokenizer.kind not in CUT:
             return f"the page cannot cut text into {tokenizer.kind}"
     return None
 
