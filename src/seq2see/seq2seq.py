@@ -50,7 +50,7 @@ BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs
 LARGEST_BATCH = 16384
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
 LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
-WORTH_TORCH = 50_000  # from so many inputs on, it is worth importing torch, in case that it is faster
+WORTH_TORCH = 100_000  # from so many inputs on, it is worth importing torch, in case that it is faster
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 ALWAYS_EXPORTED = (
     2**24

@@ -94,9 +94,7 @@ def bench(
     }
     chosen = [line for line in lines if name == "all" or line == name or line.startswith(f"{name}-")]
     if not chosen:
-        raise UserError(
-            f"There is no benchmark {name!r}. {suggest(name, [*lines, *OTHERS])}"
-        )
+        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, *OTHERS])}")
     for one in chosen:
         complain(f"measuring {one} …")
         line = lines[one](rounds)

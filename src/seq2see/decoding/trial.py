@@ -21,7 +21,7 @@ from seq2see.errors import FolderError
 from seq2see.files import cache_folder, write_atomically
 from seq2see.machine import cores
 
-WORTH = 1024  # inputs from which a trial pays
+WORTH = 1536  # inputs from which torch can be the faster one, and a trial pays
 SHARE = 32  # a turn takes one part in so many of the inputs
 LONGEST, SHORTEST = 512, 32  # inputs of a turn
 ROUNDS = 2  # turns of each engine; the best counts, since the first ones warm up
