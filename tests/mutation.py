@@ -40,7 +40,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE, LISTED = ROOT / "src" / "seq2see", ROOT / "tests" / "mutants.md"
-NOTES = ROOT / "build" / "mutation.json"  # which test calls which function, kept until a file changes
+NOTES = ROOT / "build" / "mutation"  # which test calls which function, kept until a file changes
 FOLDERS = ("model", "fast", "training", "decoding")
 #: What a CPU does not run: Triton kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
@@ -368,29 +368,33 @@ def imported(tests: list[str]) -> Iterator[tuple[Mutant, str]]:
     yield from ()
 
 
-def noted(tests: list[str]) -> dict[str, Any]:
+def noted(tests: list[str], jobs: int) -> dict[str, Any]:
     """Run all tests without a mutant, and return what was noted; those of a file again only if something has changed."""
     files = sorted(file for folder in FOLDERS for file in (SOURCE / folder).glob("*.py"))
     source = b"".join(file.read_bytes() for file in files)
-    notes: dict[str, Any] = json.loads(NOTES.read_text()) if NOTES.is_file() else {}
-    NOTES.parent.mkdir(exist_ok=True)
+    NOTES.mkdir(parents=True, exist_ok=True)
+    running: set[int] = set()
     for test in tests:
         digest = hashlib.sha256(source + (ROOT / "tests" / test).read_bytes()).hexdigest()
-        if notes.get(test, {}).get("digest") == digest:
+        path = NOTES / f"{test}.json"
+        if path.is_file() and json.loads(path.read_text())["digest"] == digest:
             continue
 
-        def work(test: str = test, digest: str = digest, notes: dict[str, Any] = notes) -> int:
+        def work(test: str = test, digest: str = digest, path: Path = path) -> int:
             found = Noted()
             run_tests([test], found, stop=False)
             calls = {name: sorted(called) for name, called in found.calls.items()}
-            notes[test] = {"digest": digest, "seconds": found.seconds, "calls": calls, "failed": found.failed}
-            NOTES.write_text(json.dumps(notes))
+            note = {"digest": digest, "seconds": found.seconds, "calls": calls, "failed": found.failed}
+            path.write_text(json.dumps(note))
             return 0
 
+        if len(running) == jobs:
+            running.discard(os.wait()[0])
         print(f"Running {test} without a mutant", flush=True)
-        os.waitpid(forked(NOTES.with_suffix(".log"), work), 0)
-        notes = json.loads(NOTES.read_text())
-    found = [notes[test] for test in tests]
+        running.add(forked(path.with_suffix(".log"), work))
+    while running:
+        running.discard(os.wait()[0])
+    found = [json.loads((NOTES / f"{test}.json").read_text()) for test in tests]
     return {
         "seconds": {name: took for note in found for name, took in note["seconds"].items()},
         "calls": {name: calls for note in found for name, calls in note["calls"].items()},
@@ -445,7 +449,7 @@ def tried(
                     (code for part in parts if (code := run_tests(part, Chosen(tests), stop=True))), 0
                 )
 
-            log = NOTES.parent / f"mutant-{len(waiting)}.log"
+            log = NOTES / f"mutant-{len(waiting)}.log"
             limit = time.monotonic() + 30 + 4 * sum(notes["seconds"][test] for test in tests)
             running[forked(log, work)] = (mutant, limit, log)
         time.sleep(0.02)
@@ -496,7 +500,7 @@ def main() -> int:
     chosen = [(mutant, sources[mutant]) for mutant in drawn]
     warm_up()
     tests = [test for test in TESTS if (ROOT / "tests" / test).is_file()]
-    notes = noted(tests)
+    notes = noted(tests, asked.jobs)
     print(
         f"{len(notes['seconds'])} tests, {sum(notes['seconds'].values()):.0f} s; not used: {notes['failed']}",
         flush=True,

@@ -298,7 +298,10 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
         )
 
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path(out).iterdir()}
+    for name in ("checkpoints", ".shards"):
+        (Path(out) / name).mkdir()  # as if it was killed after its last word
     finished = resume("--steps", "10", "--years", "2000-2004", "--set", "training.accumulate=2")
+    assert set(before) == set(Path(out).iterdir())
     assert (finished.exit_code, finished.stdout) == (0, ""), finished.exception
     assert "holds a finished model: there is nothing left to resume" in finished.stderr
     for more, message in (
@@ -338,6 +341,35 @@ def test_presets_print_the_papers_column() -> None:
     assert "65 M" in lines
     assert "213 M" in lines
     assert "18,692" in lines
+
+
+INTERRUPTED = """
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    raise ImportError from None
+"""
+IMPORTING = """
+def run():
+    import library
+"""
+DELETING = """
+class Lost:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def run():
+    Lost()
+    print("It goes on.")
+"""
+
+
+@pytest.mark.parametrize("run", [IMPORTING, DELETING])
+def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run: str) -> None:
+    """CTranslate2 and torch turn an exception at their import into an abort or another one."""
+    (tmp_path / "library.py").write_text(f"import signal\n{INTERRUPTED}")
+    code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"seq2see: Stopped.\n")
 
 
 def test_interrupted_predict_is_quiet() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from seq2see.data.batching import Cut
 from seq2see.errors import UserError
 from seq2see.folder import Tokenizers
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training.loop import CHECKPOINTS, LOG, continued
-from seq2see.training.run import HELD_OUT_DATES, Request, Start, prepare_dates
+from seq2see.training.run import HELD_OUT_DATES, Data, Request, Run, Start, prepare, prepare_dates
 from test_training import small_config, small_trainer
 
 
@@ -98,3 +101,35 @@ def test_a_model_is_trained_further_at_a_lower_rate() -> None:
     for given in ({"tokenizer": "bpe"}, {"vocabulary": 600}):
         with pytest.raises(UserError, match="but `start` has a tokenizer: leave it out"):
             Request(start=start, **given)
+
+
+def test_a_training_cuts_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [(f"number {n}", f"nombre {n}") for n in range(60)]
+    texts: list[str] = []
+    cut = Tokenizer.encode_batch
+
+    def counted(self: Tokenizer, given: Sequence[str]) -> list[list[int]]:
+        texts.extend(given)
+        return cut(self, given)
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", counted)
+    request = Request(tokenizer="characters", training={"steps": 1})
+    ready = prepare(Data.read(pairs), request)
+    Run(ready, request, lambda text: None)
+    learned = {source for source, _ in ready.train}
+    assert learned
+    assert all(texts.count(source) == 1 for source in learned)
+
+
+def test_pairs_that_are_too_long_are_left_out_with_their_ids() -> None:
+    tokenizer = Tokenizer.characters_of(["abc"])
+    pairs = [("ab", "a"), ("abcabc", "a"), ("c", "b"), ("a", "bcbcbc")]
+    found = Cut.within((tokenizer, tokenizer), pairs, 4)
+    assert found.pairs == [pairs[0], pairs[2]]
+    assert found.dropped == [pairs[1], pairs[3]]
+    for side in (0, 1):
+        rows = [tokenizer.encode(pair[side]) for pair in found.pairs]
+        ids = found.ids[side]
+        assert ids.values.tolist() == [*chain(*rows)]
+        assert ids.lengths.tolist() == [*map(len, rows)]
+    assert found.longest == 4

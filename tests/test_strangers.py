@@ -179,6 +179,14 @@ def grown(count: int, length: int) -> dict[str, Any]:
         (lambda f: f.update(normalizer=grown(9, 4)), "more than 4 replacements"),
         (lambda f: f.update(normalizer=grown(99, 1)), "at most 16"),
         (lambda f: f.update(model={"type": "Pickle", "vocab": {}}), "'Pickle' is not known"),
+        (lambda f: f["model"].update(type=["WordLevel"]), "another type than it should"),
+        (lambda f: f["pre_tokenizer"].update(type={}), "another type than it should"),
+        (
+            lambda f: f["post_processor"]["single"][0]["SpecialToken"].update(id=[]),
+            "another type than it should",
+        ),
+        (lambda f: f.update(padding={"strategy": {"Fixed": 10**9}}), "filled up to more than 65,536"),
+        (lambda f: f.update(padding={"pad_to_multiple_of": 10**9}), "filled up to more than 65,536"),
         (lambda f: f["model"]["vocab"].update({"5": 2**31}), "each once"),
         (lambda f: f["model"]["vocab"].update({"5": 4}), "each once"),
         (lambda f: f["post_processor"].update(special_tokens={}), "does not explain"),
@@ -381,7 +389,11 @@ def test_inspect_tries_a_folder_in_another_process(copy: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "18,692 parameters" in done.stdout
+    assert "9 files are those that SHA256SUMS lists" in done.stdout
     setting(copy, "d_ff = 1000000")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "'config.toml' of copy is not the file that SHA256SUMS lists" in done.stderr
+    (copy / folder.CHECKSUMS).unlink()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "does not fit together" in done.stderr

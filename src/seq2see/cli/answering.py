@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -17,10 +18,11 @@ from seq2see.cli.output import Refusals, complain, in_json, progress_bar
 from seq2see.errors import ORDERS, UserError, shown
 
 if TYPE_CHECKING:
+    from seq2see.answer import Answer
     from seq2see.config import DecodingConfig
     from seq2see.decoding.allowed import Automaton
     from seq2see.inspection.alignment import Alignment
-    from seq2see.seq2seq import Answer, Seq2Seq
+    from seq2see.seq2seq import Seq2Seq
     from seq2see.text.terms import Glossary
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
@@ -492,6 +494,9 @@ class Writer:
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         if self.path is None:
             return
+        if kind is None and not self.direct:  # the name is given to what is on the disk
+            self.file.flush()
+            os.fsync(self.file.fileno())
         self.file.close()
         if self.direct:
             return

@@ -30,8 +30,8 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, documents, serve-load, page, "
-            "page-file, human-dates, busy (busy-training, busy-dates, busy-en-fr), or all of them; or engines, growth or "
-            "interchange.",
+            "page-file, human-dates, preparation, busy (busy-training, busy-dates, busy-en-fr), or all of them; or "
+            "engines, growth or interchange.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
@@ -80,7 +80,17 @@ def bench(
                 else ", ".join(f"{key} {value}" for key, value in record.items())
             )
         return
-    from seq2see.benchmarks import busy, cpu, documents, human_dates, load, page, page_file, training
+    from seq2see.benchmarks import (
+        busy,
+        cpu,
+        documents,
+        human_dates,
+        load,
+        page,
+        page_file,
+        preparation,
+        training,
+    )
 
     lines = {
         **cpu.LINES,
@@ -90,6 +100,7 @@ def bench(
         **page.LINES,
         **page_file.LINES,
         **human_dates.LINES,
+        **preparation.LINES,
         **busy.LINES,
     }
     chosen = [line for line in lines if name == "all" or line == name or line.startswith(f"{name}-")]

@@ -124,7 +124,7 @@ def predict(
         bool, typer.Option("--whole", help="Take each text as it is, even if the model is one of sentences.")
     ] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>, as the documents do.")
+        bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with probabilities.")

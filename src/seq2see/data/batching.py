@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seq2see.data.pairs import Pair
 from seq2see.masks import EVERYTHING, Mask
+from seq2see.text.tokenizer import Tokenizer
+
+TEXTS_AT_ONCE = 20_000
 
 
 class Ragged:
@@ -22,11 +27,20 @@ class Ragged:
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
         """Gather rows of ids."""
-        offsets = np.cumsum([0, *(len(row) for row in rows)])
-        values = np.fromiter(
-            (number for row in rows for number in row), dtype=np.int32, count=int(offsets[-1])
-        )
+        offsets = np.cumsum([0, *map(len, rows)])
+        values = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(offsets[-1]))
         return cls(values, offsets)
+
+    @classmethod
+    def cut(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Ragged:
+        """Cut texts into ids, some at a time: as lists of Python they take ten times the memory."""
+        parts = [
+            cls.of(tokenizer.encode_batch(texts[first : first + TEXTS_AT_ONCE]))
+            for first in range(0, len(texts), TEXTS_AT_ONCE)
+        ]
+        lengths = [part.lengths for part in parts]
+        offsets = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
+        return cls(np.concatenate([np.zeros(0, np.int32), *(part.values for part in parts)]), offsets)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -47,6 +61,34 @@ class Ragged:
         real = columns < lengths[:, None]  # (B, longest)
         taken = self.values[np.where(real, starts[:, None] + columns, 0)]
         return np.where(real, taken, pad), real
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Pairs that are no longer than a limit, with their ids."""
+
+    pairs: list[Pair]
+    ids: tuple[Ragged, Ragged]  # of the sources, of the targets
+    dropped: list[Pair]  # those that are longer
+
+    @classmethod
+    def within(cls, tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int) -> Cut:
+        """Cut pairs into ids, and leave out those with more tokens than the limit."""
+        source, target = (
+            Ragged.cut(tokenizer, [pair[side] for pair in pairs]) for side, tokenizer in enumerate(tokenizers)
+        )
+        fits = np.maximum(source.lengths, target.lengths) <= limit
+        if fits.all():
+            return cls(list(pairs), (source, target), [])
+        rows = np.flatnonzero(fits)
+        kept = [pairs[row] for row in rows.tolist()]
+        dropped = [pairs[row] for row in np.flatnonzero(~fits).tolist()]
+        return cls(kept, (source.taken(rows), target.taken(rows)), dropped)
+
+    @property
+    def longest(self) -> int:
+        """The number of tokens of the longest text that was kept."""
+        return int(max(side.lengths.max(initial=0) for side in self.ids))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ SUBWORDS = ("bpe", "unigram")
 LEARNED = ("words", *SUBWORDS)  # whose vocabulary has a size that can be chosen
 KINDS = ("characters", "symbols", "features", "bytes", *LEARNED)
 LOOKED_AT = 2000  # pairs that tell what kind of text it is
+LEARNED_FROM = 500_000  # pairs at most: more of them change no sub-word that matters, and take minutes
 LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone would fill a batch
 ROOM = 2  # an input may be so many times as long as the longest one of the training
 
@@ -207,9 +208,10 @@ def tokenizers_of(
 ) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of both sides; ``asked`` if the vocabulary was given.
 
-    Sub-words and words are learned from ``pairs``. Characters and symbols are those of ``everything``.
+    Sub-words and words are learned from some of ``pairs``. Characters and symbols are those of ``everything``.
     """
     everything = pairs if everything is None else everything
+    pairs = pairs[:: -(-len(pairs) // LEARNED_FROM)]
     if plan.shared:
         both = (
             _tokenizer(plan.kinds[0], plan, [text for side in zip(*pairs, strict=True) for text in side]),
@@ -267,15 +269,3 @@ def config_of(
         }),
         training=recipe,
     )  # fmt: skip
-
-
-def within(
-    tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int = LONGEST
-) -> tuple[list[Pair], list[int], int]:
-    """Leave out pairs with more tokens than the limit; return those kept, the places of the others, the longest kept."""
-    sources = tokenizers[0].encode_batch([source for source, _ in pairs])
-    targets = tokenizers[1].encode_batch([target for _, target in pairs])
-    lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-    dropped = [place for place, length in enumerate(lengths) if length > limit]
-    kept = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= limit]
-    return kept, dropped, max((length for length in lengths if length <= limit), default=0)

@@ -20,7 +20,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.model.weights import in_eight_bits, put_weights, weights_bytes, weights_of, whole
 from seq2see.page import STATIC, WORKER
 from seq2see.page.describe import describe_model
-from seq2see.page.single_file import Inside, single_file
+from seq2see.page.single_file import Inside, bare, single_file
 from seq2see.page.wire import SMALL
 from seq2see.text.tokenizer import Tokenizer
 
@@ -124,8 +124,7 @@ def _weights(model: Model, bits: int) -> Weights:
 
 def bundle(modules: tuple[str, ...] = WORKER) -> str:
     """Return the worker's modules as one script: a worker that is made of a text cannot import others."""
-    texts = [(STATIC / name).read_text(encoding="utf-8") for name in modules]
-    plain = [re.sub(r"^import .*\n", "", text, flags=re.MULTILINE) for text in texts]
+    plain = [re.sub(r"^import .*\n", "", bare(STATIC / name), flags=re.MULTILINE) for name in modules]
     return "\n".join(re.sub(r"^export ", "", text, flags=re.MULTILINE) for text in plain)
 
 

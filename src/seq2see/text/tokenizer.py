@@ -35,7 +35,7 @@ WORDS = pre_tokenizers.Sequence(
     [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"[^\w\s'’-]"), "isolated")]
 )
 
-#: The 68 tokens of the source documents in their order: 0-9, A-Z, a-z, three signs, three special tokens.
+#: The 68 tokens of the model of dates that ships, in their order: 0-9, A-Z, a-z, three signs, three special tokens.
 DOCUMENT_VOCABULARY = (
     *string.digits,
     *string.ascii_uppercase,
@@ -61,7 +61,7 @@ def _composed(text: str) -> str:
     The time for a run of combining marks grows with the square of its length, since they are sorted. No script has runs
     of more than a few, so that a longer run is composed in parts.
     """
-    if len(text) <= MARKS or text.isascii():
+    if len(text) <= MARKS or not any(map(unicodedata.combining, set(text))):
         return unicodedata.normalize("NFC", text)
     parts, start, run = [], 0, 0
     for place, character in enumerate(text):
@@ -393,7 +393,7 @@ class Tokenizer:
         return [text.strip() for text in texts] if self.spaces else texts
 
     def raw(self, ids: Sequence[int], length: int = 0) -> str:
-        """Write ids as the documents do, special tokens shown and padded: ``<sos>May 1, 1845<eos><pad>``."""
+        """Write ids with their special tokens, and padded: ``<sos>May 1, 1845<eos><pad>``."""
         return "".join(self.tokens([*ids, *[self.pad] * (length - len(ids))]))
 
     def to_json(self) -> str:

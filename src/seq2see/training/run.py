@@ -19,9 +19,11 @@ from seq2see.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data import dates
+from seq2see.data.batching import Cut, Ragged
 from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, split
 from seq2see.data.plan import (
+    LEARNED,
     LONGEST,
     Asked,
     Plan,
@@ -31,7 +33,6 @@ from seq2see.data.plan import (
     fast_on,
     kinds_asked,
     tokenizers_of,
-    within,
 )
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
@@ -44,12 +45,11 @@ from seq2see.model.weights import check_device, read_weights
 from seq2see.text.familiar import Familiar
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training import distributed
-from seq2see.training.loop import SHARDS, Step, Trainer, continued
+from seq2see.training.loop import SHARDS, Step, Trainer, continued, tidy
 from seq2see.training.schedule import peak
 
 LOWER_RATE = 0.3  # of the learning rate with which a model was trained, to train it further
 HELD_OUT_DATES = 10_000  # for validation, and as many for the test
-LENGTHS_LOOKED_AT = 100_000  # pairs by which it is decided how long an answer may be
 MORE_LENGTH = 1.25  # times the longest answers of the training data may be given
 NAMED = 10  # bad rows that are named; the others are counted
 PRESET_SHAPE = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers")  # the same for all data
@@ -135,6 +135,7 @@ class Request:
             training = before.training.but(**self.settings["training"])
             continued(self.out, before, Config(task, before.model.but(**model), training))
             self._same_tokenizer(folder.read_tokenizers(self.out))
+            tidy(self.out)  # if the training was killed after its last word
         return distributed.from_first(found)
 
     def tokenizers(self) -> Tokenizers | None:
@@ -146,15 +147,26 @@ class Request:
         return None if self.start is None else self.start.tokenizers
 
     def _same_tokenizer(self, found: Tokenizers) -> None:
-        asked, kinds = kinds_asked(self.tokenizer), (found.source.kind, found.target.kind)
-        if asked is not None and any(
-            one != kind and not one.endswith(".json") for one, kind in zip(asked, kinds, strict=True)
-        ):
+        asked, both = kinds_asked(self.tokenizer), (found.source, found.target)
+        if asked is not None and not all(_is_as_asked(*pair) for pair in zip(asked, both, strict=True)):
             given = self.tokenizer if isinstance(self.tokenizer, str) else ",".join(asked)
             raise UserError(
                 f"{self.out} was started with tokenizer = {found.named}, but now it is {given}: "
                 "leave it out, or train into another folder."
             )
+        sizes = [one.size for one in both if one.kind in LEARNED]
+        if self.vocabulary is not None and max(sizes, default=0) > self.vocabulary:
+            raise UserError(
+                f"{self.out} was started with a vocabulary of {max(sizes):,} tokens, but now `vocabulary` is "
+                f"{self.vocabulary:,}: leave it out, or train into another folder."
+            )
+
+
+def _is_as_asked(asked: str, tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer is of the kind, or has the tokens of the file, that is asked for."""
+    if asked.endswith(".json"):
+        return Tokenizer.of_file(Path(asked)).vocabulary() == tokenizer.vocabulary()
+    return asked == tokenizer.kind
 
 
 def _settings(given: ModelConfig | TrainingConfig | dict[str, Any]) -> dict[str, Any]:
@@ -210,6 +222,7 @@ class Prepared:
     train: list[Pair] | Shards
     validation: list[Pair]
     test: list[Pair]
+    ids: tuple[Ragged, Ragged]  # of the pairs to learn from
     plan: Plan | None = None  # dates have none
     remarks: list[str] = field(default_factory=list)  # about rows and pairs that are left out
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
@@ -244,7 +257,8 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
         TrainingConfig.of(**{**recipe.training, **fast_on(request.device), **request.settings["training"]}),
     )
     train, validation, test = dates.splits(count, held_out, held_out, request.seed, years)
-    return Prepared("dates", config, tokenizers, train, validation, test)
+    ids = Cut.within((tokenizers.source, tokenizers.target), train, LONGEST).ids
+    return Prepared("dates", config, tokenizers, train, validation, test, ids)
 
 
 def prepare(data: Data, request: Request) -> Prepared:
@@ -281,46 +295,37 @@ def prepare(data: Data, request: Request) -> Prepared:
         distributed.from_first(tokenizers)
 
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
-    longest, dropped = 1, []
-    kept: list[list[Pair]] = []
-    for part in (parts.train if found is None else [], parts.validation, parts.test):
-        some, places, most = within(both, part, limit)
-        kept.append(some)
-        dropped += [part[place] for place in places]
-        longest = max(longest, most)
-    train: list[Pair] | Shards = kept[0]
+    learned, validation, test = (
+        Cut.within(both, part, limit)
+        for part in (parts.train if found is None else [], parts.validation, parts.test)
+    )
+    longest = max(1, learned.longest, validation.longest, test.longest)
+    train: list[Pair] | Shards = learned.pairs
+    ids = learned.ids
     if found is not None:
         assert request.out is not None
         train = write_shards(request.out / SHARDS, found, both, limit)
-        longest = max(longest, train.longest)
-    if not train or not kept[1] or not kept[2]:
+        longest, ids = max(longest, train.longest), (train.source, train.target)
+    if not train or not validation.pairs or not test.pairs:
         raise UserError(
             f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
         )
     config = config_of(plan, both, longest, model, training)
     rules = config.decoding.but(sentences=plan.prose)
-    config = replace(config, decoding=limits_by(train, both, rules))
-    remarks = _remarks(data.corpus, dropped, train)
+    config = replace(config, decoding=limits_by(ids[0].lengths, ids[1].lengths, rules))
+    remarks = _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
     sample = [] if found is None else [source for source, _ in parts.train]
-    return Prepared(data.corpus.name, config, tokenizers, train, kept[1], kept[2], plan, remarks, sample)
+    return Prepared(
+        data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample
+    )
 
 
-def limits_by(
-    train: Sequence[Pair] | Shards, tokenizers: tuple[Tokenizer, Tokenizer], rules: DecodingConfig
-) -> DecodingConfig:
+def limits_by(source: np.ndarray, target: np.ndarray, rules: DecodingConfig) -> DecodingConfig:
     """Let answers become longer than the paper allows, where those of the training data are longer.
 
     The paper allows source + 50 tokens. A few tokens of a source may well stand for many of its target, as digits do
-    for the words of a number.
+    for the words of a number. ``source`` and ``target`` are the lengths of all pairs, in tokens.
     """
-    if isinstance(train, Shards):
-        source, target = train.source.lengths, train.target.lengths
-    else:
-        chosen = train[:: max(1, len(train) // LENGTHS_LOOKED_AT)]
-        source, target = (
-            np.array([len(row) for row in tokenizer.encode_batch([pair[side] for pair in chosen])])
-            for side, tokenizer in enumerate(tokenizers)
-        )
     ratio = max(1.0, float(np.quantile(target / source, 0.99)))
     beyond = float((target - ratio * source).max())
     offset = max(rules.length_offset, int(np.ceil(MORE_LENGTH * max(beyond, 0.0))) + rules.length_offset // 2)
@@ -380,6 +385,7 @@ class Run:
             request.device,
             say,
             None if request.start is None else request.start.weights,
+            ready.ids,
         )
 
     def train(self, show: Callable[[Step], None], *signals: signal.Signals) -> bool:
@@ -426,12 +432,8 @@ class Run:
     def _familiar(self) -> Familiar:
         """Learn what the sources of the training look like."""
         ready, source = self.ready, self.trainer.tokenizers.source
-        if isinstance(ready.train, Shards):
-            texts, lengths = ready.sample, ready.train.source.lengths
-        else:
-            texts = [text for text, _ in ready.train]
-            lengths = np.array([len(row) for row in source.encode_batch(texts)])
-        longest = int(lengths.max()) - len(source.before) - len(source.after)
+        texts = ready.sample if isinstance(ready.train, Shards) else [text for text, _ in ready.train]
+        longest = int(ready.ids[0].lengths.max()) - len(source.before) - len(source.after)
         if ready.config.training.joined:  # whole texts are made of several pairs
             longest = ready.config.model.max_length
         return Familiar.learn(texts, longest, [text for text, _ in ready.validation])
