@@ -123,9 +123,7 @@ def predict(
     whole: Annotated[
         bool, typer.Option("--whole", help="Take each text as it is, even if the model is one of sentences.")
     ] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>.")
-    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, with probabilities.")
     ] = False,
