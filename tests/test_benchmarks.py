@@ -166,6 +166,7 @@ def test_an_engine_that_takes_too_long_is_asked_no_more(monkeypatch: pytest.Monk
     ]  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_the_small_preset_takes_steps_beside_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "float_speed", lambda: 1e9)
     line = training.small_training(rounds=1, sentences=2, length=5, vocabulary=50)
