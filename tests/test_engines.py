@@ -317,12 +317,17 @@ def test_the_faster_engine_is_found_by_a_trial_and_remembered(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts = [f"{year}-01-05" for year in range(1000, 1000 + trial.WORTH)]
     right = [f"January 5, {text[:4]}" for text in texts]
-    for slow, fast in (("ctranslate2", "torch"), ("torch", "ctranslate2")):
+    for slow, fast, free, clock, other in (
+        ("ctranslate2", "torch", machine.cores(), "perf_counter", "process_time"),
+        ("torch", "ctranslate2", machine.cores() - 1, "process_time", "perf_counter"),  # beside others' work
+    ):
         shutil.rmtree(tmp_path / "seq2see", ignore_errors=True)
         model, asked = seq2see.load("dates"), list[str]()
         assert trial.fastest(model.config.model) is None
         now = [0.0]  # what the trial takes for the time: on a busy machine the real one says little
-        monkeypatch.setattr(trial.time, "perf_counter", lambda now=now: now[0])
+        monkeypatch.setattr(trial, "free_cores", lambda free=free: free)
+        monkeypatch.setattr(trial.time, clock, lambda now=now: now[0])
+        monkeypatch.setattr(trial.time, other, lambda now=now: -now[0])
         for kind in (CTranslate2Engine, torch_engine.TorchEngine):
             ids = kind.ids
 

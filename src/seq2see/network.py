@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
-WORTH_TORCH = 50_000  # from so many inputs on, it is worth importing torch, in case that it is faster
+WORTH_TORCH = 100_000  # from so many inputs on, it is worth importing torch, in case that it is faster
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 #: Parameters from which even one input is worth an export: the next start is faster by seconds.
 ALWAYS_EXPORTED = 2**24

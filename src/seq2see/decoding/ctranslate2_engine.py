@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -59,6 +61,17 @@ class CTranslate2Engine:
         self.special, self.max_length = special, config.max_length
         self.name = f"ctranslate2, {self._translator(inputs).compute_type}"
         ALIVE.add(self)
+
+    @cached_property
+    def draft(self) -> CTranslate2Engine:
+        """The same model in int8, where this CPU can: it reads a quarter of the bytes, but some answers may differ."""
+        if "int8" not in ctranslate2.get_supported_compute_types("cpu"):
+            return self
+        made = copy.copy(self)
+        made.compute_type, made.translators = "int8", {}
+        made.name = f"ctranslate2, {made._translator(1).compute_type}"
+        ALIVE.add(made)
+        return made
 
     def leave_translators(self) -> None:
         """Make new ones in a process that was forked. The threads of the old ones stayed behind, so that they would

@@ -44,6 +44,11 @@ class TorchEngine:
         self.where: list[int] = []
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
+    @property
+    def draft(self) -> TorchEngine:
+        """There is no faster one."""
+        return self
+
     def fits(self, transformer: Transformer) -> bool:
         """Whether this engine is for this network, where and as it is now."""
         weight = next(transformer.parameters())
