@@ -104,7 +104,7 @@ def _directly(
     return run
 
 
-def busy_dates(rounds: int, count: int = 1000, loops: int = LOOPS) -> Line:
+def busy_dates(rounds: int, count: int = 400, loops: int = LOOPS) -> Line:
     """Dates through the model that ships."""
     pairs = pairs_of(np.random.default_rng(3).choice(all_ordinals(), count, replace=False))
     return _predictions("busy-dates", "dates", [source for source, _ in pairs], "dates", rounds, loops)
