@@ -503,6 +503,7 @@ trainer.write("card")
 """
 
 
+@pytest.mark.heavy
 def test_killed_at_any_moment_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     """kill -9 at random moments, several times in one run, some while a checkpoint is being written."""
     out, whole, here = tmp_path / "run", tmp_path / "whole", str(Path(__file__).parent)
