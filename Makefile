@@ -33,9 +33,9 @@ types: .venv/tested
 	  else echo "No npm, or no TypeScript from it: the types of the page's scripts are not checked."; fi
 
 # Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999, the GPU's kernels in Triton's interpreter
-# (Triton is 0.9 GB, and kept apart), whether the tests notice a sample of small changes in the code, and what others get:
-# the wheel in a clean environment, and known holes in the packages that it needs.
-verify: .venv/tested .venv/interpreted .venv/tools/installed
+# (Triton is 0.9 GB, and kept apart), a Ray cluster of two workers, whether the tests notice a sample of small changes in
+# the code, and what others get: the wheel in a clean environment, and known holes in the packages that it needs.
+verify: .venv/tested .venv/interpreted .venv/clustered .venv/tools/installed
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy
@@ -51,6 +51,10 @@ soak: .venv/installed
 
 .venv/interpreted: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv/triton --upgrade --no-deps triton
+	touch $@
+
+.venv/clustered: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[ray]"
 	touch $@
 
 # Ours beside its peers; `make bench NAME=cold-start` runs one line. Peers: pip install -e ".[bench]".

@@ -39,7 +39,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["predict"] == [
         "--align", "--beam", "--compile", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
         "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
-        "--pattern", "--prefix", "--raw", "--resume", "--threads", "--verbose", "--whole", "--withheld",
+        "--pattern", "--prefix", "--raw", "--ray", "--resume", "--threads", "--verbose", "--whole", "--withheld",
     ]  # fmt: skip
     assert options["evaluate"] == [
         "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed",
@@ -62,7 +62,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["export"] == ["--file", "--format", "--model", "--out", "--quantization", "--to"]
     assert options["push"] == ["--model", "--private"]
     assert options["compress"] == ["--model", "--out"]
-    assert options["bench"] == ["--json", "--plot", "--rounds"]
+    assert options["bench"] == ["--json", "--most", "--plot", "--rounds"]
     assert options["serve"] == [
         "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
         for paragraph in command.help.split("\n\n"):
             assert paragraph.startswith("\b") or "\n" not in paragraph, name
             assert paragraph.count("[dim]") <= 1, name  # each example on a line of its own
-    assert len(commands["predict"].help.split("\n\n")) == 8
+    assert len(commands["predict"].help.split("\n\n")) == 10
 
 
 def test_there_is_one_console_for_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.model.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
 from seq2see.page import WORKER, live
-from seq2see.serve.api_trace import Tracer, describe_trace
+from seq2see.serve.api_trace import Patch, Tracer, describe_trace
 from seq2see.serve.batching import Limits
 from seq2see.text.tokenizer import Tokenizer
 
@@ -56,6 +56,25 @@ const asked = {
   async describe({ name, request }) {
     const json = await globalThis.models[name].describe(request, async () => {});
     return { ...json, tensors: json.tensors.map((tensor) => ({ ...tensor, ...written(tensor) })) };
+  },
+  products({ sizes }) {
+    let seed = 1;
+    const next = () => (seed = (seed * 48271) % 2147483647) / 2147483647 - 0.5;
+    const random = (size, Numbers) => Numbers.from({ length: size }, next);
+    return sizes.map(([rows, out, width, mine, bits]) => {
+      const Numbers = bits === 64 ? Float64Array : Float32Array;
+      const x = { shape: [rows, width], data: random(rows * width, Numbers) };
+      const bias = { shape: [out], data: random(out, Float32Array) };
+      const weight = { shape: [out, width], data: random(out * width, mine ? Float32Array : Numbers) };
+      const other = { shape: [64, 512], data: random(2 ** 15, Float32Array) };
+      const plain = linear(x, weight, bias);
+      const known = new Map([["other", other], ...(mine ? [["weight", weight]] : [])]);
+      const fast = fastLinear(known);
+      const found = fast(x, weight, bias);
+      const far = found.data.reduce((most, value, index) => Math.max(most, Math.abs(value - plain.data[index])), 0);
+      const exact = found.data.constructor === Numbers;
+      return { moved: other.data.byteOffset > 0, shape: found.shape, far, exact, plain: far === 0 };
+    });
   },
   encode({ tokenizer, texts }) {
     const made = new Tokenizer(tokenizer);
@@ -194,6 +213,24 @@ def test_edits_act_where_they_say(run: Run) -> None:
     assert not torch.allclose(recorded(model, theirs)["logits"], recorded(model)["logits"], atol=1e-4)
 
 
+def test_the_fast_products_are_the_written_ones(run: Run) -> None:
+    """Rows, columns of the result, width, whether the matrix is a weight, bits; some are no multiples of 4 or 64."""
+    fast = [
+        [1, 258, 512, 1, 32],
+        [130, 66, 512, 1, 32],
+        [64, 96, 512, 1, 64],
+        [67, 90, 70, 0, 32],
+        [130, 64, 31, 0, 32],
+    ]
+    plain = [[2, 31, 12, 0, 32], [67, 90, 70, 0, 64], [4, 3000, 1200, 0, 32]]  # small, of 64 bits, too large
+    for size, found in zip(fast + plain, run("products", {"sizes": fast + plain}), strict=True):
+        assert found["moved"], "the program does not run"
+        assert found["shape"] == size[:2]
+        assert found["exact"]  # 64 bits stay 64
+        assert found["far"] < (1e-12 if size[4] == 64 else 2e-5), size
+        assert found["plain"] == (size in plain), size  # other sums, in another order
+
+
 @pytest.mark.parametrize("bits", [16, 8])
 def test_smaller_weights_are_the_numbers_that_they_stand_for(run: Run, bits: int, tmp_path: Path) -> None:
     model = small_model()
@@ -217,6 +254,7 @@ def test_smaller_weights_are_the_numbers_that_they_stand_for(run: Run, bits: int
 TEXTS = [
     "1845-01-05", "Where is the train station?", "  I\u00a0 m…  ", "naïve cafe\u0301 42 km/h <eos> <0x41> <",
     "日本語 😀 Ω", "", "don't—you?!  “quoted”", "A\tB\x85C\ufeffD", "ΑΣ ÉTÉ ß", "x" * 40,
+    "cats see the dogs, don't they? small " + "c" * 101, "catcatsmall dogthe cafés日本 sees 42a_b",
 ]  # fmt: skip
 
 
@@ -226,6 +264,8 @@ def test_texts_are_cut_alike(run: Run) -> None:
         "en-fr": seq2see.load("en-fr").tokenizers.source,
         "bpe": Tokenizer.bpe(corpus, 600),
         "words": Tokenizer.words(corpus),
+        "unigram": Tokenizer.unigram(corpus, 600),
+        "wordpiece": Tokenizer.wordpiece(corpus, 60),
     }
     for name, tokenizer in made.items():
         found = run("encode", {"tokenizer": live.tokenizer_json(tokenizer), "texts": TEXTS})
@@ -268,10 +308,22 @@ VALUES = [
     *(f"*.{role}" for role in ("ids", "embedded", "scaled", "positions", "sum", "normed", "q", "k", "v", "scores")),
     *("*.masked", "*.weights", "*.z", "*.out", "*.hidden", "encoder.memory", "logits", "probabilities"),
 ]  # fmt: skip
+CELL = {
+    "input": "2025-09-28",
+    "name": "decoder.layers.1.cross_attention.z",
+    "head": 3,
+    "row": 12,
+    "col": 1,
+    "fromRow": 14,
+}
+ROWS = {"input": "2025-09-28", "name": "decoder.layers.0.cross_attention.weights", "head": 2}
+MEMORY = {"input": "2025-09-28", "name": "encoder.memory", "row": 4, "fromRow": 6}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("dates", {"input": "1845-01-05", "beam": 4, "also": ["lens", "saliency"]}),
     ("dates", {"input": "2025-09-03", "muted": [("cross", 1, 3), ("encoder", 0, 1)], "beam": 2, "also": ["saliency"]}),
     ("dates", {"input": "1426-08-10", "prefix": [22, 36], "also": ["lens"]}),
+    ("dates", {"input": "1845-01-05", "patches": [CELL, ROWS], "muted": [("cross", 1, 3)], "beam": 2, "also": ["lens"]}),
+    ("dates", {"input": "1845-01-05", "patches": [MEMORY], "beam": 2, "also": ["saliency"]}),
     ("en-fr", {"input": "Where is the train station?", "beam": 3, "also": ["lens"], "names": VALUES}),
     ("en-fr", {"input": "  She doesn’t want 😀 to go. ", "muted": [("cross", 1, 2)], "names": ["*.weights", "logits"]}),
 ]  # fmt: skip
@@ -285,13 +337,17 @@ def test_an_answer_is_described_as_the_server_describes_it(
         pytest.skip(
             "handing 33 MB to a browser takes long: Node reads them here, the browser in tests of the file"
         )
+    patches = [Patch(**patch) for patch in request_.get("patches", [])]
     expected = describe_trace(
-        tracers[name], **{("text" if k == "input" else k): v for k, v in request_.items()}
+        tracers[name],
+        **{("text" if k == "input" else k): v for k, v in request_.items()} | {"patches": patches},
     )
     muted = [
         dict(zip(("attention", "layer", "head"), head, strict=True)) for head in request_.get("muted", [])
     ]
-    found = loaded(name, {**request_, "muted": muted})
+    found = loaded(name, {**request_, "muted": muted, "patches": [patch.model_dump() for patch in patches]})
+    if patches:
+        assert found["patches"] == expected["patches"]
     for key in ("text", "output", "finished", "forced", "muted", "d_model", "norm", "source", "target"):
         assert found[key] == expected[key], key
     data = b64decode(expected["data"])

@@ -424,6 +424,16 @@ def test_edit_and_compare(open_page: Open) -> None:
     assert page.locator("#difference tr").nth(2).locator(".moved").all_inner_texts() == ["9"]
 
 
+def test_numbers_are_taken_over_from_another_run(open_page: Open) -> None:
+    page = open_page("against=1945-01-05")
+    page.get_by_label("Value to take over").select_option("encoder.memory")
+    page.get_by_role("button", name="Take over").click()
+    expect(page.locator("#answer")).to_have_text("January 5, 1945")
+    expect(page.locator("#versus")).to_contain_text("numbers taken over: January 5, 1845")
+    page.get_by_role("button", name="undo").first.click()
+    expect(page.locator("#answer")).to_have_text("January 5, 1845")
+
+
 def test_by_keyboard_alone(open_page: Open, trace: Trace) -> None:
     """Type, reach a matrix, walk in it, pin, choose a token, switch a head: no mouse."""
     page = open_page()
@@ -1041,3 +1051,27 @@ def test_the_arithmetic_of_models_of_others(open_page: Open, tmp_path: Path, pos
         assert "head is off" not in text
         if role == "normed":
             assert "variance" in text
+
+
+def test_long_work_is_done_in_slices_and_given_up_for_newer_work(open_page: Open) -> None:
+    page = open_page()
+    told = page.evaluate(
+        """async () => {
+          const { inSlices } = await import("/section.js");
+          const seen = [];
+          const busy = (name) => () => {  // longer than what may be done at once
+            for (const end = performance.now() + 40; performance.now() < end;);
+            seen.push(name);
+            return document.createTextNode(name);
+          };
+          const place = document.createElement("div");
+          setTimeout(() => seen.push("between"));
+          await inSlices(place, [busy("a"), busy("b")], true);
+          const old = inSlices(place, [busy("c"), busy("never")], true);
+          const last = inSlices(place, [busy("d"), busy("e")], true);
+          await Promise.all([old, last]);
+          return { seen, text: place.textContent };
+        }"""
+    )
+    assert told["seen"] == ["a", "between", "b", "c", "d", "e"]
+    assert told["text"] == "de"

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 
 import seq2see
 from seq2see.errors import UserError
+from seq2see.folder import SHIPPED, shipped_models
 from seq2see.page.live import live_page
 from seq2see.page.site import Site
 
@@ -21,6 +22,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = seq2see.load("dates")
     made = Site(ROOT)
     made.add_model("dates", "dates", live_page("dates", model, "1845-01-05"), model.card)
+    for name in shipped_models():  # every card, with its pictures
+        if name != "dates":
+            card = (SHIPPED / name / "card.md").read_text(encoding="utf-8")
+            made.add_model(name, name, f"<!doctype html><title>{name}</title>", card, SHIPPED / name)
     made.add_documents()
     out = tmp_path_factory.mktemp("site") / "public"
     assert made.write(out) == []  # no link leads nowhere
@@ -40,6 +45,16 @@ def test_documents_lessons_and_code_are_pages(site: Path) -> None:
     assert "../src/seq2see/model/attention.py.html#L-" in paper
     assert 'name="L-21"' in (site / "src/seq2see/model/attention.py.html").read_text(encoding="utf-8")
     assert str(ROOT) not in paper
+
+
+def test_the_pictures_of_a_card_come_along(site: Path, tmp_path: Path) -> None:
+    assert (site / "models" / "en-fr" / "reliability.png").read_bytes() == (
+        SHIPPED / "en-fr" / "reliability.png"
+    ).read_bytes()
+    made = Site(None)
+    made.add_model("a", "a", "<!doctype html>", "# A\n\n![in words](gone.png)\n", tmp_path)
+    assert made.write(tmp_path / "out") == []
+    assert "<em>in words</em>" in (tmp_path / "out" / "models" / "a.html").read_text(encoding="utf-8")
 
 
 def test_a_dead_link_is_told(tmp_path: Path) -> None:

@@ -412,6 +412,6 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     lock = files.Lock(tmp_path)
     code = f"from pathlib import Path; from seq2see import files; files.Lock(Path({str(tmp_path)!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"Process {os.getpid()} is training in" in done.stderr
+    assert f"Process {os.getpid()} is at work in" in done.stderr
     del lock
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -161,7 +161,7 @@ class Lock:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 other = os.pread(self.handle, 20, 0).decode("ascii", "replace")
                 raise FolderError(
-                    f"Process {other if other.isdigit() else '(unknown)'} is training in {folder}: wait for its end, or "
+                    f"Process {other if other.isdigit() else '(unknown)'} is at work in {folder}: wait for its end, or "
                     "name another folder."
                 ) from None
             return  # a file system without locks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
 import subprocess
@@ -29,6 +30,8 @@ TEXTS = {
         ["She doesn't want to go home.", "Could you speak more slowly?"],
     ),
 }
+SENTENCE = "The old man who lived near the river sold bread and milk to the children ."
+LONG = (60, 120)  # words
 LONGEST = """
 window.longest = 0;
 new PerformanceObserver((list) => {
@@ -105,6 +108,8 @@ def page_file(rounds: int) -> Line:
                     line.seconds.setdefault(f"{file.removesuffix('.html')}, {what}", []).append(seconds)
                 longest[file] = max(longest.get(file, 0), task)
         line.details["longest_task_ms"] = longest
+        for words in LONG:
+            _long(chromium, folder / "en-fr live.html", words, line)
         _onnx(chromium, folder, rounds, line)
         chromium.close()
     line.notes += [
@@ -112,6 +117,49 @@ def page_file(rounds: int) -> Line:
         for file in sizes
     ]
     return line
+
+
+def _long(browser: Any, file: Path, words: int, line: Line) -> None:
+    """Ask a long text, scroll through all panels, compare it; keep the seconds and the longest task of the page's thread.
+
+    The processor time of a task does not depend on what else the machine does; its duration does.
+    """
+    text = " ".join((SENTENCE.split() * words)[:words])
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+    context.add_init_script(WATCH)
+    page = context.new_page()
+    page.set_default_timeout(120_000)
+    record = file.with_name("trace.json")
+    try:
+        page.goto(f"{file.as_uri()}#step=0", wait_until="commit")
+        page.evaluate("text => window.shown(text, true)", TEXTS["en-fr"][0])
+        browser.start_tracing(page=page, path=record, categories=["toplevel", "blink.user_timing"])
+        page.evaluate("performance.mark('here')")
+        seconds = page.evaluate(ASK, text)
+        height = page.evaluate("document.documentElement.scrollHeight")
+        for _ in range(0, height, 700):
+            page.mouse.wheel(0, 700)
+            page.wait_for_timeout(50)
+        page.fill("#against", text.replace("milk", "cheese"))
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#difference .moved-heads li:nth-child(24)")
+        browser.stop_tracing()
+    finally:
+        context.close()
+    events = json.loads(record.read_bytes())["traceEvents"]
+    here = next((one["pid"], one["tid"]) for one in events if one["name"] == "here")
+    tasks = [
+        one
+        for one in events
+        if one["name"] == "ThreadControllerImpl::RunTask" and (one["pid"], one["tid"]) == here
+    ]
+    for what, value in zip(("answer", "all panels"), seconds, strict=True):
+        line.seconds.setdefault(f"en-fr live, {words} words to {what}", []).append(value)
+    busy, wall = (max(one.get(key, 0) for one in tasks) / 1000 for key in ("tdur", "dur"))
+    line.details[f"longest_task_of_{words}_words_ms"] = {"processor": busy, "duration": wall}
+    line.notes.append(
+        f"en-fr, {words} words: {height:,} px high, longest task {busy:.0f} ms of processor time ({wall:.0f} ms in all)"
+    )
 
 
 def _write(folder: Path) -> dict[str, int]:

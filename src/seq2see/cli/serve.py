@@ -200,7 +200,7 @@ def site(
         examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]
         if not examples:
             raise UserError(f"{each} has no log with sample texts to open its page with: leave it out.")
-        made.add_model(name, name, live_page(name, loaded, examples[0]), loaded.card)
+        made.add_model(name, name, live_page(name, loaded, examples[0]), loaded.card, loaded.path)
     made.add_documents()
     dead = made.write(out)
     say(f"{out}: {len(made.pages)} pages. Serve this folder.")

@@ -41,6 +41,11 @@ class Engine(Protocol):
 
     name: str
 
+    @property
+    def draft(self) -> Engine:
+        """An engine that may be faster and need not be exact, for answers that are compared with this one's."""
+        ...
+
     def ids(
         self,
         sources: Sequence[Sequence[int]],

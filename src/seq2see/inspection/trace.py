@@ -117,7 +117,71 @@ def mute_head(*heads: int) -> Callable[[Tensor], Tensor]:
             z[..., head, :] = 0
         return z
 
+    mute.everywhere = True  # type: ignore[attr-defined]
     return mute
+
+
+def everywhere(edit: Mapping[str, Edit]) -> bool:
+    """Whether edits do the same at every position, so that a search may keep the keys and values of what it has read."""
+    return all(getattr(one, "everywhere", False) for one in edit.values())
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """An edit that puts numbers of another run in the place of this run's: of a head, a position, a column; None is all.
+
+    The numbers come from the same place there, or from position ``from_row``. A place that one of the two runs lacks
+    stays as it is.
+
+    >>> there = torch.ones(3, 4)
+    >>> TakeOver(there, "encoder.memory", row=1)(torch.zeros(2, 4)).sum(-1)
+    tensor([0., 4.])
+    """
+
+    there: Tensor
+    name: str
+    head: int | None = None
+    row: int | None = None
+    col: int | None = None
+    from_row: int | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the value, (…, T, D), (…, T, H, K) or (…, H, T, S), with the other run's numbers."""
+        here, there = self._by_head(x), self._by_head(self.there).to(x)  # (…, H, T, C)
+        rows, cols = (min(here.shape[n], there.shape[n]) for n in (-2, -1))
+        heads = slice(None) if self.head is None else slice(self.head, self.head + 1)
+        if self.row is None:
+            to, of = slice(rows), slice(rows)
+        else:
+            of = (
+                slice(self.from_row, self.from_row + 1)
+                if self.from_row is not None
+                else slice(self.row, self.row + 1)
+            )
+            to = slice(self.row, self.row + 1)
+            if to.start >= here.shape[-2] or of.start >= there.shape[-2]:
+                return x
+        along = slice(cols) if self.col is None else slice(self.col, min(cols, self.col + 1))
+        here[..., heads, to, along] = there[heads, of, along]
+        return x
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """Return a view of a value as (…, H, T, C); one without heads has one."""
+        role = self.name.rsplit(".", 1)[-1]
+        if "_attention." not in self.name or role == "out":
+            return x.unsqueeze(-3)
+        return x.transpose(-2, -3) if role in {"q", "k", "v", "z"} else x
+
+
+def all_of(*edits: Edit) -> Edit:
+    """Return an edit that applies several, one after the other."""
+
+    def apply(x: Tensor) -> Tensor:
+        for one in edits:
+            x = _edited("", x, one)
+        return x
+
+    return edits[0] if len(edits) == 1 else apply
 
 
 def _check(transformer: Transformer, edit: Mapping[str, Edit] | None) -> None:

@@ -51,6 +51,16 @@ EXAMPLES = {
     ],
 }
 
+WHO = ["My sister", "The old man", "Nobody in this town", "Our new teacher", "The girl with the red hat", "Tom",
+       "Your friend", "The woman next door", "A small boy", "The doctor"]  # fmt: skip
+WHAT = ["wants to go home.", "sold bread and milk to the children.", "has never been to Paris!",
+        "doesn't know what to say.", "was reading a book when I came in.", "will help us tomorrow, I hope.",
+        "left the house before breakfast.",
+        "likes cats, dogs and horses.", "asked me where the station was.", "must not drink this water."]  # fmt: skip
+ENGLISH = [f"{who} {what}" for who in WHO for what in WHAT]
+#: Texts by which the page measures what each head does.
+SURVEYS = {"en-fr": ENGLISH, "en-de": ENGLISH}
+
 
 def describe_model(name: str, config: Config, card: str, path: Path | None) -> dict[str, Any]:
     """Describe a model. The path of its folder serves to find examples and is not part of the description."""
@@ -60,6 +70,7 @@ def describe_model(name: str, config: Config, card: str, path: Path | None) -> d
         "task": config.task,
         "card": card,
         "examples": EXAMPLES.get(config.task) or EXAMPLES.get(name) or _samples(path),
+        "texts": SURVEYS.get(name, []),
     }
 
 

@@ -20,7 +20,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.model.weights import in_eight_bits, put_weights, weights_bytes, weights_of, whole
 from seq2see.page import STATIC, WORKER
 from seq2see.page.describe import describe_model
-from seq2see.page.single_file import Inside, single_file
+from seq2see.page.single_file import Inside, bare, single_file
 from seq2see.page.wire import SMALL
 from seq2see.text.tokenizer import Tokenizer
 
@@ -30,6 +30,10 @@ DIGITS = np.frombuffer(
 PART = (
     5 * 2**18
 )  # characters of a part of the weights: the page hands over one after the other, lest it freeze
+
+
+#: The ways to cut text that tokenizer.js knows.
+CUT = ("characters", "words", "bpe", "unigram", "wordpiece")
 
 
 class Model(Protocol):
@@ -81,7 +85,7 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
 def why_not(tokenizers: Tokenizers) -> str | None:
     """Say why a model cannot run in the page, or return None if it can: the page must be able to cut text as it does."""
     for tokenizer in (tokenizers.source, tokenizers.target):
-        if not tokenizer.own or tokenizer.kind not in ("characters", "words", "bpe"):
+        if not tokenizer.own or tokenizer.kind not in CUT:
             return f"the page cannot cut text into {tokenizer.kind}"
     return None
 
@@ -124,8 +128,7 @@ def _weights(model: Model, bits: int) -> Weights:
 
 def bundle(modules: tuple[str, ...] = WORKER) -> str:
     """Return the worker's modules as one script: a worker that is made of a text cannot import others."""
-    texts = [(STATIC / name).read_text(encoding="utf-8") for name in modules]
-    plain = [re.sub(r"^import .*\n", "", text, flags=re.MULTILINE) for text in texts]
+    plain = [re.sub(r"^import .*\n", "", bare(STATIC / name), flags=re.MULTILINE) for name in modules]
     return "\n".join(re.sub(r"^export ", "", text, flags=re.MULTILINE) for text in plain)
 
 

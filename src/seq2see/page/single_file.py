@@ -37,7 +37,7 @@ class PageTrace(Trace):
     """A trace that a notebook shows as the page."""
 
     def _repr_html_(self) -> str:
-        model = {**describe_network(self.transformer.config), "name": "", "examples": []}
+        model = {**describe_network(self.transformer.config), "name": "", "examples": [], "texts": []}
         page = escape(single_file(model, self))
         return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
 
@@ -69,8 +69,9 @@ def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = Non
     imports = _escaped({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     scripts = " ".join(_digest(script) for script in (imports, ENTRY))
+    programs = " 'wasm-unsafe-eval'" if inside is not None else ""  # the products of matrices (fast.js)
     policy = (
-        f"default-src 'none'; script-src {scripts} data:; style-src {_digest(style)}; img-src data:; "
+        f"default-src 'none'; script-src {scripts} data:{programs}; style-src {_digest(style)}; img-src data:; "
         "worker-src blob:"
     )
     head = [
@@ -107,11 +108,14 @@ def _modules() -> list[Path]:
 
 def _url(path: Path) -> str:
     """Return a module as a data: URL; it imports the other modules by their names in the import map."""
-    code = re.sub(r'from "\./(\w+\.js)"', r'from "seq2see/\1"', path.read_text(encoding="utf-8"))
-    code = re.sub(
-        r"/\*\*.*?\*/ ?", "", code, flags=re.DOTALL
-    )  # types and explanations, which are in the package
+    code = re.sub(r'from "\./(\w+\.js)"', r'from "seq2see/\1"', bare(path))
     return "data:text/javascript;charset=utf-8," + code.translate(QUOTED)
+
+
+def bare(path: Path) -> str:
+    """Return a module without its types and explanations, which are in the package."""
+    code = re.sub(r"/\*\*.*?\*/ ?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(r"\n\s*\n+", "\n", code)
 
 
 def _digest(text: str) -> str:

@@ -9,7 +9,7 @@ import shutil
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -34,6 +34,7 @@ DOCUMENTS = (
     "CHANGELOG.md",
 )
 LESSONS = "lessons/*.ipynb"
+PICTURES = {".png", ".svg", ".jpg"}
 SHOWN = ".html"  # the ending of what a browser shows
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 CODE = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, nowrap=False)
@@ -79,9 +80,8 @@ class Site:
         name = path.relative_to(self.root or path).as_posix()
         text = path.read_text(encoding="utf-8")
         title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), path.stem)
-        self.pages[_shown(name)] = Page(
-            _shown(name), _words(title), _anchored(MARKDOWN.render(text)), text, "Documents"
-        )
+        body = _anchored(MARKDOWN.render(text))
+        self.pages[_shown(name)] = Page(_shown(name), _words(title), body, _said(body), "Documents")
 
     def _lesson(self, path: Path) -> None:
         name = path.relative_to(self.root or path).as_posix()
@@ -113,12 +113,14 @@ class Site:
         """Return the path in the site of a file of the project, which is added to the site if need be."""
         if _shown(target) in self.pages:
             return _shown(target)
+        if target in self.files:
+            return target
         file = (self.root or Path()) / target
         if self.root is None or target.startswith("..") or not file.is_file():
             return (
                 "lessons/README.html" if target == "lessons" and "lessons/README.html" in self.pages else None
             )
-        if file.suffix in {".png", ".svg", ".jpg"}:
+        if file.suffix in PICTURES:
             self.files[target] = file.read_bytes()
             return target
         if file.suffix == ".md":
@@ -133,18 +135,29 @@ class Site:
             )
         return _shown(target)
 
-    def add_model(self, name: str, title: str, page: str, card: str) -> None:
-        """Add the page of a model, as it is, and its card."""
+    def add_model(self, name: str, title: str, page: str, card: str, folder: Path | None = None) -> None:
+        """Add the page of a model, as it is, and its card with the pictures of its folder."""
         self.files[f"{name}.html"] = page.encode()
-        body = f'<p><a href="../{quote(name)}.html">Open the page of this model</a></p>{_anchored(MARKDOWN.render(card))}'
-        self.pages[f"models/{name}.html"] = Page(f"models/{name}.html", title, body, card, "Models")
+
+        def picture(match: re.Match[str]) -> str:
+            file = folder / unquote(match[1]) if folder else None
+            if file is None or file.suffix not in PICTURES or not file.is_file():
+                return f"<em>{match[2]}</em>"  # its words stay
+            self.files[f"models/{name}/{file.name}"] = file.read_bytes()
+            return f'<img src="{quote(name)}/{quote(file.name)}" alt="{match[2]}">'
+
+        told = re.sub(r'<img src="([^":]*)" alt="([^"]*)"[^>]*>', picture, _anchored(MARKDOWN.render(card)))
+        body = f'<p><a href="../{quote(name)}.html">Open the page of this model</a></p>{told}'
+        self.pages[f"models/{name}.html"] = Page(f"models/{name}.html", title, body, _said(body), "Models")
 
     def write(self, out: Path) -> list[str]:
         """Write the site into a new or empty folder, and return the links that lead nowhere."""
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"{out} is not an empty folder: name one that is not there yet.")
         models = [page for page in self.pages.values() if page.kind == "Models"]
-        self.pages["index.html"] = Page("index.html", "seq2see", _front(models, self.pages), "", "")
+        self.pages["index.html"] = Page(
+            "index.html", "seq2see", _front(models, self.pages, self.files), "", ""
+        )
         found = dict(self.files)
         found["style.css"] = (STATIC / "style.css").read_bytes()
         found["site.css"] = (STATIC / "site" / "site.css").read_bytes() + CODE.get_style_defs(
@@ -183,6 +196,11 @@ def _line(anchor: str) -> str:
 
 def _address(origin: str, target: str) -> str:
     return quote(str(relpath(target, str(PurePosixPath(origin).parent))))
+
+
+def _said(html: str) -> str:
+    """Return what a page says, without its tags: the search shows parts of it."""
+    return unescape(re.sub(r"<[^>]*>", " ", html))
 
 
 def _words(title: str) -> str:
@@ -245,10 +263,16 @@ def _output(output: dict[str, Any]) -> str:
     return f'<pre class="output">{escape(text)}</pre>' if text else ""
 
 
-def _front(models: list[Page], pages: dict[str, Page]) -> str:
+def _size(count: int) -> str:
+    """Write a number of bytes for people."""
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} KB"
+
+
+def _front(models: list[Page], pages: dict[str, Page], files: dict[str, bytes]) -> str:
     """Return the first page: the models, then everything else by kind."""
     cards = "".join(
-        f'<li><a href="{quote(page.path.removeprefix("models/"))}"><b>{escape(page.title)}</b> runs in your browser</a>'
+        f'<li><a href="{quote(page.path.removeprefix("models/"))}"><b>{escape(page.title)}</b> runs in your browser, '
+        f"{_size(len(files[page.path.removeprefix('models/')]))}</a>"
         f'<a class="card-link" href="{quote(page.path)}">its card</a></li>'
         for page in models
     )
@@ -276,8 +300,9 @@ def _whole(page: Page, pages: dict[str, Page]) -> str:
         "lessons/README.html",
         "docs/paper-to-code.html",
         "RESULTS.html",
+        "benchmarks/README.html",
     )
-    names = ("Read me", "The page", "Lessons", "The paper and the code", "Results")
+    names = ("Read me", "The page", "Lessons", "The paper and the code", "Results", "Benchmarks")
     links = [
         f'<a href="{up}{path}">{name}</a>' for path, name in zip(wanted, names, strict=True) if path in pages
     ]

@@ -14,12 +14,23 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
-from seq2see.decoding.engines import SMALL, Engine
-from seq2see.decoding.search import CachedReader, Special, continued, limits_of
+from seq2see.decoding.engines import LARGE, SMALL, Engine
+from seq2see.decoding.search import CachedReader, Special, WholeReader, continued, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import Head, muting
-from seq2see.inspection.trace import Edit, Recording, Trace, attached, globbed, names_of, ruled
+from seq2see.inspection.trace import (
+    Edit,
+    Recording,
+    TakeOver,
+    Trace,
+    all_of,
+    attached,
+    everywhere,
+    globbed,
+    names_of,
+    ruled,
+)
 from seq2see.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe
@@ -40,6 +51,19 @@ class HeadName(BaseModel):
     head: int = Field(ge=0)
 
 
+class Patch(BaseModel):
+    """Numbers to take over from the run on another text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    input: Text = Field(description="The other text.")
+    name: Annotated[str, Field(max_length=100)] = Field(description="Name of the value.")
+    head: int = Field(-1, ge=-1, description="Which head; −1 is all.")
+    row: int = Field(-1, ge=-1, description="Which position; −1 is all.")
+    col: int = Field(-1, ge=-1, description="Which column; −1 is all.")
+    fromRow: int = Field(-1, ge=-1, description="The position in the other run; −1 is the same.")  # noqa: N815 - the page's name
+
+
 class TraceRequest(Request_):
     """A text to answer, with every number on the way."""
 
@@ -48,6 +72,9 @@ class TraceRequest(Request_):
         [], description="Ids that the answer must begin with."
     )
     muted: Annotated[list[HeadName], Hasty()] = Field([], description="Heads to switch off.")
+    patches: Annotated[list[Patch], Hasty()] = Field(
+        [], description="Numbers to take over from runs on other texts.", max_length=8
+    )
     names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
     beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
     compact: bool = Field(
@@ -76,7 +103,7 @@ class Tracer:
 
     def __init__(self, model: Seq2Seq, limits: Limits | None = None) -> None:
         self.model, self.limits = model, limits or Limits()
-        self.last: tuple[tuple[int, ...], tuple[Head, ...], Trace] | None = None
+        self.last: tuple[tuple[int, ...], tuple[Head, ...], tuple[Patch, ...], Trace] | None = None
 
     @cached_property
     def network(self) -> Transformer:
@@ -124,24 +151,47 @@ class Tracer:
             )
 
     def trace(
-        self, text: str, prefix: Sequence[int] = (), muted: Sequence[Head] = (), anyway: bool = False
+        self,
+        text: str,
+        prefix: Sequence[int] = (),
+        muted: Sequence[Head] = (),
+        anyway: bool = False,
+        patches: Sequence[Patch] = (),
     ) -> Trace:
-        """Answer a text greedily, after a beginning that is forced, with some heads switched off."""
+        """Answer a text greedily, after a beginning that is forced, with heads off and with numbers of other runs."""
         self.model.check(text, anyway)
         text = self.model.read(text)
         self._check_prefix(prefix)
         if self.last is not None:
-            forced, off, last = self.last
+            forced, off, taken, last = self.last
             # A request for more of an answer forces the whole answer.
             same = tuple(prefix) in (forced, tuple(last.output_ids))
-            if same and last.text == text and off == tuple(muted):
+            if same and last.text == text and off == tuple(muted) and taken == tuple(patches):
                 return last
         self.last = None  # frees its memory before the new trace needs memory
         with threads_of(1) if self.model.config.model.d_model < SMALL else without_onednn():
-            found = self._new(text, prefix, muting(self.network, muted))
+            found = self._new(text, prefix, self._edits(muted, patches))
         if sum(value.numel() for value in found.values.values()) <= KEPT:
-            self.last = tuple(prefix), tuple(muted), found
+            self.last = tuple(prefix), tuple(muted), tuple(patches), found
         return found
+
+    def _edits(self, muted: Sequence[Head], patches: Sequence[Patch]) -> dict[str, Edit]:
+        """Return what switches heads off and what takes over numbers, by the name of the value."""
+        found: dict[str, list[Edit]] = {name: [one] for name, one in muting(self.network, muted).items()}
+        others: dict[str, Trace] = {}
+        for patch in patches:
+            if patch.name not in self.names or patch.name == "probabilities":
+                raise InputError(
+                    f"There is no value {patch.name!r} to take over: `seq2see trace TEXT` lists all names."
+                )
+            if patch.input not in others:
+                others[patch.input] = self._new(self.model.read(patch.input), (), {})
+            places = (
+                None if place < 0 else place for place in (patch.head, patch.row, patch.col, patch.fromRow)
+            )
+            taken = TakeOver(others[patch.input][patch.name], patch.name, *places)
+            found.setdefault(patch.name, []).append(taken)
+        return {name: all_of(*edits) for name, edits in found.items()}
 
     @torch.inference_mode()
     def _new(self, text: str, prefix: Sequence[int], edit: Mapping[str, Edit]) -> Trace:
@@ -175,9 +225,14 @@ class Tracer:
         return traced
 
     def _faster(self) -> Engine | None:
-        """Return the engine that answers, or None if it is the network itself."""
+        """Return the engine that drafts the answer, or None if the network itself answers.
+
+        The recorded numbers are compared with the draft, so that a faster engine may write it that is not exact.
+        """
         engine = self.model.engine_for(1)
-        return None if engine.name == "torch, float32" else engine
+        if engine.name == "torch, float32":
+            return None
+        return engine.draft if self.model.config.model.d_model >= LARGE else engine
 
     def _read(self, ids: list[int], memory: Tensor, recording: Recording) -> Tensor:
         """Run the decoder on an answer, all positions at once, record every value and return the logits, (T, V)."""
@@ -191,7 +246,11 @@ class Tracer:
         """Answer greedily after a beginning. A recorder is attached only if there is an edit."""
         tokenizers, rules = self.model.tokenizers, self.model.config.decoding
         special = Special.of(tokenizers)
-        reader = CachedReader(self.network, memory[None], EVERYTHING)
+        reader: CachedReader | WholeReader = (
+            CachedReader(self.network, memory[None], EVERYTHING)
+            if everywhere(edit)
+            else WholeReader(self.network, memory)
+        )
         # One row is too little work to share between threads, above all on a busy machine.
         with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():
             return continued(
@@ -225,23 +284,28 @@ def describe_trace(
     step: int | None = None,
     column: int | None = None,
     anyway: bool = False,
+    patches: Sequence[Patch] = (),
 ) -> dict[str, Any]:
     """Answer a text and describe the trace.
 
     ``prefix`` holds ids that the answer must begin with. ``muted`` names heads as (attention, layer, head). ``anyway``
-    shows the model a text that it was not made for. The other arguments are those of ``describe``.
+    shows the model a text that it was not made for. ``patches`` are numbers of runs on other texts. The other arguments
+    are those of ``describe``.
     """
     _check_head(tracer.network, head)
     saliencies = 0 if "saliency" not in also else None if step is None else 1
     tracer.check_size(text, names, beam, compact, saliencies, anyway)
-    traced = tracer.trace(text, prefix, muted, anyway)
+    for patch in patches:
+        tracer.check_size(patch.input, [], 1, compact, 0)
+    traced = tracer.trace(text, prefix, muted, anyway, patches)
     found = describe(traced, names, beam, compact, head, also, step, column)
-    if not prefix and not muted:  # else the answer is not the model's own
+    if not prefix and not muted and not patches:  # else the answer is not the model's own
         values = [one["log_probability"] for one in found["steps"]]
         sure, remark = tracer.model.judged(text, values, found["finished"])
         known = {"confidence": sure, "remark": remark}
         found |= {name: value for name, value in known.items() if value is not None}
-    return {**found, "forced": len(prefix), "muted": [list(key) for key in muted]}
+    taken = {"patches": [patch.model_dump() for patch in patches]} if patches else {}
+    return {**found, "forced": len(prefix), "muted": [list(key) for key in muted], **taken}
 
 
 def _count(name: str, config: ModelConfig, source: int, target: int) -> int:

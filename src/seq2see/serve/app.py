@@ -102,15 +102,16 @@ def create_app(
 
     async def traced(request: TraceRequest, client: Client) -> bytes:
         name = known(models, request.model)
-        if len(request.input) > limits.characters:
-            raise UserError(too_long(request.input, limits.characters))
+        for text in (request.input, *(patch.input for patch in request.patches)):
+            if len(text) > limits.characters:
+                raise UserError(too_long(text, limits.characters))
         check_beam(request.beam, limits)
         # A head that is muted twice is muted.
         muted = list(dict.fromkeys((head.attention, head.layer, head.head) for head in request.muted))
         wanted = partial(
             describe_trace, tracers[name], prefix=request.prefix, muted=muted, names=request.names,
             beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
-            column=request.column, anyway=request.anyway,
+            column=request.column, anyway=request.anyway, patches=request.patches,
         )  # fmt: skip
         (data,) = await tracing.do(
             object(),

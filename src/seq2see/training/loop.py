@@ -44,6 +44,9 @@ from seq2see.training.learner import Learner
 from seq2see.training.schedule import Timekeeper, learning_rate
 
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
+VARIED_AT_ONCE = (
+    100_000  # pairs; the first step waits for so many only, and the others take their turn meanwhile
+)
 SAMPLES = 3  # answers kept with each line of the table
 NOT_AVERAGED = (
     0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
@@ -150,7 +153,10 @@ class Trainer:
             )
         if settings.bpe_dropout or varies(settings):
             recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
-            self.batches = FreshBatches(partial(self._epoch, (source, target), recut), self._arranged)
+            parts = 1 if recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
+            self.batches = FreshBatches(
+                partial(self._part, (source, target), recut, parts), self._arranged, parts
+            )
         else:
             self.batches = self._arranged(source, target)
 
@@ -187,18 +193,25 @@ class Trainer:
         kind = PackedBatches if settings.layout == "packed" else Batches
         return kind(source, target, self.pads, settings.batch_tokens, settings.seed)
 
-    def _epoch(
-        self, as_read: tuple[Ragged, Ragged], recut: tuple[Side, Side] | None, epoch: int
+    def _part(
+        self, as_read: tuple[Ragged, Ragged], recut: tuple[Side, Side] | None, parts: int, number: int
     ) -> tuple[Ragged, Ragged]:
-        """Return the pairs of an epoch: words are cut anew, then some pairs are changed and others are joined."""
+        """Return the pairs of a part of an epoch: some are changed, and others are joined.
+
+        With BPE-dropout an epoch has one part, and its words are cut anew first.
+        """
         settings, sides = self.config.training, as_read
         if recut is not None:
-            draws = (np.random.default_rng([settings.seed, epoch, number]) for number in (0, 1))
+            draws = (np.random.default_rng([settings.seed, number, side]) for side in (0, 1))
             source, target = (side.at(draw) for side, draw in zip(recut, draws, strict=True))
             sides = source, target
+        elif parts > 1:
+            epoch, part = divmod(number, parts)
+            mixed = np.random.default_rng([settings.seed, epoch, 3]).permutation(len(as_read[0].lengths))
+            sides = as_read[0].taken(mixed[part::parts]), as_read[1].taken(mixed[part::parts])
         longest = min(self.config.model.max_length, settings.batch_tokens - 1)
         tokenizers = self.tokenizers.source, self.tokenizers.target
-        return varied(sides, tokenizers, settings, epoch, longest) if varies(settings) else sides
+        return varied(sides, tokenizers, settings, number, longest) if varies(settings) else sides
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length
@@ -214,9 +227,14 @@ class Trainer:
 
     def steps(self) -> Iterator[Step]:
         """Train to the end and yield after each step; who stops earlier can save a checkpoint and resume later."""
+        running = self._steps()
         try:
-            with threads_of(self.threads):
-                yield from self._steps()
+            while True:
+                with threads_of(self.threads):  # for the step alone: who looks at it may use others
+                    step = next(running, None)
+                if step is None:
+                    return
+                yield step
         finally:
             wait([self.saved])  # no checkpoint is half written when the caller goes on
 

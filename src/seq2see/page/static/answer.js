@@ -3,6 +3,7 @@
 import { lens, saliency } from "./attribution.js";
 import { dateFault } from "./checks.js";
 import { everywhere, muted, recorder } from "./edits.js";
+import { fastLinear } from "./fast.js";
 import { Transformer } from "./model.js";
 import { beamNodes, greedy, likeliest, limitOf, logSum } from "./search.js";
 import { largestOf, softmax } from "./tensors.js";
@@ -23,7 +24,7 @@ export class Answerer {
   /** @param {any} model what the page’s file says of the model: config, decoding, task, tokenizers, glossary @param {Map<string, Tensor>} weights */
   constructor(model, weights) {
     this.about = model;
-    this.model = new Transformer(model.config, weights);
+    this.model = new Transformer(model.config, weights, fastLinear(weights));
     this.source = new Tokenizer(model.tokenizers.source);
     this.target = model.tokenizers.target ? new Tokenizer(model.tokenizers.target) : this.source;
     /** @type {Map<string, Run>} */ this.runs = new Map();
@@ -130,7 +131,7 @@ export class Answerer {
     const { start, end } = this.target;
     this.model.keep = recorder(run.edits, null);
     const limit = limitOf(this.about.decoding, run.sourceIds.length, this.about.config.max_length);
-    return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end }, this.about.decoding, limit, beam, (id) => this.target.names[id]);
+    return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end }, this.about.decoding, limit, beam, (id) => this.target.names[id], run.edits.every(everywhere));
   }
 
   /** The values and parameters whose names match, with what the glossary says of them. */
@@ -140,10 +141,10 @@ export class Answerer {
     const found = [];
     for (const [name, { shape, data }] of run.values) {
       const [symbol, sentence] = this.about.glossary[name.replace(/\.\d+\./, ".*.")];
-      if (asked(name)) found.push({ name, shape, data: Float32Array.from(data), symbol, sentence });
+      if (asked(name)) found.push({ name, shape, data: new Float32Array(data), symbol, sentence });
     }
     for (const [name, { shape, data }] of this.model.weights) {
-      if (asked(name)) found.push({ name, shape, data: Float32Array.from(data), symbol: name.split(".").at(-1), sentence: "A parameter, learned in training." });
+      if (asked(name)) found.push({ name, shape, data: new Float32Array(data), symbol: name.split(".").at(-1), sentence: "A parameter, learned in training." });
     }
     return found;
   }

@@ -1,6 +1,6 @@
 /** Where answers come from: the server, the model in this file, or, in a file without a model, the one answer that was saved. */
 
-import { byId } from "./dom.js";
+import { byId, nextTask } from "./dom.js";
 
 /** @typedef {{resolve: (json: any) => void, reject: (error: Error) => void, onText?: (text: string) => void}} Waiting */
 
@@ -14,8 +14,6 @@ export const live = saved === null || inside;
 /** @type {Map<number, Waiting>} */ const waiting = new Map();
 /** @type {Worker|undefined} */ let worker;
 let requests = 0;
-
-const nextTask = () => new Promise((resolve) => { setTimeout(resolve); });
 
 /** Start the model of this file beside the page. Its weights are handed over in parts, so that the page stays quick meanwhile. */
 async function begin() {

@@ -1,7 +1,7 @@
 /** The beam search as a tree: every prefix that was kept, step by step. The reader can follow a branch. */
 
 import { exact, h, number, roving, svg } from "./dom.js";
-import { Panel, whenSeen } from "./section.js";
+import { inSlices, Panel, whenSeen } from "./section.js";
 import { BEAMS, change, view } from "./state.js";
 
 /** @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node  with a score it is an end */
@@ -10,10 +10,14 @@ import { BEAMS, change, view } from "./state.js";
 const ROW = 46;
 const short = (/** @type {number} */ x) => (x > -0.05 ? "0.0" : number(x, 1));
 
-/** The nodes from the root to one. @returns {Node[]} */
-function path(/** @type {Node[]} */ nodes, /** @type {Node} */ node) {
-  const above = node.parent === null ? [] : path(nodes, nodes[node.parent]);
-  return [...above, node];
+/** The ids and the text from the root to each node, and whether the answer begins so. A parent stands before its children. */
+function beginnings(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes) {
+  /** @type {{ids: () => number[], text: string, answer: boolean}[]} */ const found = [];
+  for (const { parent, id, step, token } of nodes) {
+    const above = parent === null ? { ids: () => [], text: "", answer: true } : found[parent];
+    found.push({ ids: () => [...above.ids(), id], text: above.text + token, answer: above.answer && trace.steps[step]?.id === id });
+  }
+  return found;
 }
 
 /** A curve that starts and ends horizontally. */
@@ -22,7 +26,7 @@ function bend(/** @type {number} */ x, /** @type {number} */ y, /** @type {numbe
   return `M${x} ${y} C${half} ${y} ${half} ${low} ${right} ${low}`;
 }
 
-/** Draw the tree; `live` lets a branch be chosen. @returns {SVGElement} */
+/** The tree as an empty drawing, and its parts; `live` lets a branch be chosen. @returns {{picture: SVGElement, parts: (() => SVGElement)[]}} */
 function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type {boolean} */ live) {
   /** @type {Map<number, number>} */ const filled = new Map();
   const steps = Math.max(...nodes.map(({ step }) => step)) + 1;
@@ -35,30 +39,39 @@ function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type
     return { x: (node.step + 0.5) * GAP, y: (rank + 0.5) * ROW + 8 };
   });
   const rows = Math.max(...filled.values());
-  const onAnswer = (/** @type {Node} */ node) => path(nodes, node).every(({ id, step }) => trace.steps[step]?.id === id);
+  const begun = beginnings(trace, nodes);
   const picture = svg("svg", { width: steps * GAP, height: rows * ROW + 16, viewBox: `0 0 ${steps * GAP} ${rows * ROW + 16}`, role: "group", "aria-label": "Prefixes kept open, step by step" });
-  nodes.forEach((node, index) => {
-    if (node.parent === null) return;
+  const branch = (/** @type {Node} */ node, /** @type {number} */ index) => {
+    if (node.parent === null) return [];
     const [from, to] = [places[node.parent], places[index]];
-    picture.append(svg("path", { class: onAnswer(node) ? "branch answer" : "branch", d: bend(from.x + arm(nodes[node.parent]), from.y, to.x - arm(node), to.y) }));
-  });
-  nodes.forEach((node, index) => {
+    return [svg("path", { class: begun[index].answer ? "branch answer" : "branch", d: bend(from.x + arm(nodes[node.parent]), from.y, to.x - arm(node), to.y) })];
+  };
+  const drawn = (/** @type {Node} */ node, /** @type {number} */ index) => {
     const { x, y } = places[index];
-    const choose = () => change({ prefix: onAnswer(node) ? [] : path(nodes, node).map(({ id }) => id) });
-    const written = path(nodes, node).map(({ token }) => token).join("");
+    const { ids, text, answer } = begun[index];
+    const choose = () => change({ prefix: answer ? [] : ids() });
     const ends = node.score !== undefined;
-    const label = `${written}: log P ${number(node.log_probability, 3)}${ends ? `, score ${number(node.score ?? 0, 3)}, an end` : ""}`;
-    picture.append(svg("g", {
-      class: `node${onAnswer(node) ? " answer" : ""}${ends ? " end" : ""}${live ? " live" : ""}`, ...(live ? {
-        tabindex: 0, role: "button", "aria-label": `follow ${label}`, onclick: choose,
+    const label = `${text}: log P ${number(node.log_probability, 3)}${ends ? `, score ${number(node.score ?? 0, 3)}, an end` : ""}`;
+    return svg("g", {
+      class: `node${answer ? " answer" : ""}${ends ? " end" : ""}${live ? " live" : ""}`, ...(live ? {
+        tabindex: index ? -1 : 0, role: "button", "aria-label": `follow ${label}`, onclick: choose,
         onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && choose(),
       } : {}),
     }, svg("title", {}, label), ...(ends ? [svg("rect", { x: x - 8, y: y - 9, width: 16, height: 16, rx: 3, class: "stop" })] : []),
     svg("text", { x, y: y + 5 }, ends ? "∎" : exact(node.token)),
-    svg("text", { x, y: y + 19, class: "score" }, short(node.score ?? node.log_probability))));
-  });
+    svg("text", { x, y: y + 19, class: "score" }, short(node.score ?? node.log_probability)));
+  };
   if (live) roving(picture, ".node");
-  return picture;
+  return { picture, parts: nodes.map((node, index) => () => svg("g", {}, ...branch(node, index), drawn(node, index))) };
+}
+
+/** Show a tree, or nothing where there is none. */
+async function show(/** @type {HTMLElement} */ place, /** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type {boolean} */ live) {
+  if (!nodes.length) return void place.replaceChildren();
+  const { picture, parts } = tree(trace, nodes, live);
+  place.replaceChildren(picture);
+  await inSlices(picture, parts);
+  return undefined;
 }
 
 /** @returns {Panel} */
@@ -74,7 +87,7 @@ export function beamPanel(/** @type {Trace} */ trace, /** @type {boolean} */ liv
     const { beam } = view;
     try {
       const nodes = live ? (beam > 1 ? await fetchBeams(beam) : []) : trace.json.beams;
-      if (!live || beam === view.beam) place.replaceChildren(...(nodes.length ? [tree(trace, nodes, live)] : []));
+      if (!live || beam === view.beam) await show(place, trace, nodes, live);
     } catch (error) {
       if (beam === view.beam) place.replaceChildren(h("p", { role: "alert" }, /** @type {Error} */ (error).message));
     }

@@ -1,18 +1,20 @@
 /** Two answers side by side: their tokens aligned, the heads that moved, and numbers taken from one run into the other. */
 
-import { attention, KINDS } from "./data.js";
-import { h, named, number, visible } from "./dom.js";
-import { ramp } from "./heat.js";
-import { Panel } from "./section.js";
+import { attention, headsOf } from "./data.js";
+import { h, named, nextTask, number, visible } from "./dom.js";
+import { largestOf, paintCells } from "./heat.js";
+import { inSlices, Panel, unhurried } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
+/** @typedef {import("./data.js").Head} Head */
+/** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {[number, number]} Pair  a place in one text and its partner in the other */
 
 /** Align two lists of tokens with the fewest changes: pairs of places, in order. @returns {Pair[]} */
 export function align(/** @type {string[]} */ a, /** @type {string[]} */ b) {
-  const cost = Array.from({ length: a.length + 1 }, (_, i) => Array.from({ length: b.length + 1 }, (_, j) => (i && j ? 0 : i + j)));
+  const cost = Array.from({ length: a.length + 1 }, (_, i) => Float64Array.from({ length: b.length + 1 }, (_, j) => (i && j ? 0 : i + j)));
   for (let i = 1; i <= a.length; i += 1) {
     for (let j = 1; j <= b.length; j += 1) cost[i][j] = Math.min(cost[i - 1][j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1.5), cost[i - 1][j] + 1, cost[i][j - 1] + 1);
   }
@@ -26,54 +28,50 @@ export function align(/** @type {string[]} */ a, /** @type {string[]} */ b) {
   return pairs;
 }
 
-/** The pairs of rows and of columns of an attention. A row of the decoder is known by what it writes. */
-function pairsOf(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {Kind} */ kind) {
+/** The pairs of rows and of columns of each attention. A row of the decoder is known by what it writes. @returns {Record<Kind, {rows: Pair[], cols: Pair[]}>} */
+function pairsOf(/** @type {Trace} */ before, /** @type {Trace} */ after) {
   const source = align(before.tokens("source"), after.tokens("source"));
   const read = align(before.tokens("target"), after.tokens("target"));
   const written = align(before.steps.map(({ token }) => token), after.steps.map(({ token }) => token));
-  return { rows: kind === "encoder" ? source : written, cols: kind === "decoder" ? read : source };
+  return { encoder: { rows: source, cols: source }, decoder: { rows: written, cols: read }, cross: { rows: written, cols: source } };
 }
 
-/** A small picture of numbers from −1 to 1, or of shares. @returns {HTMLElement} */
-function picture(/** @type {number[][]} */ values, /** @type {boolean} */ signed, /** @type {number} */ box, /** @type {string} */ label) {
-  const [rows, cols] = [values.length, values[0]?.length ?? 0];
+/** A small picture of shares, or of differences, of which `darkest` has the strongest shade. @returns {HTMLElement} */
+function picture(/** @type {Matrix} */ matrix, /** @type {number|null} */ darkest, /** @type {number} */ box, /** @type {string} */ label) {
+  const { rows, cols } = matrix;
   const canvas = h("canvas", { width: Math.max(1, cols), height: Math.max(1, rows), role: "img", "aria-label": label });
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(Math.max(1, cols), Math.max(1, rows));
-  values.flat().forEach((x, index) => image.data.set([...ramp(signed, signed ? 0.5 + x / 2 : x), 255], 4 * index));
-  context.putImageData(image, 0, 0);
+  paintCells(canvas, matrix, darkest);
   const size = Math.max(2, Math.min(14, box / Math.max(1, cols)));
   canvas.style.width = `${cols * size}px`;
   canvas.style.height = `${rows * size}px`;
   return canvas;
 }
 
-/** The weights of a head at the pairs: before, after, and the difference. */
-function paired(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {{rows: Pair[], cols: Pair[]}} */ { rows, cols }) {
+/** The weights of a head at the pairs: before, after, and the difference. @returns {{was: Matrix, is: Matrix, moved: Matrix}} */
+function paired(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {Head} */ { kind, layer, head }, /** @type {{rows: Pair[], cols: Pair[]}} */ { rows, cols }) {
   const name = `${attention(kind, layer)}.weights`;
   const [a, b] = [before.matrix(name, head), after.matrix(name, head)];
-  const was = rows.map(([row]) => cols.map(([col]) => a.at(row, col)));
-  const is = rows.map(([, row]) => cols.map(([, col]) => b.at(row, col)));
-  const moved = was.map((line, r) => line.map((x, c) => is[r][c] - x));
-  const mean = moved.reduce((sum, line) => sum + line.reduce((all, x) => all + Math.abs(x), 0) / 2, 0) / Math.max(1, rows.length);
-  return { was, is, moved, mean };
+  const made = (/** @type {Matrix["at"]} */ at) => ({ rows: rows.length, cols: cols.length, at });
+  const was = made((row, col) => a.at(rows[row][0], cols[col][0]));
+  const is = made((row, col) => b.at(rows[row][1], cols[col][1]));
+  return { was, is, moved: made((row, col) => is.at(row, col) - was.at(row, col)) };
 }
 
-/** All heads, those whose weights moved most first. */
-function movedHeads(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  return KINDS.flatMap((kind) => {
-    const pairs = pairsOf(before, after, kind);
-    const layers = Math.min(before.layers(kind), after.layers(kind));
-    return Array.from({ length: layers * before.heads }, (_, n) => {
-      const [layer, head] = [Math.floor(n / before.heads), n % before.heads];
-      return { kind, layer, head, pairs, ...paired(before, after, kind, layer, head, pairs) };
-    });
-  }).sort((x, y) => y.mean - x.mean);
+/** How much of the look of a row moved, on average: half the sum of the differences, since what one column loses another gains. */
+function meanOf(/** @type {Matrix} */ { rows, cols, at }) {
+  let sum = 0;
+  for (let row = 0; row < rows; row += 1) for (let col = 0; col < cols; col += 1) sum += Math.abs(at(row, col)) / 2;
+  return sum / Math.max(1, rows);
 }
+
+/** The beginning of a text, as its name. */
+const brief = (/** @type {string} */ text) => (text.length > 24 ? `${text.slice(0, 24)}…` : text);
+
+const namesOf = (/** @type {Trace} */ before, /** @type {Trace} */ after) => (before.json.text === after.json.text ? ["before", "now"] : [before.json.text, after.json.text]);
 
 /** Two answers, token under token. */
-function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {string[]} */ names) {
-  const pairs = align(before.steps.map(({ token }) => token), after.steps.map(({ token }) => token));
+function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {Pair[]} */ pairs) {
+  const names = namesOf(before, after);
   /** @type {(number|null)[][]} */ const columns = [];
   let [i, j] = [0, 0];
   for (const [a, b] of [...pairs, [before.steps.length, after.steps.length]]) {
@@ -82,7 +80,7 @@ function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
     if (a < before.steps.length && b < after.steps.length) columns.push([(i += 1) - 1, (j += 1) - 1]);
   }
   const word = (/** @type {Trace} */ trace, /** @type {number|null} */ t) => (t === null ? null : trace.steps[t].token);
-  const line = (/** @type {number} */ side, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row" }, names[side]), h("td", { className: "said" }, ...columns.map((column) => {
+  const line = (/** @type {number} */ side, /** @type {Trace} */ trace) => h("tr", {}, h("th", { scope: "row", title: names[side] }, brief(names[side])), h("td", { className: "said" }, ...columns.map((column) => {
     const token = word(trace, column[side]);
     const other = word(side ? before : after, column[1 - side]);
     return h("span", { className: token === other ? "" : token === null ? "gap" : "moved" }, token === null ? "·" : token === "<eos>" ? "" : token);
@@ -91,28 +89,33 @@ function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
 }
 
 /** The chosen head in both runs, and the difference. */
-function chosenMaps(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const pairs = pairsOf(before, after, view.kind);
-  const { was, is, moved } = paired(before, after, view.kind, view.layer, view.head, pairs);
-  const largest = Math.max(1e-9, ...moved.flat().map(Math.abs));
-  const figure = (/** @type {string} */ name, /** @type {number[][]} */ values, /** @type {boolean} */ signed) => h("figure", { className: "pair" }, h("figcaption", {}, name), picture(values, signed, 230, `${name} of ${view.kind} layer ${view.layer}, head ${view.head}`));
-  return h("div", { className: "equation" }, figure("before", was, false), figure("now", is, false), figure(`difference, ±${number(largest, 2)}`, moved.map((line) => line.map((x) => x / largest)), true));
+function chosenMaps(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @type {{rows: Pair[], cols: Pair[]}} */ pairs) {
+  const { was, is, moved } = paired(before, after, view, pairs);
+  const largest = largestOf(moved);
+  const names = namesOf(before, after).map(brief);
+  const figure = (/** @type {string} */ name, /** @type {Matrix} */ matrix, /** @type {number|null} */ darkest) => h("figure", { className: "pair" }, h("figcaption", {}, name), picture(matrix, darkest, 230, `${name} of ${view.kind} layer ${view.layer}, head ${view.head}`));
+  const { rows, cols } = before.labels(`${attention(view.kind, view.layer)}.weights`, view.head);
+  const ends = (/** @type {string[]} */ names, /** @type {Pair[]} */ of) => (of.length ? h("code", {}, `${names[of[0][0]].trim()} … ${names[of[of.length - 1][0]].trim()}`) : "none");
+  return [h("p", { className: "map-key" }, h("span", {}, "↓ rows: ", ends(rows, pairs.rows)), h("span", {}, "→ columns: ", ends(cols, pairs.cols)), h("span", {}, "shares from 0 to 1")),
+    h("div", { className: "equation" }, figure(names[0], was, null), figure(names[1], is, null), figure(`difference, ±${number(largest, 2)}`, moved, largest))];
 }
 
-/** @returns {HTMLElement[]} */
-export function comparison(/** @type {Trace} */ before, /** @type {Trace} */ after) {
-  const names = before.json.text === after.json.text ? ["before", "now"] : [before.json.text, after.json.text];
-  const heads = movedHeads(before, after);
+/** Write the comparison of two answers into an element. Large maps take a while, unless another comparison takes their place. */
+export async function showComparison(/** @type {HTMLElement} */ place, /** @type {Trace} */ before, /** @type {Trace} */ after) {
+  const list = h("ol", { className: "moved-heads" });
   const chosen = h("div");
-  const show = () => chosen.replaceChildren(h("h3", {}, `${view.kind} · layer ${view.layer} · head ${view.head}`), chosenMaps(before, after));
+  await inSlices(place, [list, chosen], true);
+  await nextTask(); // what came just now took its time already
+  if (!list.isConnected) return;
+  const pairs = pairsOf(before, after);
+  const show = () => chosen.replaceChildren(h("h3", {}, `${view.kind} · layer ${view.layer} · head ${view.head}`), ...chosenMaps(before, after, pairs[view.kind]));
+  list.before(sideBySide(before, after, pairs.cross.rows), h("p", { className: "sentence" }, "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it). Tokens are aligned; those without a partner are left out. Brown: looked at less, blue: more."));
   show();
-  return [
-    sideBySide(before, after, names),
-    h("p", { className: "sentence" }, "Heads whose weights moved most, as the mean change of a row (0 none, 1 all of it). Tokens are aligned; those without a partner are left out. Brown: looked at less, blue: more."),
-    h("ol", { className: "moved-heads" }, ...heads.slice(0, 24).map(({ kind, layer, head, moved, mean }) => h("li", {},
-      h("button", { type: "button", className: "link", onclick: () => { change({ kind, layer, head }); show(); } }, picture(moved, true, 84, `difference of ${kind} layer ${layer}, head ${head}`), h("span", {}, `${kind} ${layer}.${head}`)), h("span", { className: "p" }, mean.toFixed(3))))),
-    chosen,
-  ];
+  const heads = headsOf(before).filter(({ kind, layer }) => layer < after.layers(kind)).map((head) => ({ ...head, moved: paired(before, after, head, pairs[head.kind]).moved, mean: 0 }));
+  if (!(await unhurried(heads, (head) => { head.mean = meanOf(head.moved); }, () => list.isConnected))) return;
+  heads.sort((x, y) => y.mean - x.mean);
+  await inSlices(list, heads.slice(0, 24).map(({ kind, layer, head, moved, mean }) => () => h("li", {},
+    h("button", { type: "button", className: "link", onclick: () => { change({ kind, layer, head }); show(); } }, picture(moved, 1, 84, `difference of ${kind} layer ${layer}, head ${head}`), h("span", {}, `${kind} ${layer}.${head}`)), h("span", { className: "p" }, mean.toFixed(3)))));
 }
 
 // --- patching ---
@@ -133,9 +136,10 @@ function values(/** @type {Trace} */ trace) {
 
 /** A form that takes numbers of the run on another text into this one. @returns {HTMLElement} */
 export function patchForm(/** @type {Trace} */ trace, /** @type {Trace} */ other) {
+  compared = [trace, other];
   const all = values(trace);
   const [given] = view.patches;
-  const [name = "encoder.memory", head = "-1", row = "-1"] = given ? given.split("~") : [];
+  const [name = "encoder.memory", head = "-1", row = "-1"] = given && all.some(([value]) => given.startsWith(`${value}~`)) ? given.split("~") : [];
   const option = (/** @type {string} */ value, /** @type {string} */ text, /** @type {string} */ chosen) => h("option", { value, selected: value === chosen }, text);
   const what = h("select", { "aria-label": "Value to take over" }, ...all.map(([value, text]) => option(value, text, name)));
   const heads = h("select", { "aria-label": "Head to take over" });
@@ -152,12 +156,30 @@ export function patchForm(/** @type {Trace} */ trace, /** @type {Trace} */ other
   fill(head, row);
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    const side = what.value.startsWith("encoder") ? "source" : "target";
-    const partner = align(trace.tokens(side), other.tokens(side)).find(([mine]) => mine === Number(rows.value));
-    change({ patches: [[what.value, heads.value, rows.value, -1, partner ? partner[1] : rows.value].join("~")] });
+    takeOver(what.value, Number(heads.value), Number(rows.value), -1);
   };
-  return h("form", { className: "patch", onsubmit: submit }, h("span", {}, `Take from ‘${other.json.text}’:`), what, heads, rows, h("button", { className: "quiet" }, "Take over"),
+  return h("form", { className: "patch", onsubmit: submit }, h("span", {}, `Take from ‘${brief(other.json.text)}’:`), what, heads, rows, h("button", { className: "quiet" }, "Take over"),
     given && h("button", { type: "button", className: "link", onclick: () => change({ patches: [] }) }, "undo"));
+}
+
+/** The run that is shown and the one that it is compared with. @type {[Trace, Trace]|undefined} */ let compared;
+
+/** Where a row has its partner in the other run. */
+function partnerOf(/** @type {string} */ name, /** @type {number} */ row) {
+  if (!compared || row < 0) return row;
+  const side = name.startsWith("encoder") || /cross_attention\.[kv]$/.test(name) ? "source" : "target";
+  const [mine, theirs] = compared.map((trace) => trace.tokens(side));
+  return align(mine, theirs).find(([here]) => here === row)?.[1] ?? row;
+}
+
+/** Take over numbers of the other run; −1 stands for all. */
+const takeOver = (/** @type {string} */ name, /** @type {number} */ head, /** @type {number} */ row, /** @type {number} */ col) => change({ patches: [[name, head, row, col, partnerOf(name, row)].join("~")] });
+
+/** Buttons that take a pinned cell, its row or its whole matrix from the other run. @returns {HTMLElement[]} */
+export function takeOverCell(/** @type {Trace} */ trace, /** @type {import("./data.js").Cell} */ { name, head, row, col }) {
+  if (!view.against || compared?.[0] !== trace) return [];
+  const button = (/** @type {string} */ text, /** @type {number} */ r, /** @type {number} */ c) => h("button", { type: "button", className: "link", onclick: () => takeOver(name, head, r, c) }, text);
+  return [h("p", { className: "take" }, `Take from ‘${brief(compared[1].json.text)}’: `, button("this cell", row, col), " ", button("this row", row, -1), " ", button(head < 0 ? "the whole matrix" : "this head", -1, -1))];
 }
 
 /** The panel with the field for the other text; the comparison is written into it. @returns {Panel} */

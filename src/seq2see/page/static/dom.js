@@ -104,6 +104,9 @@ export function exact(/** @type {string} */ token) {
   return visible(token).replace(/^ /, "␣");
 }
 
+/** Let the page do other things first. */
+export const nextTask = () => new Promise((/** @type {(value: void) => void} */ resolve) => { setTimeout(resolve); });
+
 /** Announce a message to screen readers. */
 export function announce(/** @type {string} */ text) {
   byId("live").textContent = text;

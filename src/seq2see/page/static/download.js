@@ -1,5 +1,6 @@
 /** Hands a tensor to the reader: as CSV, as JSON, as NPZ for NumPy, and as the Python that computes it. */
 
+import { attention } from "./data.js";
 import { announce, h } from "./dom.js";
 import { view } from "./state.js";
 
@@ -69,17 +70,20 @@ function npz(/** @type {string} */ name, /** @type {Uint8Array<ArrayBuffer>} */ 
 export function python(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head }) {
   const quoted = JSON.stringify;
   const { muted, forced, text } = trace.json;
-  /** @type {Map<string, number[]>} */ const off = new Map();
-  for (const [attention, layer, one] of muted) {
-    const module = attention === "encoder" ? `encoder.layers.${layer}.self_attention.z` : `decoder.layers.${layer}.${attention === "cross" ? "cross" : "self"}_attention.z`;
-    off.set(module, [...(off.get(module) ?? []), one]);
+  /** What is done to each value. @type {Map<string, string[]>} */ const edits = new Map();
+  const act = (/** @type {string} */ value, /** @type {string} */ call) => edits.set(value, [...(edits.get(value) ?? []), call]);
+  for (const [kind, layer, one] of muted) act(`${attention(kind, layer)}.z`, `mute_head(${one})`);
+  for (const { input, name: value, ...places } of trace.json.patches ?? []) {
+    const chosen = [["head", places.head], ["row", places.row], ["col", places.col], ["from_row", places.fromRow]].filter(([, place]) => place >= 0).map(([key, place]) => `, ${key}=${place}`);
+    act(value, `TakeOver(model.trace(${quoted(input)})[${quoted(value)}], ${quoted(value)}${chosen.join("")})`);
   }
-  const edit = [...off].map(([module, heads]) => `${quoted(module)}: mute_head(${heads.join(", ")})`);
+  const edit = [...edits].map(([value, calls]) => `${quoted(value)}: ${calls.length > 1 ? `all_of(${calls.join(", ")})` : calls[0]}`);
+  const used = ["TakeOver", "all_of", "mute_head"].filter((each) => edit.some((line) => line.includes(`${each}(`)));
   const settings = [...(forced ? [`target=${quoted(trace.output)}`] : []), ...(edit.length ? [`edit={${edit.join(", ")}}`] : [])];
   const byPosition = /\.(q|k|v|z)$/.test(name);
   return [
-    "import seq2see", ...(edit.length ? ["from seq2see.inspection.trace import mute_head"] : []),
-    `trace = seq2see.load(${quoted(view.model)}).trace(${[quoted(text), ...settings].join(", ")})`,
+    "import seq2see", ...(used.length ? [`from seq2see.inspection.trace import ${used.join(", ")}`] : []),
+    `model = seq2see.load(${quoted(view.model)})`, `trace = model.trace(${[quoted(text), ...settings].join(", ")})`,
     `trace[${quoted(name)}]${head < 0 ? "" : byPosition ? `[:, ${head}]` : `[${head}]`}`,
   ].join("\n");
 }

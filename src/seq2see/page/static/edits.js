@@ -25,7 +25,7 @@ export function edited(/** @type {Tensor} */ value, /** @type {Edit} */ { name, 
   const to = layout(name, value.shape);
   const giver = from ? layout(name, from.shape) : to;
   const data = value.data.slice();
-  const shift = row >= 0 && fromRow !== undefined ? fromRow - row : 0;
+  const shift = row >= 0 && (fromRow ?? -1) >= 0 ? /** @type {number} */ (fromRow) - row : 0;
   const range = (/** @type {number} */ chosen, /** @type {number} */ size) => (chosen < 0 ? Array.from({ length: size }, (_, index) => index) : chosen < size ? [chosen] : []);
   for (const h of range(head, to.heads)) {
     for (const r of range(row, to.rows)) {

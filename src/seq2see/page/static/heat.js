@@ -45,10 +45,25 @@ function scale(/** @type {string} */ name) {
   return found;
 }
 
-/** The colour of a share, or of a number from 0, the most negative, to 1. @returns {number[]} */
-export function ramp(/** @type {boolean} */ signed, /** @type {number} */ at) {
-  const shade = 3 * Math.round(SHADES * Math.min(1, Math.max(0, at)));
-  return [...scale(signed ? "--signed" : "--shares").subarray(shade, shade + 3)];
+/**
+ * Paint a matrix, one pixel for each cell: shares from 0 to 1, or numbers with a sign, of which `darkest` has the strongest shade.
+ * A cell that is hidden or −∞ stays transparent.
+ */
+export function paintCells(/** @type {HTMLCanvasElement} */ canvas, /** @type {import("./data.js").Matrix} */ { rows, cols, at }, /** @type {number|null} */ darkest = null, /** @type {(row: number, col: number) => boolean} */ hidden = () => false) {
+  const colours = scale(darkest === null ? "--shares" : "--signed");
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const image = context.createImageData(Math.max(1, cols), Math.max(1, rows));
+  for (let row = 0; row < rows; row += 1) {
+    for (let col = 0; col < cols; col += 1) {
+      const x = at(row, col);
+      if (x === -Infinity || hidden(row, col)) continue;
+      const shade = 3 * Math.round(SHADES * Math.min(1, Math.max(0, darkest === null ? x : 0.5 + x / darkest / 2)));
+      const pixel = 4 * (row * cols + col);
+      for (let channel = 0; channel < 3; channel += 1) image.data[pixel + channel] = colours[shade + channel];
+      image.data[pixel + 3] = 255;
+    }
+  }
+  context.putImageData(image, 0, 0);
 }
 
 /** Describe one cell in words. */
@@ -77,15 +92,18 @@ export function largestOf(/** @type {import("./data.js").Matrix} */ { rows, cols
 }
 
 const WIDE = 128; // columns
+const SAMPLE = 4000; // numbers of a large matrix that its usual size is read from: to sort them all takes too long
 
 /** The number of the darkest shade. In a wide matrix a few outliers would make all others pale: 99 of 100 numbers are below it. */
-export function usualOf(/** @type {import("./data.js").Matrix} */ matrix) {
+export function usualOf(/** @type {import("./data.js").Matrix} */ matrix, largest = largestOf(matrix)) {
   const { rows, cols, at } = matrix;
-  if (cols < WIDE) return largestOf(matrix);
-  const all = new Float32Array(rows * cols);
-  for (let row = 0; row < rows; row += 1) for (let col = 0; col < cols; col += 1) all[row * cols + col] = Math.abs(at(row, col));
-  all.sort();
-  return Math.max(all[Math.floor(0.99 * (all.length - 1))], 1e-9);
+  if (cols < WIDE) return largest;
+  const count = Math.min(rows * cols, SAMPLE);
+  const some = Float32Array.from({ length: count }, (_, n) => {
+    const place = Math.floor((n / count) * rows * cols);
+    return Math.abs(at(Math.floor(place / cols), place % cols));
+  }).sort();
+  return Math.max(some[Math.floor(0.99 * (count - 1))], 1e-9);
 }
 
 export class Heat {
@@ -101,7 +119,10 @@ export class Heat {
     this.head = head;
     this.steps = steps;
     this.matrix = trace.matrix(name, head);
-    this.largest = largest;
+    this.shares = name.endsWith(".weights");
+    this.most = this.shares ? 1 : largestOf(this.matrix);
+    this.darkest = this.shares ? 1 : (largest ?? usualOf(this.matrix, this.most)); // signed numbers are shaded relative to it
+    this.scaled = largest !== undefined; // by others, who say so
     this.labels = trace.labels(name, head);
     const { rows, cols } = this.matrix;
     const tokens = labels && this.labels.cols[0] !== "0"; // a cell for two tokens is square, and large enough for their names
@@ -140,10 +161,8 @@ export class Heat {
 
   /** The shades, in numbers. */
   scaleNote() {
-    if (this.name.endsWith(".weights") || this.largest !== undefined) return null;
-    const usual = usualOf(this.matrix);
-    const most = largestOf(this.matrix);
-    return h("span", { className: "size", title: "the numbers of the strongest shades" }, `±${number(usual, 2)}${most > usual ? `, at most ${number(most, 1)}` : ""}`);
+    if (this.shares || this.scaled) return null;
+    return h("span", { className: "size", title: "the numbers of the strongest shades" }, `±${number(this.darkest, 2)}${this.most > this.darkest ? `, at most ${number(this.most, 1)}` : ""}`);
   }
 
   colLabels(/** @type {number} */ px) {
@@ -209,24 +228,8 @@ export class Heat {
 
   /** Paint the cells. A masked cell stays transparent and shows the hatching behind it. */
   paint() {
-    const { rows, cols, at } = this.matrix;
-    const shares = this.name.endsWith(".weights");
-    const colours = scale(shares ? "--shares" : "--signed");
-    const masked = shares && place(this.name)?.kind === "decoder";
-    const largest = shares ? 1 : (this.largest ?? usualOf(this.matrix)); // signed numbers are shaded relative to the largest
-    const context = this.canvas.getContext("2d");
-    const image = context.createImageData(cols, rows);
-    for (let row = 0; row < rows; row += 1) {
-      for (let col = 0; col < cols; col += 1) {
-        const x = at(row, col);
-        if (x === -Infinity || (masked && col > row)) continue;
-        const shade = 3 * Math.round(SHADES * Math.min(1, Math.max(0, shares ? x : 0.5 + x / largest / 2)));
-        const pixel = 4 * (row * cols + col);
-        for (let channel = 0; channel < 3; channel += 1) image.data[pixel + channel] = colours[shade + channel];
-        image.data[pixel + 3] = 255;
-      }
-    }
-    context.putImageData(image, 0, 0);
+    const masked = this.shares && place(this.name)?.kind === "decoder";
+    paintCells(this.canvas, this.matrix, this.shares ? null : this.darkest, masked ? (row, col) => col > row : undefined);
   }
 
   /** Move the marks to the selection. */

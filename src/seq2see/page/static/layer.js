@@ -3,7 +3,7 @@
 import { before, inputTo, SUBLAYERS } from "./arithmetic.js";
 import { h } from "./dom.js";
 import { Heat } from "./heat.js";
-import { flowWidth, Panel, whenSeen } from "./section.js";
+import { flowWidth, inSlices, Panel, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -78,8 +78,8 @@ export function layerPanel(/** @type {Trace} */ trace, /** @type {import("./pane
       if (now.half !== half || now.part !== part || now.layer !== layer || missing.some((name) => !trace.has(name))) return; // another answer may have replaced this one
     }
     const box = flowWidth() >= 700 ? (flowWidth() - 300) / 3 : Math.max(150, flowWidth() - 70);
-    body.replaceChildren(...wanted.map(({ name, title, sign }) => h("div", { className: "term" },
-      sign && h("b", { className: "sign" }, sign), new Heat(trace, name, { box, most: 12, title, about: name }).element)));
+    inSlices(body, wanted.map(({ name, title, sign }) => () => h("div", { className: "term" },
+      sign && h("b", { className: "sign" }, sign), new Heat(trace, name, { box, most: 12, title, about: name }).element)), true);
   };
   const make = () => {
     if (trace.has("encoder.layers.0.feed_forward.hidden")) build();

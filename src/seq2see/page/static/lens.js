@@ -31,7 +31,8 @@ export function lensPanel(/** @type {Trace} */ trace, /** @type {import("./panel
     for (const cell of place.querySelectorAll("td[data-step]")) cell.classList.toggle("now", Number(cell.dataset.step) === view.step);
   };
   const build = async () => {
-    if (!trace.json.lens) await fetchMore([], { also: ["lens"] });
+    const why = trace.json.lens ? undefined : await fetchMore([], { also: ["lens"] });
+    if (why) place.replaceChildren(h("p", { className: "sentence" }, why));
     if (!trace.json.lens) return;
     place.replaceChildren(lensTable(trace));
     update();

@@ -3,7 +3,7 @@
 import { lacking } from "./arithmetic.js";
 import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
-import { comparePanel, comparison, patchForm } from "./compare.js";
+import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, h, percent, visible } from "./dom.js";
 import { fitText, setUpField } from "./field.js";
@@ -19,7 +19,7 @@ import { fillAll, Panel } from "./section.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], small: boolean}} Model */
+/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], texts: string[], small: boolean}} Model */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
@@ -63,8 +63,8 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention, layer: Number(layer), head: Number(head) };
 });
 
-/** What is taken over from the run on the other text; only the model in this file can do that. */
-const taken = (/** @type {string[]} */ patches) => (patches.length && view.against && inside ? {
+/** What is taken over from the run on the other text. */
+const taken = (/** @type {string[]} */ patches) => (patches.length && view.against ? {
   patches: patches.map((patch) => {
     const [name, head, row, col, fromRow] = patch.split("~");
     return { input: view.against, name, head: Number(head), row: Number(row), col: Number(col), fromRow: Number(fromRow) };
@@ -77,7 +77,7 @@ const questionOf = (/** @type {Trace} */ { json }) => ({
   ...(json.patches?.length ? { patches: json.patches } : {}),
 });
 
-/** @type {Map<string, Promise<void>>} */ const coming = new Map(); // two may ask for the same
+/** @type {Map<string, Promise<string|undefined>>} */ const coming = new Map(); // two may ask for the same
 
 /**
  * Fetch values that were left out of a trace at first, with exact numbers, so that written-out sums are right. The result is
@@ -93,8 +93,11 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
     try {
       await into.add(await askTrace(body));
       if (into === trace) showAside();
+      return undefined;
     } catch (error) {
-      if (into === trace) byId("error").textContent = /** @type {Error} */ (error).message;
+      const { message } = /** @type {Error} */ (error);
+      if (into === trace && !more.also) byId("error").textContent = message; // a panel says itself why it is empty
+      return message;
     }
   };
   if (!coming.has(key)) coming.set(key, add().finally(() => coming.delete(key)));
@@ -266,8 +269,12 @@ async function compare(mine = asked) {
     const plain = touched && view.against ? await getTrace(view.text, [], []) : other; // without any change
     if (mine !== asked) return;
     if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
-    if (view.against && inside) byId("patching").replaceChildren(patchForm(trace, other));
-    place.replaceChildren(...(view.against && !touched ? comparison(trace, other) : comparison(plain, trace)));
+    if (view.against) {
+      byId("patching").replaceChildren(patchForm(trace, other));
+      showAside(); // a pinned cell can be taken over
+    }
+    const [left, right] = view.against && !touched ? [trace, other] : [plain, trace];
+    showComparison(place, left, right);
     byId("compare-error").textContent = "";
   } catch (error) {
     if (mine !== asked) return;

@@ -7,7 +7,7 @@
  * Legend: S source length, T target length, D d_model, H heads, K d_k (or d_v), F d_ff, V vocabulary.
  */
 
-import { ACTIVATIONS, add, below, layerNorm, linear, map, pick, softmax } from "./tensors.js";
+import { ACTIVATIONS, add, below, layerNorm, linear, map, part, pick, softmax, stacked, swapped, transposed } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 /** @typedef {(name: string, value: Tensor) => Tensor} Keep */
@@ -39,10 +39,12 @@ export class Transformer {
   /**
    * @param {any} config the settings of the model, by the names of its config.toml
    * @param {Map<string, Tensor>} weights by their names in PyTorch; a table that is shared is there once
+   * @param {typeof linear} product how x·Wᵀ + b is computed
    */
-  constructor(config, weights) {
+  constructor(config, weights, product = linear) {
     this.config = config;
     this.weights = weights;
+    this.product = product;
     /** @type {Keep} */ this.keep = (name, value) => value;
     this.Numbers = Float32Array;
   }
@@ -56,7 +58,7 @@ export class Transformer {
 
   /** A learned matrix times each row, plus a learned bias. */
   linear(/** @type {string} */ path, /** @type {Tensor} */ x) {
-    return linear(x, this.weight(`${path}.weight`), this.weights.get(`${path}.bias`));
+    return this.product(x, this.weight(`${path}.weight`), this.weights.get(`${path}.bias`));
   }
 
   norm(/** @type {string} */ path, /** @type {Tensor} */ x) {
@@ -108,33 +110,17 @@ export class Transformer {
   weighted(/** @type {string} */ path, /** @type {Tensor} */ q, /** @type {Tensor} */ k, /** @type {Tensor} */ v, /** @type {boolean} */ causal) {
     const [T, H, K] = q.shape;
     const S = k.shape[0];
-    const products = new this.Numbers(H * T * S);
-    for (let h = 0; h < H; h += 1) {
-      for (let t = 0; t < T; t += 1) {
-        for (let s = 0; s < S; s += 1) {
-          let sum = 0;
-          for (let i = 0; i < K; i += 1) sum += q.data[(t * H + h) * K + i] * k.data[(s * H + h) * K + i];
-          products[(h * T + t) * S + s] = sum;
-        }
-      }
-    }
-    const scores = this.keep(`${path}.scores`, { shape: [H, T, S], data: products });
+    const [queries, keys, values] = [q, k, v].map(swapped); // (H, T, K), (H, S, K)
+    const heads = Array.from({ length: H }, (_, h) => h);
+    const products = stacked(heads.map((h) => this.product(part(queries, h), part(keys, h)))); // Q·Kᵀ, (H, T, S)
+    const scores = this.keep(`${path}.scores`, products);
     const scaled = this.keep(`${path}.scaled`, map(scores, (score) => score / Math.sqrt(K)));
     // A token may not look at what comes after it. The last query stands at the last key, also if earlier queries are not asked again.
     const later = (/** @type {number} */ index) => index % S > (Math.floor(index / S) % T) + S - T;
     const masked = this.keep(`${path}.masked`, causal ? map(scaled, (score, index) => (later(index) ? -Infinity : score)) : scaled);
     const weights = this.keep(`${path}.weights`, softmax(masked));
-    const width = v.shape[2];
-    const means = new this.Numbers(T * H * width);
-    for (let h = 0; h < H; h += 1) {
-      for (let t = 0; t < T; t += 1) {
-        for (let s = 0; s < S; s += 1) {
-          const share = weights.data[(h * T + t) * S + s];
-          for (let i = 0; i < width; i += 1) means[(t * H + h) * width + i] += share * v.data[(s * H + h) * width + i];
-        }
-      }
-    }
-    return { shape: [T, H, width], data: means };
+    const means = stacked(heads.map((h) => this.product(part(weights, h), transposed(part(values, h))))); // A·V, (H, T, K)
+    return swapped(means); // (T, H, K)
   }
 
   /** The same two-layer network at every position: max(0, x·W₁ + b₁)·W₂ + b₂ (section 3.3, equation 2). @returns {Tensor} */
@@ -198,6 +184,6 @@ export class Transformer {
 
   /** What the decoder says, (T, D), to a number for each token that might come next, (T, V) (section 3.4). */
   output(/** @type {Tensor} */ x) {
-    return linear(x, this.weight("output.weight"), this.weights.get("output.bias"));
+    return this.linear("output", x);
   }
 }

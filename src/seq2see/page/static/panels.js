@@ -1,19 +1,20 @@
 /** The panels, top to bottom: each builds its element from a trace and follows the selection. */
 
 import { arithmetic, needed } from "./arithmetic.js";
+import { takeOverCell } from "./compare.js";
 import { attention, KINDS, TITLES } from "./data.js";
 import { exact, h, number, percent, roving, svg, visible } from "./dom.js";
 import { takeAlong } from "./download.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
-import { Heat, largestOf } from "./heat.js";
+import { Heat, usualOf } from "./heat.js";
 import { habitOf } from "./ranking.js";
-import { flowWidth, goTo, Panel, whenSeen } from "./section.js";
+import { flowWidth, goTo, inSlices, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** Fetches what was left out at first. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<void>} FetchMore */
+/** Fetches what was left out at first. The answer says why it could not, if so. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {
@@ -40,11 +41,11 @@ export function embeddingPanel(/** @type {Trace} */ trace, /** @type {FetchMore}
     if (side !== view.side || !trace.has(`${half}.embedding.sum`)) return; // another answer may have replaced this one
     // the three matrices stand on one line if there is space for them, otherwise each has its own line
     const box = Math.max(150, Math.min(230, flowWidth() >= 700 ? (flowWidth() - 290) / 3 : flowWidth() - 70));
-    const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) =>
+    const term = (/** @type {string} */ sign, /** @type {string} */ role, /** @type {string} */ title) => () =>
       h("div", { className: "term" }, sign && h("b", { className: "sign" }, sign), new Heat(trace, `${half}.embedding.${role}`, { box, most: 14, title, largest }).element);
-    const largest = Math.max(...["scaled", "positions", "sum"].map((role) => largestOf(trace.matrix(`${half}.embedding.${role}`)))); // one scale for the whole equation
+    const largest = Math.max(...["scaled", "positions", "sum"].map((role) => usualOf(trace.matrix(`${half}.embedding.${role}`)))); // one scale for the whole equation
     shades.textContent = `One scale for all three: the strongest shades are ±${number(largest, 2)}.`;
-    body.replaceChildren(term("", "scaled", trace.json.scale_embeddings ? "√d · E[x]" : "E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"), ...normed.map((role) => term("→", role, "LN(X)")));
+    inSlices(body, [term("", "scaled", trace.json.scale_embeddings ? "√d · E[x]" : "E[x]"), term("+", "positions", "PE"), term("=", "sum", "X"), ...normed.map((role) => term("→", role, "LN(X)"))], true);
   };
   const make = () => {
     if (trace.has("encoder.embedding.sum")) build();
@@ -139,7 +140,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
     const picture = arcDiagram(trace);
     arcs.replaceChildren(picture);
     const width = Number(picture.getAttribute("width"));
-    if (width > flowWidth()) arcs.scrollLeft = Number(picture.dataset.at) - flowWidth() / 2; // what is looked at stays in sight
+    if (width > flowWidth()) requestAnimationFrame(() => { arcs.scrollLeft = Number(picture.dataset.at) - flowWidth() / 2; }); // what is looked at stays in sight
   };
   const build = async () => {
     const base = attention(view.kind, view.layer);
@@ -153,7 +154,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
       await fetchMore(needed(trace, view.kind, view.layer), { head });
       if (base !== attention(view.kind, view.layer) || head !== view.head || !trace.has(`${base}.q`, head)) return; // another answer may have replaced this one
     }
-    body.replaceChildren(...stages(trace, base));
+    inSlices(body, stages(trace, base), true);
   };
   const make = () => {
     build();
@@ -179,22 +180,23 @@ function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
   const heat = (/** @type {string} */ role, /** @type {string} */ title, box = tokens) =>
     new Heat(trace, `${base}.${role}`, { head: view.head, box, most: 16, title, steps: !["k", "v"].includes(role) }).element;
   const few = Math.max(64, Math.min(140, flowWidth() - 70));
-  const stage = (/** @type {string} */ name, /** @type {string} */ says, /** @type {any[]} */ ...figures) =>
-    h("div", { className: "stage" }, h("h3", {}, name), h("p", {}, says), h("div", { className: "equation" }, ...figures));
+  const stage = (/** @type {string} */ name, /** @type {string} */ says, /** @type {() => any[]} */ figures) => () =>
+    h("div", { className: "stage" }, h("h3", {}, name), h("p", {}, says), h("div", { className: "equation" }, ...figures()));
   return [
-    stage("Queries and keys", "What each position looks for, and what each can be found by.", heat("q", "Q", few), heat("k", "K", few)),
-    stage("Scores", "Every query times every key, divided by √d_k so that softmax does not saturate.", heat("scores", "Q·Kᵀ"), heat("scaled", "Q·Kᵀ/√d_k"),
-      view.kind === "decoder" && heat("masked", "masked")),
-    stage("Weights", "Softmax of each row: the query’s shares of the keys.", heat("weights", "A")),
-    stage("Values and output", "The values’ mean under these shares: what this head hands on.", heat("v", "V", few), heat("z", "Z = A·V", few)),
+    stage("Queries and keys", "What each position looks for, and what each can be found by.", () => [heat("q", "Q", few), heat("k", "K", few)]),
+    stage("Scores", "Every query times every key, divided by √d_k so that softmax does not saturate.", () => [heat("scores", "Q·Kᵀ"), heat("scaled", "Q·Kᵀ/√d_k"),
+      view.kind === "decoder" && heat("masked", "masked")]),
+    stage("Weights", "Softmax of each row: the query’s shares of the keys.", () => [heat("weights", "A")]),
+    stage("Values and output", "The values’ mean under these shares: what this head hands on.", () => [heat("v", "V", few), heat("z", "Z = A·V", few)]),
   ];
 }
 
 /** Tokens side by side, each as wide as its text. */
 function spread(/** @type {string[]} */ tokens) {
   let width = 0;
+  const [least, around] = flowWidth() < 500 ? [18, 3] : [40, 16]; // a date fits on the screen of a telephone
   const middles = tokens.map((token) => {
-    const wide = Math.max(40, 9 * visible(token).trim().length + 16);
+    const wide = Math.max(least, 9 * visible(token).trim().length + around);
     width += wide;
     return width - wide / 2;
   });
@@ -283,7 +285,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
     h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
     ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
       line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), line.about ? " ≈ " : " = ", h("b", {}, number(line.value ?? value, 6))))),
-    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []),
+    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []), ...(view.pin ? takeOverCell(trace, cell) : []),
     ...(view.pin ? [h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)")] : []));
 }
 

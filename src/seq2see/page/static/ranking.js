@@ -1,14 +1,15 @@
 /** Which head does what: each is switched off once, and the answer’s log-probability says how much it was needed. */
 
-import { KINDS } from "./data.js";
+import { inside } from "./backend.js";
+import { headsOf } from "./data.js";
 import { h, number, visible } from "./dom.js";
 import { labelOf, measure } from "./habits.js";
 import { Panel, whenSeen } from "./section.js";
-import { change } from "./state.js";
+import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** @typedef {{kind: Kind, layer: number, head: number}} Head */
+/** @typedef {import("./data.js").Head} Head */
 /** How much the log-probability of the answer falls without a head, in all and by token. @typedef {Head & {fall: number, falls: number[]}} Effect */
 
 /** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number, texts: number}>} */
@@ -19,24 +20,26 @@ export function habitOf(/** @type {string} */ model, /** @type {Trace} */ trace,
   return known.get(`${model} ${kind}.${layer}.${head}`) ?? { ...labelOf(measure({}, trace, kind, layer, head)), texts: 1 };
 }
 
-/** All heads of a model. @returns {Head[]} */
-const headsOf = (/** @type {Trace} */ trace) => KINDS.flatMap((kind) => Array.from({ length: trace.layers(kind) * trace.heads }, (_, n) => ({ kind, layer: Math.floor(n / trace.heads), head: n % trace.heads })));
-
 /** Dates spread over all years, months and days. @returns {string[]} */
 const someDates = () => Array.from({ length: 100 }, (_, n) => `${1000 + 90 * n}-${String(1 + (n % 12)).padStart(2, "0")}-${String(1 + ((n * 5) % 28)).padStart(2, "0")}`);
 
-function effectRow(/** @type {Effect} */ { kind, layer, head, fall, falls }, /** @type {number} */ most, /** @type {Trace} */ trace, /** @type {{name: string, share: number}} */ habit) {
+/** What a head is ranked by: what the whole answer loses without it, or the token of the current step. */
+const lossOf = (/** @type {Effect} */ { fall, falls }, /** @type {boolean} */ token) => (token ? falls[view.step] : fall);
+
+function effectRow(/** @type {Effect} */ { kind, layer, head, falls }, /** @type {number} */ fall, /** @type {number} */ most, /** @type {Trace} */ trace, /** @type {{name: string, share: number}} */ habit) {
   const bar = h("i");
   bar.style.width = `${100 * Math.max(0, fall / most)}%`;
   const worst = falls.indexOf(Math.max(...falls));
   return h("tr", {}, h("th", { scope: "row" }, h("button", { type: "button", className: "link", onclick: () => change({ kind, layer, head, step: worst }) }, `${kind} · layer ${layer} · head ${head}`)),
     h("td", { className: "n" }, number(fall, fall > 0.01 ? 2 : 5)), h("td", {}, h("span", { className: "bar" }, bar)),
-    h("td", {}, fall > 0.01 ? `‘${visible(trace.steps[worst].token).trim()}’ (step ${worst})` : "—"), h("td", {}, habit.share ? `${habit.name}, ${Math.round(100 * habit.share)} %` : habit.name));
+    h("td", {}, falls[worst] > 0.01 ? `‘${visible(trace.steps[worst].token).trim()}’ (step ${worst})` : "—"), h("td", {}, habit.share ? `${habit.name}, ${Math.round(100 * habit.share)} %` : habit.name));
 }
 
 /** Shade the cards of the heads: the more the answer needs a head, the stronger. */
-function shadeCards(/** @type {Effect[]} */ effects, /** @type {number} */ most) {
-  for (const { kind, layer, head, fall } of effects) {
+function shadeCards(/** @type {Effect[]} */ effects, /** @type {boolean} */ token, /** @type {number} */ most) {
+  for (const effect of effects) {
+    const { kind, layer, head } = effect;
+    const fall = lossOf(effect, token);
     const card = /** @type {HTMLElement|null} */ (document.querySelector(`[data-head="${kind}.${layer}.${head}"]`));
     card?.style.setProperty("--need", `${Math.round(100 * Math.max(0, fall / most))}%`);
     card?.classList.add("ranked");
@@ -45,21 +48,31 @@ function shadeCards(/** @type {Effect[]} */ effects, /** @type {number} */ most)
 
 /**
  * @param {Trace} trace
- * @param {{name: string, task: string, small: boolean, examples: string[]}} model
+ * @param {{name: string, task: string, small: boolean, examples: string[], texts: string[]}} model
  * @param {{off: (head: Head) => Promise<Trace>, read: (text: string) => Promise<Trace>, current: () => boolean}} ask
  * @returns {Panel}
  */
 export function rankingPanel(trace, model, ask) {
   const place = h("div", { className: "scroll" });
   const state = h("p", { className: "sentence progress", role: "status" });
-  const texts = model.task === "dates" ? someDates() : model.examples;
+  const texts = model.task === "dates" ? someDates() : model.texts.length ? model.texts : model.examples;
   /** @type {Effect[]} */ let effects = [];
+  let token = false; // whether heads are ranked by the token of the current step
+  const choice = h("div", { className: "choice", role: "group", "aria-label": "ranked by", hidden: true }, h("span", {}, "ranked by"),
+    ...["the whole answer", "this token"].map((words, index) => h("button", { type: "button", "aria-pressed": String(!index), onclick: () => {
+      token = index > 0;
+      show();
+    } }, words)));
   const show = () => {
-    const most = Math.max(1e-9, ...effects.map(({ fall }) => fall));
-    const sorted = [...effects].sort((a, b) => b.fall - a.fall);
+    choice.hidden = false;
+    const { token: written } = trace.steps[view.step];
+    [...choice.querySelectorAll("button")].forEach((button, index) => button.setAttribute("aria-pressed", String(token === index > 0)));
+    choice.lastChild.textContent = `this token, ‘${visible(written).trim()}’`;
+    const most = Math.max(1e-9, ...effects.map((effect) => lossOf(effect, token)));
+    const sorted = [...effects].sort((a, b) => lossOf(b, token) - lossOf(a, token));
     place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, "log P falls by"), h("th", { scope: "col" }, "most at"), h("th", { scope: "col" }, "what it does"))),
-      h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, most, trace, habitOf(model.name, trace, effect.kind, effect.layer, effect.head))))));
-    shadeCards(effects, most);
+      h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, lossOf(effect, token), most, trace, habitOf(model.name, trace, effect.kind, effect.layer, effect.head))))));
+    shadeCards(effects, token, most);
   };
   const rank = async () => {
     effects = [];
@@ -73,6 +86,7 @@ export function rankingPanel(trace, model, ask) {
     }
     state.textContent = `All ${heads.length} heads, each switched off once, with this text. The answer is held fixed.`;
     show();
+    if (inside && model.small && !known.size) await survey(); // the model is at hand, and this takes a second
   };
   const survey = async () => {
     /** @type {Map<string, import("./habits.js").Habits>} */ const sums = new Map();
@@ -91,14 +105,15 @@ export function rankingPanel(trace, model, ask) {
       const label = card.querySelector(".label");
       if (found && label) label.textContent = found.share ? `${found.name} ${found.share.toFixed(2)}` : found.name;
     }
-    state.textContent = `What each head does is measured over ${texts.length} texts now.`;
+    state.textContent = `What each head does was measured over ${texts.length} texts${effects.length ? "; what the answer loses without it, with this text" : ""}.`;
     if (effects.length) show();
   };
   const button = (/** @type {string} */ text, /** @type {() => any} */ act) => h("button", { type: "button", className: "quiet", onclick: act }, text);
   const make = () => {
     if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // what appears later must not move the page
     if (model.small) whenSeen(place, rank);
-    return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, place];
+    return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, choice, place];
   };
-  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too: where its look goes, beyond what an even look would give.", make);
+  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too: where its look goes, beyond what an even look would give.",
+    make, (changed) => changed.has("step") && effects.length === headsOf(trace).length && show());
 }

@@ -29,7 +29,7 @@ function bars(/** @type {Trace} */ trace, /** @type {{source: number[], target: 
 
 /** Two rows of bars: saliency upwards, attention downwards, the tokens between them. */
 function drawing(/** @type {Bar[][]} */ groups) {
-  const wide = (/** @type {string} */ token) => Math.max(30, 9 * visible(token).length + 10);
+  const wide = (/** @type {string} */ token) => Math.max(25, 9 * visible(token).length + 8);
   const middle = HIGH + 48;
   const scale = HIGH / Math.max(...groups.flat().flatMap((bar) => [bar.saliency, bar.attention]));
   const picture = svg("svg", { height: 2 * middle, role: "img", "aria-label": "Saliency above, attention below, for each token that was read" });
@@ -72,15 +72,20 @@ export function saliencyPanel(/** @type {Trace} */ trace, /** @type {import("./p
   const build = async () => {
     seen = true;
     const { step } = view;
-    if (!trace.saliency.has(step)) await fetchMore([], { also: ["saliency"], ...(small ? {} : { step }) });
+    if (!trace.saliency.has(step)) {
+      if (!place.firstChild) place.append(h("p", { className: "sentence" }, "Measuring …"));
+      const why = await fetchMore([], { also: ["saliency"], ...(small ? {} : { step }) });
+      if (why) return void place.replaceChildren(h("p", { className: "sentence" }, why));
+    }
     const row = trace.saliency.get(step);
-    if (!row || step !== view.step) return;
+    if (!row || step !== view.step) return undefined;
     const open = below.querySelector("details")?.open ?? false;
     const groups = bars(trace, row, step);
     says.replaceChildren(h("span", { className: "past" }, trace.target.slice(1, step + 1).map(({ token }) => token).join("") || "at the beginning"), " … ", h("b", {}, visible(trace.steps[step].token)));
     place.replaceChildren(drawing(groups));
     below.replaceChildren(numbers(groups));
     /** @type {HTMLDetailsElement} */ (below.firstChild).open = open;
+    return undefined;
   };
   const make = () => {
     if (trace.saliency.size) build();

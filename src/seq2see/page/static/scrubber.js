@@ -7,6 +7,7 @@ import { change, view } from "./state.js";
 
 /** @type {Trace|undefined} */ let trace;
 /** @type {number|undefined} */ let playing;
+/** @type {ResizeObserver|undefined} */ let watched;
 const PACE = 650; // milliseconds for each step while playing
 
 const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
@@ -36,6 +37,8 @@ export function buildScrubber(/** @type {Trace} */ found) {
       slider);
   byId("scrub").hidden = false;
   new ResizeObserver(() => shorten(wide)).observe(wide);
+  watched ??= new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${byId("scrub").offsetHeight}px`)); // panels are scrolled to below it
+  watched.observe(byId("scrub"));
   showStep();
 }
 

@@ -73,9 +73,10 @@ export function likeliest(/** @type {Numbers} */ row, /** @type {number} */ coun
 /**
  * Keep the k likeliest beginnings at each step, and describe every one that was kept, in the order in which it was found.
  * The search is done when k answers have ended and the likeliest of all beginnings was among them (or as the rules say).
+ * Without `cached` every step reads all tokens again, as in `greedy`.
  * @returns {Node[]}
  */
-export function beamNodes(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number} */ k, /** @type {(id: number) => string} */ name) {
+export function beamNodes(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number} */ k, /** @type {(id: number) => string} */ name, cached = true) {
   /** @type {Node[]} */ const nodes = [];
   /** @type {Prefix[]} */ let open = [{ ids: [], total: 0, parent: null }];
   /** @type {number[]} */ let done = []; // the scores of the best k answers that have ended
@@ -85,7 +86,7 @@ export function beamNodes(/** @type {Transformer} */ model, /** @type {Tensor} *
   }) - 1;
   for (let t = 0; t < limit && open.length && !(settled && done.length === k); t += 1) {
     const places = new Map();
-    const grown = grow(model, memory, special, rules, t + 1 === limit, open, 2 * k);
+    const grown = grow(model, memory, special, rules, t + 1 === limit, open, 2 * k, cached);
     const score = (/** @type {Prefix} */ prefix) => prefix.total / divisor(rules, t + 1);
     const ends = (/** @type {Prefix} */ { ids }) => ids[t] === special.end;
     const stops = grown.filter((prefix, rank) => (ends(prefix) && rank < k) || t + 1 === limit);
@@ -102,9 +103,9 @@ export function beamNodes(/** @type {Transformer} */ model, /** @type {Tensor} *
 }
 
 /** Read what is new of each open beginning, and return the likeliest ways to go on, likeliest first. @returns {Prefix[]} */
-function grow(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {boolean} */ last, /** @type {Prefix[]} */ open, /** @type {number} */ count) {
+function grow(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {boolean} */ last, /** @type {Prefix[]} */ open, /** @type {number} */ count, /** @type {boolean} */ cached) {
   const found = open.flatMap((prefix) => {
-    const { logits, cache } = model.decode([prefix.ids.at(-1) ?? special.start], memory, prefix.cache);
+    const { logits, cache } = cached ? model.decode([prefix.ids.at(-1) ?? special.start], memory, prefix.cache) : { ...model.decode([special.start, ...prefix.ids], memory), cache: undefined };
     const all = lastRow(logits);
     const row = allowed(all, rules, special, last);
     const sum = rules.forced_end && last ? 0 : logSum(all); // tokens that are ruled out keep their probability

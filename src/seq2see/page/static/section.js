@@ -1,11 +1,46 @@
 /** The parts that all panels share. */
 
-import { h } from "./dom.js";
+import { h, nextTask } from "./dom.js";
 import { saveButtons } from "./picture.js";
 
 export const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
 
 const AT_ONCE = 25; // milliseconds of work, then the page may do something else
+
+/** Do something with each of many. Between them the page may do other things, after which this `goesOn`, or is given up: the answer says which. */
+export async function unhurried(/** @type {any[]} */ items, /** @type {(item: any) => any} */ act, /** @type {() => boolean} */ goesOn) {
+  let end = performance.now() + AT_ONCE;
+  for (const [index, item] of items.entries()) {
+    act(item);
+    if (index === items.length - 1 || performance.now() < end) continue;
+    await nextTask();
+    if (!goesOn()) return false;
+    end = performance.now() + AT_ONCE;
+  }
+  return true;
+}
+
+/** What is there already, or makes it when its turn comes. @typedef {Node|(() => Node)} Part */
+
+/** Which call fills an element at present, and the least height that the element had before. @type {WeakMap<any, {turn: symbol, least: string}>} */
+const filling = new WeakMap();
+
+/**
+ * Append parts, `anew` in place of others. Those that take long are made one by one, and the page may do other things in between.
+ * If the element is filled with something else meanwhile, these are given up.
+ */
+export async function inSlices(/** @type {any} */ place, /** @type {Part[]} */ parts, anew = false) {
+  const mine = { turn: Symbol("turn"), least: filling.get(place)?.least ?? place.style.minHeight };
+  filling.set(place, mine);
+  if (anew) {
+    place.style.minHeight = `${place.offsetHeight}px`; // what stands below must not move up meanwhile
+    place.replaceChildren();
+  }
+  const put = (/** @type {Part} */ part) => place.append(typeof part === "function" ? part() : part);
+  if (!(await unhurried(parts, put, () => filling.get(place) === mine))) return;
+  filling.delete(place);
+  if (anew) place.style.minHeight = mine.least;
+}
 
 /** A panel. Its title appears at once; its content appears when it comes into sight or when the page is idle. */
 export class Panel {
@@ -32,14 +67,9 @@ export class Panel {
     this.grow(this.make().filter(Boolean));
   }
 
-  /** Append what was made. What takes long comes as functions, and the page may do other things in between. */
-  grow(/** @type {(Node|(() => Node))[]} */ parts) {
-    const end = performance.now() + AT_ONCE;
-    while (parts.length) {
-      const part = /** @type {Node|(() => Node)} */ (parts.shift());
-      this.element.append(typeof part === "function" ? part() : part);
-      if (parts.length && performance.now() > end) return void setTimeout(() => this.grow(parts));
-    }
+  /** Append what was made. */
+  async grow(/** @type {Part[]} */ parts) {
+    await inSlices(this.element, parts);
     this.element.style.minHeight = "";
     delete this.element.dataset.waiting;
   }

@@ -16,8 +16,15 @@ export const argmax = (/** @type {Numbers} */ row) => Math.max(0, row.indexOf(la
 /** The number of rows of a tensor if all dimensions but the last are taken together. */
 export const rowsOf = (/** @type {Tensor} */ x) => x.data.length / (x.shape.at(-1) ?? 1);
 
+/** As many numbers of the kind of x. @returns {Numbers} */
+const like = (/** @type {Tensor} */ x, size = x.data.length) => new /** @type {any} */ (x.data.constructor)(size);
+
 /** A tensor of the same shape whose numbers are f of those of x. @returns {Tensor} */
-export const map = (/** @type {Tensor} */ x, /** @type {(value: number, index: number) => number} */ f) => ({ shape: x.shape, data: x.data.map(f) });
+export function map(/** @type {Tensor} */ x, /** @type {(value: number, index: number) => number} */ f) {
+  const [from, to] = [x.data, like(x)];
+  for (let i = 0; i < from.length; i += 1) to[i] = f(from[i], i);
+  return { shape: x.shape, data: to };
+}
 
 /** @returns {Tensor} */
 export const add = (/** @type {Tensor} */ x, /** @type {Tensor} */ y) => map(x, (value, index) => value + y.data[index]);
@@ -25,17 +32,48 @@ export const add = (/** @type {Tensor} */ x, /** @type {Tensor} */ y) => map(x, 
 /** Some rows of a matrix, one below the other. @returns {Tensor} */
 export function pick(/** @type {Tensor} */ table, /** @type {number[]} */ rows) {
   const width = table.shape[1];
-  const data = new /** @type {any} */ (table.data.constructor)(rows.length * width);
+  const data = like(table, rows.length * width);
   rows.forEach((row, index) => data.set(table.data.subarray(row * width, (row + 1) * width), index * width));
   return { shape: [rows.length, width], data };
 }
 
 /** x, and y below it: (S, …) and (T, …) become (S + T, …). @returns {Tensor} */
 export function below(/** @type {Tensor} */ x, /** @type {Tensor} */ y) {
-  const data = new /** @type {any} */ (x.data.constructor)(x.data.length + y.data.length);
+  const data = like(x, x.data.length + y.data.length);
   data.set(x.data);
   data.set(y.data, x.data.length);
   return { shape: [x.shape[0] + y.shape[0], ...x.shape.slice(1)], data };
+}
+
+/** The nth matrix of several: of (N, R, C) an (R, C). @returns {Tensor} */
+export function part(/** @type {Tensor} */ { shape: [, rows, cols], data }, /** @type {number} */ n) {
+  return { shape: [rows, cols], data: data.subarray(n * rows * cols, (n + 1) * rows * cols) };
+}
+
+/** Several matrices as one tensor: N of (R, C) become (N, R, C). @returns {Tensor} */
+export function stacked(/** @type {Tensor[]} */ matrices) {
+  const [first] = matrices;
+  const data = like(first, matrices.length * first.data.length);
+  matrices.forEach((matrix, n) => data.set(matrix.data, n * first.data.length));
+  return { shape: [matrices.length, ...first.shape], data };
+}
+
+/** The first two dimensions in the other order: (A, B, C) becomes (B, A, C). @returns {Tensor} */
+export function swapped(/** @type {Tensor} */ x) {
+  const [A, B, C] = x.shape;
+  const data = like(x);
+  for (let a = 0; a < A; a += 1) {
+    for (let b = 0; b < B; b += 1) data.set(x.data.subarray((a * B + b) * C, (a * B + b + 1) * C), (b * A + a) * C);
+  }
+  return { shape: [B, A, C], data };
+}
+
+/** The columns of a matrix as rows. @returns {Tensor} */
+export function transposed(/** @type {Tensor} */ x) {
+  const [rows, cols] = x.shape;
+  const data = like(x);
+  for (let row = 0; row < rows; row += 1) for (let col = 0; col < cols; col += 1) data[col * rows + row] = x.data[row * cols + col];
+  return { shape: [cols, rows], data };
 }
 
 /**
@@ -43,13 +81,13 @@ export function below(/** @type {Tensor} */ x, /** @type {Tensor} */ y) {
  * Eight rows of W are read together: the processor then has eight sums to work on at once.
  * @returns {Tensor}
  */
-export function linear(/** @type {Tensor} */ x, /** @type {Tensor} */ weight, /** @type {Tensor|undefined} */ bias) {
+export function linear(/** @type {Tensor} */ x, /** @type {Tensor} */ weight, /** @type {Tensor|undefined} */ bias = undefined) {
   const [out, width] = weight.shape;
   const rows = rowsOf(x);
   const w = weight.data;
   const from = x.data;
-  const to = new /** @type {any} */ (from.constructor)(rows * out);
-  const b = bias ? bias.data : new Float32Array(out);
+  const to = like(x, rows * out);
+  const b = bias ? bias.data : like(x, out);
   const eights = out - (out % 8);
   for (let o = 0; o < eights; o += 8) {
     const w0 = o * width;

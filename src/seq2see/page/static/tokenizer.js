@@ -1,10 +1,14 @@
-/** Text to ids and back, by a tokenizer.json of the `tokenizers` library: characters, words, and sub-words by byte-pair encoding. */
+/** Text to ids and back, by a tokenizer.json of the `tokenizers` library: characters, words, and sub-words by BPE, unigram or WordPiece. */
 
 /** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the characters that each id stands for */
 /** @typedef {{text: string, start: number}} Piece  start: its first character in the whole text */
 
 const [START, END, PAD, UNKNOWN] = ["<sos>", "<eos>", "<pad>", "<unk>"];
 const WHITE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u; // as in Python
+
+const SPACES = /\p{White_Space}+/gu;
+const WORDS = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+/gu;
+const LONGEST_WORD = 100; // a longer one is unknown
 
 /** Characters are counted as Unicode counts them, as in Python: an emoji is one. */
 const characters = (/** @type {string} */ text) => [...text];
@@ -47,11 +51,15 @@ export class Tokenizer {
     if (why) throw new Error(`The page cannot cut text as this model does: ${why}.`);
     this.lower = json.normalizer !== null;
     const { type, pretokenizers } = json.pre_tokenizer;
-    this.splits = (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
+    this.splits = type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
+      : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
     this.spaced = json.decoder === null; // words are joined by spaces
-    /** @type {Map<string, number>} */ this.ids = new Map(Object.entries(json.model.vocab));
+    this.kind = json.model.type;
+    const { vocab } = json.model;
+    /** @type {Map<string, number>} */ this.ids = new Map(Array.isArray(vocab) ? vocab.map(([token], index) => [token, index]) : Object.entries(vocab));
+    /** How likely each token is; of a unigram model only. @type {number[]} */ this.scores = Array.isArray(vocab) ? vocab.map(([, score]) => score) : [];
     this.names = [...this.ids.keys()].sort((a, b) => this.id(a) - this.id(b));
-    this.pairs = json.model.type === "BPE";
+    this.longest = Math.max(...this.names.map((name) => characters(name).length));
     /** The rank of each merge of two tokens. @type {Map<string, number>} */
     this.merges = new Map((json.model.merges ?? []).map((/** @type {[string, string]} */ pair, /** @type {number} */ rank) => [pair.join("\0"), rank]));
     this.start = this.id(START);
@@ -66,7 +74,7 @@ export class Tokenizer {
 
   /** Say which character of a text has no token, or nothing. */
   fault(/** @type {string} */ text) {
-    if (this.pairs || this.unknown !== undefined) return "";
+    if (this.kind === "BPE" || this.kind === "Unigram" || this.unknown !== undefined) return "";
     const index = characters(text).findIndex((character) => !this.ids.has(character));
     const character = characters(text)[index];
     return index < 0 ? "" : `‘${text}’ has ‘${character}’ (U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}, which this model’s vocabulary does not have.`;
@@ -79,7 +87,9 @@ export class Tokenizer {
     for (const { by, removed } of this.splits) pieces = split(pieces, by, removed);
     /** @type {Encoding} */ const found = { ids: [this.start], spans: [[0, 0]] };
     for (const piece of pieces) {
-      if (this.pairs) this.merged(piece, found);
+      if (this.kind === "BPE") this.merged(piece, found);
+      else if (this.kind === "Unigram") this.likeliest(piece, found);
+      else if (this.kind === "WordPiece") this.spelled(piece, found);
       else {
         found.ids.push(this.ids.get(piece.text) ?? /** @type {number} */ (this.unknown));
         found.spans.push([piece.start, piece.start + characters(piece.text).length]);
@@ -94,8 +104,7 @@ export class Tokenizer {
   merged(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
     let parts = characters(text).flatMap((character, index) => {
       /** @type {[number, number]} */ const span = [start + index, start + index + 1];
-      const bytes = [...new TextEncoder().encode(character)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
-      return (this.ids.has(character) ? [character] : bytes).map((token) => ({ token, span }));
+      return (this.ids.has(character) ? [character] : bytesOf(character)).map((token) => ({ token, span }));
     });
     for (;;) {
       const ranks = parts.slice(1).map(({ token }, index) => this.merges.get(`${parts[index].token}\0${token}`) ?? Infinity);
@@ -110,6 +119,55 @@ export class Tokenizer {
     }
   }
 
+  /** Unigram: of all ways to cut a piece into tokens, the one whose tokens are likeliest together, found from left to right. */
+  likeliest(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
+    const signs = characters(text);
+    const none = this.scores.reduce((least, score) => Math.min(least, score), Infinity) - 10; // of a character that has no token
+    /** The best way to each place: its score, where its last token begins, and whether that is one. @type {{score: number, from: number, known: boolean}[]} */
+    const best = [{ score: 0, from: 0, known: true }];
+    const offer = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ score, /** @type {boolean} */ known) => {
+      if (!best[to] || best[from].score + score > best[to].score) best[to] = { score: best[from].score + score, from, known };
+    };
+    for (let from = 0; from < signs.length; from += 1) {
+      for (let to = from + 1; to <= Math.min(signs.length, from + this.longest); to += 1) {
+        const id = this.ids.get(signs.slice(from, to).join(""));
+        if (id !== undefined) offer(from, to, this.scores[id], true);
+      }
+      if (!this.ids.has(signs[from])) offer(from, from + 1, none, false);
+    }
+    /** @type {{from: number, to: number, known: boolean}[]} */ const parts = [];
+    for (let to = signs.length; to > 0; to = best[to].from) {
+      const { from, known } = best[to];
+      if (!known && parts[0] && !parts[0].known) parts[0].from = from; // neighbours without a token are one
+      else parts.unshift({ from, to, known });
+    }
+    for (const { from, to, known } of parts) {
+      const token = signs.slice(from, to).join("");
+      for (const each of known ? [token] : bytesOf(token)) {
+        into.ids.push(this.id(each));
+        into.spans.push([start + from, start + to]);
+      }
+    }
+  }
+
+  /** WordPiece: the longest token that a word begins with, then the longest that goes on, which is written with ## before it. */
+  spelled(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
+    const signs = characters(text);
+    /** @type {Encoding} */ const found = { ids: [], spans: [] };
+    for (let from = 0; from < signs.length && signs.length <= LONGEST_WORD;) {
+      let to = signs.length;
+      const name = () => (from ? "##" : "") + signs.slice(from, to).join("");
+      while (to > from && !this.ids.has(name())) to -= 1;
+      if (to === from) break;
+      found.ids.push(this.id(name()));
+      found.spans.push([start + from, start + to]);
+      from = to;
+    }
+    const whole = found.spans.at(-1)?.[1] === start + signs.length;
+    into.ids.push(...(whole ? found.ids : [/** @type {number} */ (this.unknown)]));
+    into.spans.push(...(whole ? found.spans : [/** @type {[number, number]} */ ([start, start + signs.length])]));
+  }
+
   /** Name each id. */
   tokens(/** @type {number[]} */ ids) {
     return ids.map((id) => this.names[id]);
@@ -119,9 +177,17 @@ export class Tokenizer {
   decode(/** @type {number[]} */ ids) {
     const tokens = this.tokens(ids.filter((id) => ![this.start, this.end, this.pad].includes(id)));
     if (this.spaced) return tokens.join(" ");
-    return this.pairs ? fromBytes(tokens) : tokens.join("");
+    if (this.kind === "WordPiece") return tokens.map((token, n) => tidied(n && !token.startsWith("##") ? ` ${token}` : n ? token.slice(2) : token)).join("");
+    return this.kind === "WordLevel" ? tokens.join("") : fromBytes(tokens);
   }
 }
+
+/** The tokens of the bytes of a text in UTF-8. */
+const bytesOf = (/** @type {string} */ text) => [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+
+/** No space before a mark and before the end of a contraction, as the library does it. */
+const tidied = (/** @type {string} */ token) => TIDY.reduce((text, [from, to]) => text.replaceAll(from, to), token);
+const TIDY = [[" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [" 'm", "'m"], [" do not", " don't"], [" 's", "'s"], [" 've", "'ve"], [" 're", "'re"]];
 
 /** Join tokens; a run of bytes becomes the characters that they spell in UTF-8, or a sign for each byte if they spell none. */
 function fromBytes(/** @type {string[]} */ tokens) {
@@ -152,7 +218,7 @@ function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter
   const cutters = cutter?.type === "Sequence" ? cutter.pretokenizers : [cutter];
   if (padding !== null || added.length) return "its tokenizer is of another program";
   if (normalizer !== null && normalizer.type !== "Lowercase") return `its texts are prepared by ${normalizer.type}`;
-  if (!cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "words are found in another way";
-  if (!["WordLevel", "BPE"].includes(model.type)) return `its sub-words are ${model.type}`;
+  if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "words are found in another way";
+  if (!["WordLevel", "BPE", "Unigram", "WordPiece"].includes(model.type)) return `its sub-words are ${model.type}`;
   return "";
 }

@@ -37,11 +37,11 @@ export const STOPS = [
   {
     title: "This head copies",
     says: (trace) => ["Follow the line while the year is written. To write 8, this head spends ", share(trace, 12, 2), " of its look on the 8 of the date; to write 4, ", share(trace, 13, 3), " on the 4. Where there is nothing to copy, inside ", em("January"), ", it rests on the end of the text. Nobody gave it this task either."],
-    set: { step: 11 }, at: "head", spot: "#head .arcs", plays: [11, 14],
+    set: { step: 12 }, at: "head", spot: "#head .arcs", plays: [11, 14],
   },
   {
     title: "A look is arithmetic",
-    says: (trace) => ["Here is one look, worked out. What the head seeks is a ", em("query"), ", four numbers; what each character offers is a ", em("key"), ", four numbers. Multiply them pair by pair and add up: that is the score. Softmax turns the scores of a row into shares that sum to 1, and this share is ", share(trace, 12, 2), ". Point at any square of this page, and it explains itself like this one."],
+    says: (trace) => ["Here is one look, worked out. What the head seeks is a ", em("query"), ", four numbers; what each character offers is a ", em("key"), ", four numbers. Multiply them pair by pair and add up: the better they match, the higher the score. Softmax turns the scores into shares that sum to 1; the 8 gets ", share(trace, 12, 2), ". In these shares the head mixes what the characters carry, and hands the mixture on. Point at any square of this page, and it explains itself like this one."],
     set: { step: 12, pin: { name: WEIGHTS, head: HEAD.head, row: 12, col: 2 } }, at: "head", spot: "#arithmetic",
   },
   {
