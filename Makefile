@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chromium types verify bench site clean
+.PHONY: demo test chromium types verify soak bench site clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/installed
@@ -33,15 +33,28 @@ types: .venv/tested
 	  else echo "No npm, or no TypeScript from it: the types of the page's scripts are not checked."; fi
 
 # Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999, the GPU's kernels in Triton's interpreter
-# (Triton is 0.9 GB, and kept apart), and whether the tests notice a sample of small changes in the code.
-verify: .venv/tested .venv/interpreted
+# (Triton is 0.9 GB, and kept apart), a Ray cluster of two workers, whether the tests notice a sample of small changes in
+# the code, and what others get: the wheel in a clean environment, and known holes in the packages that it needs.
+verify: .venv/tested .venv/interpreted .venv/clustered .venv/tools/installed
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy
 	$(BIN)/python tests/mutation.py
+	.venv/tools/bin/python tests/supply_chain.py
+
+# Everything that may go wrong, tried: kills, lost power, hostile folders, corrupt files, rude clients, a long load. Some
+# 30 minutes on 2 cores; `make soak SCALE=0.1 SEED=2` tries less, and other things.
+SCALE ?= 1
+SEED ?= 1
+soak: .venv/installed
+	cd tests && ../$(BIN)/python -m soak --scale $(SCALE) --seed $(SEED)
 
 .venv/interpreted: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv/triton --upgrade --no-deps triton
+	touch $@
+
+.venv/clustered: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[ray]"
 	touch $@
 
 # Ours beside its peers; `make bench NAME=cold-start` runs one line. Peers: pip install -e ".[bench]".
@@ -59,9 +72,16 @@ site: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-.venv/tested: pyproject.toml
+.venv/tools/installed: pyproject.toml
+	$(PYTHON) -m venv .venv/tools
+	.venv/tools/bin/python -m pip install --quiet --disable-pip-version-check build hatchling pip-audit
+	touch $@
+
+# The versions that the tests ran with. A Python or a machine for which one of them is not made gets those that fit.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+.venv/tested: pyproject.toml tests/requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(PIP) --constraint tests/requirements.lock || { echo "Not all pinned versions fit here: the newest that do."; $(PIP); }
 	touch .venv/installed $@
 
 clean:

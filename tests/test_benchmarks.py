@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 import torch
 
-from seq2see.benchmarks import cpu, growth, training
+from seq2see import machine
+from seq2see.benchmarks import busy, cpu, grid, growth, training
 from seq2see.benchmarks.growth_picture import plot_growth
 from seq2see.benchmarks.measure import Line, take_turns
 from test_cli import run
@@ -112,3 +115,60 @@ def test_what_cannot_be_drawn_is_said() -> None:
 )
 def test_every_promised_line_exists(name: str) -> None:
     assert name in {**cpu.LINES, **training.LINES}
+
+
+def test_busy_loops_run_beside_the_work_and_end_with_it() -> None:
+    before = set(children())
+    with busy.beside(2):
+        loops = set(children()) - before
+        assert len(loops) == 2
+    assert not set(children()) & loops
+
+
+def children() -> list[int]:
+    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return [int(number) for number in text.split()]
+
+
+def test_the_busy_line_compares_the_same_answers() -> None:
+    line = busy.busy_dates(rounds=1, count=20, loops=0)
+    assert line.agree == "same answers"
+    first, second, *peers = line.seconds
+    assert (first, second) == ("seq2see", "seq2see, one thread")
+    assert all("CTranslate2 directly" in peer for peer in peers)
+    assert machine._asked is None
+
+
+def test_the_grid_tells_how_auto_compares_with_the_best_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = {"auto": [3.0, 2.0], "torch": [9.0, 8.0], "ctranslate2": [1.6, 5.0]}
+    monkeypatch.setattr(
+        grid, "take_turns", lambda contestants, rounds: {who: took[who] for who in contestants}
+    )
+    before = os.environ.get("XDG_CACHE_HOME")
+    found = grid.grid(2, most=10, models=("dates",))
+    assert os.environ.get("XDG_CACHE_HOME") == before
+    assert [(cell["inputs"], cell["auto_to_best"]) for cell in found["cells"]] == [
+        (1, 2 / 1.6),
+        (10, 2 / 1.6),
+    ]
+    assert found["worst"]["per_second"]["auto"] == 1 / 2.5
+    assert found["cells"][0]["answered_by"] == "ctranslate2, float32"
+    assert "takes 1.25 of the best's seconds" in next(grid.shown(found))
+
+
+def test_an_engine_that_takes_too_long_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        grid, "take_turns", lambda who, rounds: {one: [9.0 * (one == "torch") + 1] for one in who}
+    )
+    found = grid.grid(1, most=100, models=("dates",))
+    assert [sorted(cell["per_second"]) for cell in found["cells"]] == [
+        ["auto", "ctranslate2", "torch"], ["auto", "ctranslate2"], ["auto", "ctranslate2"],
+    ]  # fmt: skip
+
+
+@pytest.mark.heavy
+def test_the_small_preset_takes_steps_beside_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "float_speed", lambda: 1e9)
+    line = training.small_training(rounds=1, sentences=2, length=5, vocabulary=50)
+    assert list(line.seconds) == ["seq2see", "nn.Transformer"]
+    assert line.amount == 2 * 4  # every token but the first is predicted

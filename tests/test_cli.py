@@ -39,7 +39,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["predict"] == [
         "--align", "--beam", "--compile", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
         "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
-        "--pattern", "--prefix", "--raw", "--resume", "--threads", "--verbose", "--whole", "--withheld",
+        "--pattern", "--prefix", "--raw", "--ray", "--resume", "--threads", "--verbose", "--whole", "--withheld",
     ]  # fmt: skip
     assert options["evaluate"] == [
         "--at-least", "--beam", "--columns", "--compare", "--device", "--json", "--model", "--sample", "--seed",
@@ -62,7 +62,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["export"] == ["--file", "--format", "--model", "--out", "--quantization", "--to"]
     assert options["push"] == ["--model", "--private"]
     assert options["compress"] == ["--model", "--out"]
-    assert options["bench"] == ["--json", "--plot", "--rounds"]
+    assert options["bench"] == ["--json", "--most", "--plot", "--rounds"]
     assert options["serve"] == [
         "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
         for paragraph in command.help.split("\n\n"):
             assert paragraph.startswith("\b") or "\n" not in paragraph, name
             assert paragraph.count("[dim]") <= 1, name  # each example on a line of its own
-    assert len(commands["predict"].help.split("\n\n")) == 8
+    assert len(commands["predict"].help.split("\n\n")) == 10
 
 
 def test_there_is_one_console_for_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,10 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
         )
 
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path(out).iterdir()}
+    for name in ("checkpoints", ".shards"):
+        (Path(out) / name).mkdir()  # as if it was killed after its last word
     finished = resume("--steps", "10", "--years", "2000-2004", "--set", "training.accumulate=2")
+    assert set(before) == set(Path(out).iterdir())
     assert (finished.exit_code, finished.stdout) == (0, ""), finished.exception
     assert "holds a finished model: there is nothing left to resume" in finished.stderr
     for more, message in (
@@ -338,6 +341,35 @@ def test_presets_print_the_papers_column() -> None:
     assert "65 M" in lines
     assert "213 M" in lines
     assert "18,692" in lines
+
+
+INTERRUPTED = """
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    raise ImportError from None
+"""
+IMPORTING = """
+def run():
+    import library
+"""
+DELETING = """
+class Lost:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def run():
+    Lost()
+    print("It goes on.")
+"""
+
+
+@pytest.mark.parametrize("run", [IMPORTING, DELETING])
+def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run: str) -> None:
+    """CTranslate2 and torch turn an exception at their import into an abort or another one."""
+    (tmp_path / "library.py").write_text(f"import signal\n{INTERRUPTED}")
+    code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"seq2see: Stopped.\n")
 
 
 def test_interrupted_predict_is_quiet() -> None:

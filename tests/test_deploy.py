@@ -8,6 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import typer
 import yaml
 from packaging.requirements import Requirement
@@ -34,11 +35,14 @@ def test_the_container_starts_a_command_that_exists() -> None:
         assert all((ROOT / name).exists() for name in copied.split())
 
 
-def test_every_dependency_is_pinned_to_a_version_that_fits() -> None:
-    lines = (DEPLOY / "requirements.lock").read_text().splitlines()
+@pytest.mark.parametrize(
+    ("lock", "extra"), [("deploy/requirements.lock", ""), ("tests/requirements.lock", "dev")]
+)
+def test_every_dependency_is_pinned_to_a_version_that_fits(lock: str, extra: str) -> None:
+    lines = (ROOT / lock).read_text().splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for text in project["dependencies"]:
+    for text in project["dependencies"] + project["optional-dependencies"].get(extra, []):
         needed = Requirement(text)
         assert pinned[needed.name.replace("_", "-").lower()] in needed.specifier, text
 

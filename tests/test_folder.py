@@ -139,3 +139,33 @@ def test_a_compressed_folder_is_a_quarter_and_answers_the_same(tmp_path: Path) -
     save_file(damaged, tmp_path / "small" / folder.WEIGHTS)
     with pytest.raises(UserError, match="lacks"):
         seq2see.load(tmp_path / "small")
+
+
+@pytest.mark.parametrize("name", folder.shipped_models())
+def test_the_checksums_of_the_models_that_ship(name: str) -> None:
+    path = folder.find(name)
+    assert (path / folder.CHECKSUMS).read_text() == folder.checksums(path), "python tests/test_folder.py"
+
+
+@pytest.mark.parametrize("change", ["changed", "gone", "another"])
+def test_checksums_tell_a_file_that_is_not_the_one_that_was_shipped(copy: Path, change: str) -> None:
+    assert folder.check_sums(copy) == len(folder.checksums(copy).splitlines()) > 5
+    if change == "changed":
+        (copy / "ctranslate2/model.bin").write_bytes(
+            (copy / "ctranslate2/model.bin").read_bytes()[:-1] + b"x"
+        )
+    elif change == "gone":
+        (copy / "ctranslate2/model.bin").unlink()
+    else:
+        (copy / folder.CHECKSUMS).write_text(f"{'0' * 64}  ../../../etc/passwd\n")
+    with pytest.raises(
+        UserError, match=r"model\.bin' of copy is not" if change != "another" else "passwd' of copy"
+    ):
+        folder.check_sums(copy)
+    seq2see.load("dates").save(copy)  # another model has no checksums of the old one
+    assert folder.check_sums(copy) == 0
+
+
+if __name__ == "__main__":
+    for shipped in map(folder.find, folder.shipped_models()):
+        (shipped / folder.CHECKSUMS).write_text(folder.checksums(shipped))

@@ -16,12 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 import seq2see
+from seq2see.answer import Alternative, Answer
+from seq2see.cli import answering as command
 from seq2see.cli import app
-from seq2see.cli import predict as command
+from seq2see.cli.predict import predict
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
-from seq2see.seq2seq import Alternative, Answer
 from test_cli import run
 
 PAIRS = pairs_of(all_ordinals()[::150])  # 21,915 dates: three windows
@@ -169,7 +170,7 @@ def test_many_refused_lines_are_counted_not_listed(form: list[str], why: str) ->
 
 def test_resume_needs_a_file_to_go_on_with() -> None:
     with pytest.raises(UserError, match="--resume goes on with a file"):
-        command.predict(texts=["1845-01-05"], resume=True)
+        predict(texts=["1845-01-05"], resume=True)
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from seq2see.text import kept
 from seq2see.text.kept import Read, loops, needed, repaired, spellings
-from seq2see.text.sentences import split
+from seq2see.text.sentences import around_quotes, split
 
 HARD = [
     "Dr. A. B. Smith paid $3.50.|He left at 5 p.m. on Jan. 3.",
@@ -166,3 +167,26 @@ def test_capitals_are_read_as_small_letters_and_written_as_capitals() -> None:
         assert Read.of(text).text == text
         assert not Read.of(text).shouts
     assert kept.MARK.findall("{1} { 2 }") == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ('He said: "I am tired. I want to sleep." He left.', ['He said: "I am tired. I want to sleep."', "He left."]),
+        ('"I am tired. I want to sleep," he said.', ['"I am tired. I want to sleep," he said.']),
+        ("“I came. I saw.” She laughed.", ["I came.", "I saw.", "She laughed."]),
+        ('"Yes." "No."', ["Yes.", "No."]),
+        ("« Je suis venu. » Il dort.", ["Je suis venu.", "Il dort."]),
+        ("„Ja. Nein.“ Er ging.", ["Ja.", "Nein.", "Er ging."]),
+        ('"Open. Never closed.', ['"Open.', "Never closed."]),
+        (f'He said, "{"It was long. " * 40}It ended."', None),
+    ],
+)  # fmt: skip
+def test_no_quotation_loses_one_of_its_marks(text: str, parts: list[str] | None) -> None:
+    spans = around_quotes(text, split(text))
+    assert all(first < last for first, last in spans)
+    assert all(one[1] <= other[0] for one, other in pairwise(spans))
+    if parts is None:  # too long to be one
+        assert spans == split(text)
+    else:
+        assert [text[first:last] for first, last in spans] == parts

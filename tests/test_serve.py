@@ -651,3 +651,6 @@ def test_the_connection_tells_the_worker_that_its_client_left(
         ):
             pass
     assert left.wait(10)
+    while not (counted := guarded[1].metrics.requests):
+        pass
+    assert list(counted) == [("other", 499)]  # no fault of the server

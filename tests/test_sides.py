@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import seq2see
 from seq2see.cli import app
 from seq2see.data.plan import choose, fitting, kinds_asked, tokenizers_of
 from seq2see.errors import InputError, UserError
-from seq2see.folder import read_tokenizers
+from seq2see.folder import find, read_tokenizers
 from seq2see.text.symbols import features_of
 from seq2see.text.tokenizer import Tokenizer
 
@@ -162,6 +163,14 @@ def test_a_model_is_trained_with_any_two(tmp_path: Path, monkeypatch: pytest.Mon
     resumed = dict(training={"steps": 2}, model=TINY, resume=True)
     with pytest.raises(UserError, match="with tokenizer = characters → symbols, but now it is bpe"):
         seq2see.fit(words(60), tokenizer="bpe", out="run-0", **resumed)  # type: ignore[arg-type]
+    seq2see.fit(words(60), tokenizer="mine.json", out="run-3", **resumed)  # type: ignore[arg-type]
+    shutil.copy(find("en-fr") / "tokenizer.json", "other.json")
+    with pytest.raises(UserError, match=r"with tokenizer = byte-level bpe, but now it is other\.json"):
+        seq2see.fit(words(60), tokenizer="other.json", out="run-3", **resumed)  # type: ignore[arg-type]
+    seq2see.fit(sentences := [(f"w{n} {text}", text) for n, (text, _) in enumerate(words(60))], tokenizer="words",
+                training={"steps": 2}, model=TINY, out="run-4")  # fmt: skip
+    with pytest.raises(UserError, match=r"with a vocabulary of \d+ tokens, but now `vocabulary` is 10"):
+        seq2see.fit(sentences, tokenizer="words", vocabulary=10, out="run-4", **resumed)  # type: ignore[arg-type]
 
 
 def test_symbols_and_single_words_are_aligned_by_symbols_and_letters() -> None:

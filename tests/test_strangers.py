@@ -158,6 +158,13 @@ def test_a_sparse_file_is_not_read(copy: Path) -> None:
         seq2see.load(copy)
 
 
+def test_a_sparse_export_is_not_read(copy: Path) -> None:
+    os.truncate(copy / "ctranslate2/model.bin", 1 << 40)
+    with pytest.raises(UserError, match=r"model\.bin has 1,099,511,627,776 bytes, and at most"):
+        seq2see.load(copy, engine="ctranslate2")("1845-01-05")
+    assert seq2see.load(copy)("1845-01-05") == "January 5, 1845"  # through torch
+
+
 # --- tokenizers ----------------------------------------------------------------------------------------
 
 
@@ -179,6 +186,14 @@ def grown(count: int, length: int) -> dict[str, Any]:
         (lambda f: f.update(normalizer=grown(9, 4)), "more than 4 replacements"),
         (lambda f: f.update(normalizer=grown(99, 1)), "at most 16"),
         (lambda f: f.update(model={"type": "Pickle", "vocab": {}}), "'Pickle' is not known"),
+        (lambda f: f["model"].update(type=["WordLevel"]), "another type than it should"),
+        (lambda f: f["pre_tokenizer"].update(type={}), "another type than it should"),
+        (
+            lambda f: f["post_processor"]["single"][0]["SpecialToken"].update(id=[]),
+            "another type than it should",
+        ),
+        (lambda f: f.update(padding={"strategy": {"Fixed": 10**9}}), "filled up to more than 65,536"),
+        (lambda f: f.update(padding={"pad_to_multiple_of": 10**9}), "filled up to more than 65,536"),
         (lambda f: f["model"]["vocab"].update({"5": 2**31}), "each once"),
         (lambda f: f["model"]["vocab"].update({"5": 4}), "each once"),
         (lambda f: f["post_processor"].update(special_tokens={}), "does not explain"),
@@ -381,7 +396,11 @@ def test_inspect_tries_a_folder_in_another_process(copy: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "18,692 parameters" in done.stdout
+    assert "9 files are those that SHA256SUMS lists" in done.stdout
     setting(copy, "d_ff = 1000000")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "'config.toml' of copy is not the file that SHA256SUMS lists" in done.stderr
+    (copy / folder.CHECKSUMS).unlink()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "does not fit together" in done.stderr
@@ -392,6 +411,6 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     lock = files.Lock(tmp_path)
     code = f"from pathlib import Path; from seq2see import files; files.Lock(Path({str(tmp_path)!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"Process {os.getpid()} is training in" in done.stderr
+    assert f"Process {os.getpid()} is at work in" in done.stderr
     del lock
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,6 +8,7 @@ import torch
 import seq2see
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.seq2seq import Seq2Seq
+from seq2see.serve import api_trace
 from seq2see.serve.api_trace import Tracer
 
 
@@ -65,3 +66,20 @@ def test_threads_are_left_as_they_were(tracer: Tracer) -> None:
     before = torch.get_num_threads()
     tracer.trace("1999-12-31")
     assert torch.get_num_threads() == before
+
+
+def test_a_large_model_is_drafted_in_fewer_bits_and_shows_what_its_numbers_choose(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = Tracer(model)._faster()
+    assert exact is not None
+    monkeypatch.setattr(api_trace, "LARGE", model.config.model.d_model)
+    tracer = Tracer(model)
+    draft = tracer._faster()
+    assert draft is not None
+    assert exact.name == "ctranslate2, float32"
+    assert draft.name.startswith("ctranslate2, int8")
+    assert draft is tracer._faster()  # its weights are packed once
+    found = tracer.trace("2025-09-03")
+    assert found.output == "September 3, 2025"
+    assert found.output_ids == found["logits"].argmax(-1).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -312,3 +313,12 @@ def test_tensorboard_finds_the_table(corpus: Path) -> None:
     for name in ("loss", "validation_loss", "exact_match", "learning_rate"):
         assert [event.step for event in board.Scalars(name)] == [2, 4]
         assert [event.value for event in board.Scalars(name)] == pytest.approx([line[name] for line in lines])
+
+
+def test_a_long_preparation_tells_its_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2see.cli.train.LONG", 0.0)
+    data = tmp_path / "pairs.tsv"
+    data.write_text("".join(f"{n}\tnumber {n}\n" for n in range(60)), encoding="utf-8")
+    done = CliRunner().invoke(app, ["train", str(data), "--out", str(tmp_path / "run"), "--steps", "1"])
+    assert done.exit_code == 0
+    assert re.search(r"\d+ pairs were read and cut in \d+ s, [\d,]+ a second\.", done.stderr)

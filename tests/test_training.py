@@ -26,6 +26,7 @@ from seq2see.training import checkpoint, loop
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
 from seq2see.training.schedule import learning_rate
+from test_shards import texts_of
 
 STEPS = 40
 
@@ -411,6 +412,8 @@ def test_stopped_and_resumed_equals_uninterrupted(
     torch.manual_seed(12345)  # whatever happened in between
     second = small_trainer(tmp_path, resume=True)
     assert second.step == stop
+    assert float(second.total) == float(first.total)  # the losses since the last line of the log
+    assert second.count == first.count == stop % 10
     assert_identical(finished(second), uninterrupted)
 
 
@@ -501,6 +504,7 @@ trainer.write("card")
 """
 
 
+@pytest.mark.heavy  # tests/soak kills trainings in `make test` too
 def test_killed_at_any_moment_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     """kill -9 at random moments, several times in one run, some while a checkpoint is being written."""
     out, whole, here = tmp_path / "run", tmp_path / "whole", str(Path(__file__).parent)
@@ -678,10 +682,31 @@ def test_a_resumed_run_keeps_its_number_of_threads(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(loop, "free_cores", lambda: 3)
     first = small_trainer(tmp_path)
     next(first.steps())
-    assert used[0] == 3
+    assert used == [3, 4]  # for the step alone
     first.save(at_once=True)
     del first
     monkeypatch.setattr(loop, "free_cores", lambda: 1)
     second = small_trainer(tmp_path, resume=True)
     assert second.threads == 3
     assert small_trainer().threads == 1
+
+
+def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pairs of a large corpus are varied a part at a time."""
+    monkeypatch.setattr(loop, "VARIED_AT_ONCE", 64)
+    trainer, other = (small_trainer(retyped=1e-9, batch_tokens=400) for _ in range(2))
+    tokenizer = trainer.tokenizers.source
+    made = [trainer.batches.make(number) for number in range(8)]  # 200 pairs are four parts
+    epochs = [
+        [text for source, _ in made[first : first + 4] for text in texts_of(source, tokenizer)]
+        for first in (0, 4)
+    ]
+    train, _, _ = dates.splits(200, 20, 20, seed=1)
+    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(source for source, _ in train)
+    assert epochs[0] != epochs[1]
+    seen = [trainer.batches.at(step) for step in range(2 * trainer.batches.per_epoch)]
+    for step in (len(seen) - 1, 3, 0):
+        assert torch.equal(other.batches.at(step).source, seen[step].source)
+    assert sum(len(batch.source) for batch in seen[: trainer.batches.per_epoch]) == pytest.approx(200, abs=30)

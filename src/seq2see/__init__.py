@@ -10,31 +10,33 @@ import sys
 
 # The command `seq2see` begins here. Until its `main` can say a word, Ctrl-C ends it as it ends any program: in silence.
 # A program that imports this package keeps its own way with Ctrl-C.
-if sys.argv[:1] and sys.argv[0].endswith(("/seq2see", "/seq2see/__main__.py")):
+if sys.argv[:1] and (
+    sys.argv[0].endswith(("/seq2see", "/seq2see/__main__.py")) or sys.orig_argv[1:3] == ["-m", "seq2see"]
+):
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seq2see.answer import Answer as Answer
     from seq2see.config import Config as Config
     from seq2see.config import ModelConfig as ModelConfig
     from seq2see.config import TrainingConfig as TrainingConfig
     from seq2see.errors import RefusedInputs as RefusedInputs
     from seq2see.errors import UserError as UserError
     from seq2see.evaluate import Evaluation as Evaluation
+    from seq2see.fitting import fit as fit
     from seq2see.inspection.trace import Trace as Trace
     from seq2see.inspection.trace import trace as trace
     from seq2see.model.transformer import Transformer as Transformer
-    from seq2see.seq2seq import Answer as Answer
     from seq2see.seq2seq import Seq2Seq as Seq2Seq
-    from seq2see.seq2seq import fit as fit
     from seq2see.seq2seq import load as load
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Answer": "seq2see.seq2seq",
+    "Answer": "seq2see.answer",
     "Config": "seq2see.config",
     "Evaluation": "seq2see.evaluate",
     "ModelConfig": "seq2see.config",
@@ -44,7 +46,7 @@ _HOMES = {
     "TrainingConfig": "seq2see.config",
     "Transformer": "seq2see.model.transformer",
     "UserError": "seq2see.errors",
-    "fit": "seq2see.seq2seq",
+    "fit": "seq2see.fitting",
     "load": "seq2see.seq2seq",
     "trace": "seq2see.inspection.trace",
 }

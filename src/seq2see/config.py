@@ -419,7 +419,7 @@ PAPER_VOCABULARY = 41_000
 
 PRESETS: dict[str, Preset] = {
     "document": Preset(
-        "the date model of the source documents: d_model 16, 4 heads, d_ff 64, 2+2 layers",
+        "the small model of dates that ships: d_model 16, 4 heads, d_ff 64, 2+2 layers",
         dict(d_model=16, heads=4, d_ff=64, encoder_layers=2, decoder_layers=2, dropout=0.0,
              share_embeddings=False, share_output=False, max_length=64),
         dict(steps=2000, batch_tokens=5120, schedule="cosine", warmup=300, learning_rate=0.005, label_smoothing=0.0,

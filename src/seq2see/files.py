@@ -128,13 +128,21 @@ def temporary_prefix(name: str) -> str:
     return f".{name}.{os.getpid()}.seq2see-"
 
 
-def synchronise(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    directory = os.open(folder, os.O_RDONLY)
+def synchronise(path: Path) -> None:
+    """Wait until the bytes of a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(handle)
     finally:
-        os.close(directory)
+        os.close(handle)
+
+
+def send_to_disk(folder: Path) -> None:
+    """Wait until the files in a folder are on the disk, with their names."""
+    for path in folder.iterdir():
+        if path.is_file():
+            synchronise(path)
+    synchronise(folder)
 
 
 class Lock:
@@ -153,7 +161,7 @@ class Lock:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 other = os.pread(self.handle, 20, 0).decode("ascii", "replace")
                 raise FolderError(
-                    f"Process {other if other.isdigit() else '(unknown)'} is training in {folder}: wait for its end, or "
+                    f"Process {other if other.isdigit() else '(unknown)'} is at work in {folder}: wait for its end, or "
                     "name another folder."
                 ) from None
             return  # a file system without locks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
 )
 TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
 CONFIDENCE, PICTURE = "confidence.json", "reliability.png"
+CHECKSUMS = "SHA256SUMS"  # in the form of sha256sum
 EXPORT = "ctranslate2"  # the folder of an exported engine
 SHIPPED = Path(__file__).parent / "models"
-LARGEST_HEAD, LARGEST_CARD, LARGEST_CONFIDENCE = 2**24, 2**20, 2**21  # bytes
+LARGEST_HEAD, LARGEST_CARD, LARGEST_CONFIDENCE, LARGEST_SUMS = 2**24, 2**20, 2**21, 2**16  # bytes
 SLACK = 2**20  # numbers that a config may describe beyond those of its weights
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1}
 
@@ -194,6 +196,32 @@ def read_confidence(path: Path) -> Confidence | None:
     return Confidence.of_json(parsed(text, CONFIDENCE))
 
 
+def checksums(path: Path) -> str:
+    """Write the sha256 of each file of a model folder in the form that `sha256sum -c` reads."""
+    rows = []
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and not file.is_symlink() and file.name != CHECKSUMS:
+            with file.open("rb") as data:
+                value = hashlib.file_digest(data, "sha256").hexdigest()
+            rows.append(f"{value}  {file.relative_to(path).as_posix()}\n")
+    return "".join(rows)
+
+
+def check_sums(path: Path) -> int:
+    """Compare a folder with its list of checksums, and return how many files it lists; 0 if there is no list."""
+    if not (path / CHECKSUMS).exists():
+        return 0
+    listed = read_text(path / CHECKSUMS, LARGEST_SUMS).splitlines()
+    real = set(checksums(path).splitlines())
+    for row in listed:
+        if row not in real:
+            raise FolderError(
+                f"{shown(row[66:])} of {path.name} is not the file that {CHECKSUMS} lists: it was damaged or changed. "
+                f"Copy the folder again; if you changed it yourself, remove {CHECKSUMS}."
+            )
+    return len(listed)
+
+
 def write(
     path: Path,
     config: Config,
@@ -221,7 +249,8 @@ def write(
         _write(new, config, tokenizers, weights, card, confidence)
         if also is not None:
             also(new)
-        carry_over(path, new, {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, *TOKENIZER_FILES})
+        left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CHECKSUMS, *TOKENIZER_FILES}
+        carry_over(path, new, left)
 
 
 def _write(

@@ -22,6 +22,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def workers() -> int:
+    """Count the workers that may each answer inputs of their own: all cores, or as many as the user asked for.
+
+    They do not wait for each other, so that a busy core slows one of them down and not all.
+    """
+    return cores() if _asked is None else _asked
+
+
 def free_cores() -> int:
     """Count the cores that are free, at least one; or those that the user asked for.
 

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from seq2see import folder
+from seq2see.answer import Alternative, Answer, Token, or_withheld, put_together
 from seq2see.confidence import Confidence
 from seq2see.config import Config, DecodingConfig
 from seq2see.data import dates, human_dates
-from seq2see.decoding import engines, trial
+from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
-from seq2see.decoding.hypothesis import Hypothesis, Phrase, Special
+from seq2see.decoding.hypothesis import Hypothesis, Phrase
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
 from seq2see.folder import Tokenizers
+from seq2see.network import Network
 from seq2see.text import documents
 from seq2see.text.documents import Document
 from seq2see.text.folding import fold_unknown
@@ -35,84 +34,17 @@ from seq2see.text.tokenizer import fold
 from seq2see.translation import MOST_TOKENS, Means, Translated, translate
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from seq2see.config import ModelConfig, TrainingConfig
     from seq2see.decoding.allowed import Automaton
-    from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
-    from seq2see.training.loop import Step
 
-BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
-LARGEST_BATCH = 16384
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
 LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
-WORTH_TORCH = 50_000  # from so many inputs on, it is worth importing torch, in case that it is faster
-WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
-ALWAYS_EXPORTED = (
-    2**24
-)  # parameters from which even one input is worth it: the next start is faster by seconds
-CHECKED, CHECKED_TOKENS = (
-    4,
-    24,
-)  # random inputs on which such an export is compared with torch; tokens of each answer
 
 #: What a task asks of its inputs beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
-
-
-@dataclass(frozen=True)
-class Token:
-    """One token of an answer and how sure the model was of it."""
-
-    token: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A less likely answer."""
-
-    output: str
-    log_probability: float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the model says to one input, or why it was refused.
-
-    >>> import seq2see
-    >>> right, wrong = seq2see.load("dates").answers(["1845-01-05", "no date"])
-    >>> right.output, right.tokens[0].token, right.probability > 0.99
-    ('January 5, 1845', 'J', True)
-    >>> wrong.output, wrong.error.split(":")[0]
-    (None, "'no date' is not of the form YYYY-MM-DD")
-    """
-
-    input: str
-    output: str | None
-    log_probability: float | None = None
-    tokens: list[Token] = field(default_factory=list)
-    alternatives: list[Alternative] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list, repr=False)
-    finished: bool = (
-        True  # whether it came to its end, and was not cut at the most tokens that an answer may have
-    )
-    error: str | None = None
-    #: The calibrated probability that the answer is right; None where nothing is known of it.
-    confidence: float | None = None
-    remark: str | None = None  # how the input was read, or why it is unlike those that were trained on
-    withheld: str | None = None  # the answer that is not given, because it is less sure than was asked for
-    repairs: list[str] = field(default_factory=list)  # what had to be done, so that it holds what it must
-    parts: list[Answer] = field(default_factory=list, repr=False)  # of its sentences, if it was cut into some
-
-    @property
-    def probability(self) -> float | None:
-        """Probability of the whole answer."""
-        return None if self.log_probability is None else exp(self.log_probability)
 
 
 class Seq2Seq:
@@ -136,22 +68,13 @@ class Seq2Seq:
         compiled: bool = False,
         confidence: Confidence | None = None,
     ) -> None:
-        assert transformer is not None or path is not None
         self.config = config
         self.tokenizers = tokenizers
         self.card = card
         self.confidence = (
             confidence  # how sure its answers are, fitted by a training or by `seq2see calibrate`
         )
-        self.engine = engines.known(engine)
-        self.device, self._compiled = device, compiled
-        self._path = path
-        self._export: Path | None = None  # the CTranslate2 export of these weights
-        self._tried_export = False  # whether one was to be written
-        self._transformer = transformer
-        self._as_read: object = None  # what the network was when it was read, once somebody else holds it
-        self._ctranslate2: Engine | None = None
-        self._torch: TorchEngine | None = None
+        self.network = Network(config, tokenizers, transformer, path, device, engine, compiled)
 
     @classmethod
     def load(
@@ -187,50 +110,27 @@ class Seq2Seq:
             compiled=compiled,
             confidence=folder.read_confidence(path),
         )
-        if model.engine == "ctranslate2" or (model.engine == "auto" and device == "cpu"):
-            model._export, reason = engines.found_export(path, config.model, tokenizers)
-            if model.engine == "ctranslate2" and (reason or device != "cpu"):
-                raise UserError(
-                    f"`engine` is ctranslate2, but {reason or f'it answers on the cpu, not on {device}'}."
-                )
-        if model._export is None:
-            model._network()
+        model.network.find_export()
         return model
 
     def __repr__(self) -> str:
         shape = self.config.model
         return (
-            f"<Seq2Seq {self._path.name if self._path else self.config.task}: {shape.parameters:,} parameters, "
+            f"<Seq2Seq {self.path.name if self.path else self.config.task}: {shape.parameters:,} parameters, "
             f"{shape.encoder_layers}+{shape.decoder_layers} layers, {shape.heads} heads, d_model {shape.d_model}, "
             f"{self.tokenizers.source.kind} → {self.tokenizers.target.kind}, on {self.device}>"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
-        return {**self.__dict__, "_ctranslate2": None, "_torch": None}
-
     @property
     def transformer(self) -> Transformer:
         """The network itself. It may be edited: an edited network answers for itself, through torch."""
-        network = self._network()
-        if self._path is not None and self._as_read is None:
-            self._as_read = _fingerprint(network)
-        return network
-
-    def _network(self) -> Transformer:
-        """Return the network to compute with, which nobody outside gets to hold."""
-        if self._transformer is None:
-            from seq2see.model.weights import read_model
-
-            assert self._path is not None
-            self._transformer = read_model(self.config.model, folder.weights_path(self._path), self.device)
-        return self._transformer
+        return self.network.held()
 
     def view(self) -> Transformer:
         """Return a network that shares the weights of this model, to be watched while the model answers others."""
         from seq2see.inspection.trace import view_of
 
-        return view_of(self._network())
+        return view_of(self.network.inner())
 
     def to(self, device: str) -> Seq2Seq:
         """Move the model to a device, ``cpu`` or ``cuda``, and return it.
@@ -239,105 +139,29 @@ class Seq2Seq:
         >>> seq2see.load("dates").to("cpu")("1845-01-05")
         'January 5, 1845'
         """
-        from seq2see.model.weights import check_device
-
-        check_device(device)
-        edited = self._is_edited()
-        self.device = device
-        if self._transformer is not None:
-            self._transformer.to(device)
-            if self._as_read is not None and not edited:
-                self._as_read = _fingerprint(self._transformer)
+        self.network.to(device)
         return self
+
+    @property
+    def device(self) -> str:
+        """The device that it answers on."""
+        return self.network.device
 
     @property
     def path(self) -> Path | None:
         """The folder that it was read from, if it was."""
-        return self._path
+        return self.network.path
 
     def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, held: bool = False) -> Engine:
-        """Return the engine that answers so many inputs: by the weights, the device and the request, and by what this
-        machine has found to be faster. Which one it is does not change an answer.
-
-        ``held`` says that the answers are held to something.
-        """
-        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, held)
-        if self.device != "cpu":
-            obstacle = f"it answers on the cpu, not on {self.device}"
-        elif self.engine != "torch" and self._is_edited():
-            obstacle = "the network was edited since it was exported"
-        if self.engine == "ctranslate2" and obstacle:
-            raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use the engine auto or torch.")
-        if self.engine == "auto" and not obstacle and self._export is None:
-            self._keep_export(inputs)
-        if self.engine == "torch" or obstacle or self._export is None:
-            return self._through_torch(self._network())
-        if self._may_choose(inputs, beam) and trial.fastest(self.config.model) == "torch":
-            return self._through_torch(self._network())
-        return self._through_ctranslate2(inputs)
-
-    def _through_ctranslate2(self, inputs: int) -> Engine:
-        if self._ctranslate2 is None:
-            from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-
-            assert self._export is not None
-            vocabularies = self.tokenizers.source.vocabulary(), self.tokenizers.target.vocabulary()
-            self._ctranslate2 = CTranslate2Engine(
-                self._export, vocabularies, self._special(), self.config.model, inputs=inputs
-            )
-        return self._ctranslate2
-
-    def _is_edited(self) -> bool:
-        """Whether the network is no longer what it was when it was read from its folder."""
-        return self._as_read is not None and self._as_read != _fingerprint(self._network())
-
-    def _through_torch(self, transformer: Transformer) -> TorchEngine:
-        """Return the torch engine; on a GPU the last one, which is ready, if it is for this network."""
-        if self._torch is None or not self._torch.on_gpu or not self._torch.fits(transformer):
-            from seq2see.decoding.torch_engine import TorchEngine
-
-            self._torch = TorchEngine(transformer, self._special(), self._compiled)
-        return self._torch
-
-    def _keep_export(self, inputs: int) -> None:
-        """Keep an export of a model folder that has none in the user's cache, if the request pays for it."""
-        size = self.config.model.parameters
-        if self._path is None or self._as_read is not None or self._tried_export:
-            return
-        if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT:
-            return
-        self._tried_export, log = True, logging.getLogger("seq2see")
-        try:
-            from seq2see.interchange.to_ctranslate2 import export
-
-            log.info("%s is prepared for this machine, once.", self._path.name)
-            kept = engines.kept_in(self._path, self.config.model)
-            network, rules = self._network(), self.config.decoding.but(max_length=CHECKED_TOKENS)
-            export(self._path, network, self.tokenizers, rules=rules, place=kept, count=CHECKED)
-            engines.make_room(kept)
-            self._export = kept / engines.FORMAT
-        except (ImportError, UserError, OSError) as error:
-            log.info("No export could be kept, so that torch answers: %s", error)
-
-    def _may_choose(self, inputs: int, beam: int) -> bool:
-        """Whether either engine may answer a request, so large that the faster one matters.
-
-        An export of fewer bits gives answers of its own, and torch does not take its place.
-        """
-        worth = trial.WORTH if "torch" in sys.modules else WORTH_TORCH
-        if self.engine != "auto" or beam > 1 or inputs < worth:
-            return False
-        return self._export is not None and engines.is_exact(self._export)
-
-    def _special(self) -> Special:
-        return Special.of(self.tokenizers)
+        """Return the engine that answers so many inputs; ``held`` says that the answers are held to something."""
+        return self.network.engine_for(inputs, beam, n_best, held)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
         from seq2see.model.weights import weights_bytes, weights_of
 
-        export = None if self._is_edited() else self._export
-        data = weights_bytes(weights_of(self._network()))
+        export = None if self.network.is_edited() else self.network.export
+        data = weights_bytes(weights_of(self.network.inner()))
 
         def copied(new: Path) -> None:
             if export is not None:
@@ -547,7 +371,8 @@ class Seq2Seq:
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
-        for engine, rows in self._batches(encoded, rules, n_best, held is not None):
+        lengths = {place: len(ids) for place, ids in encoded.items()}
+        for engine, rows in self.network.batches(lengths, rules, n_best, held is not None):
             sources = [encoded[i] for i in rows]
             options = (None if held is None else held.select(rows),)
             if probabilities or n_best > 1:
@@ -725,25 +550,6 @@ class Seq2Seq:
                 reasons[index] = str(error)
         return encoded, reasons
 
-    def _batches(
-        self, encoded: dict[int, list[int]], rules: DecodingConfig, n_best: int, held: bool = False
-    ) -> Iterator[tuple[Engine, list[int]]]:
-        """Say which places are answered together, and by which engine."""
-        if not encoded:
-            return
-        engine = self.engine_for(len(encoded), rules.beam, n_best, held)
-        good = sorted(encoded, key=lambda i: len(encoded[i]))  # neighbours of one length need no padding
-        size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
-        choose = engine is self._ctranslate2 and self._may_choose(len(encoded), rules.beam)
-        if choose and trial.fastest(self.config.model) is None:
-            both = {"ctranslate2": lambda: engine, "torch": lambda: self._through_torch(self._network())}
-            lengths = {i: len(encoded[i]) for i in good}
-            yield from trial.turns(both, good, lengths, self.config.model)
-            good = good[trial.taken(len(both), len(good)) :]
-            engine = self.engine_for(len(encoded), rules.beam, n_best, held)
-        for first in range(0, len(good), size):
-            yield engine, good[first : first + size]
-
     def _check_confidence(self, least: float | None) -> None:
         if least is None:
             return
@@ -800,7 +606,7 @@ class Seq2Seq:
         )
 
     def raw(self, answer: Answer) -> str:
-        """Write an answer as the documents do: ``<sos>January 5, 1845<eos><pad><pad>``."""
+        """Write an answer with its special tokens: ``<sos>January 5, 1845<eos><pad><pad>``."""
         if answer.parts:
             return "".join(map(self.raw, answer.parts))
         length = dates.RAW_LENGTH if self.config.task == "dates" else 0
@@ -828,7 +634,7 @@ class Seq2Seq:
         rules = self.rules(beam)
         engine = self.engine_for(len(pairs), rules.beam)
         return evaluate(
-            self._network(), self.tokenizers, pairs, progress=progress, engine=engine, rules=rules
+            self.network.inner(), self.tokenizers, pairs, progress=progress, engine=engine, rules=rules
         )
 
     def score(self, pairs: Iterable[Pair]) -> list[list[float]]:
@@ -842,7 +648,7 @@ class Seq2Seq:
         from seq2see.data.pairs import tidied
         from seq2see.evaluate import score
 
-        return score(self._network(), self.tokenizers, tidied(pairs, self.folded))
+        return score(self.network.inner(), self.tokenizers, tidied(pairs, self.folded))
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
         """Say which word of its source each word of a target comes from, by cross-attention, with places in both.
@@ -873,7 +679,7 @@ class Seq2Seq:
                 check_pair(self.config.model, self.tokenizers, (source, target), number)
                 sources.append(source)
                 targets.append(self.tokenizers.target.encode(target))
-        return align(self._network(), self.tokenizers, sources, targets)
+        return align(self.network.inner(), self.tokenizers, sources, targets)
 
     def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name.
@@ -899,74 +705,6 @@ class Seq2Seq:
             PageTrace,
             self.config.decoding,
         )
-
-
-def _fingerprint(network: Transformer) -> object:
-    """Return what changes when a network is edited: its parts, its weights, and whoever watches it.
-
-    An edit through ``parameter.data`` leaves no trace but the numbers, so those are summed up. That takes milliseconds,
-    and is done only for a network that somebody outside holds.
-    """
-    parts = [
-        (name, type(part), getattr(part, "recorder", None), len(part._forward_hooks), len(part._forward_pre_hooks))
-        for name, part in network.named_modules()
-    ]  # fmt: skip
-    tensors = (*network.named_parameters(), *network.named_buffers())
-    return parts, [(name, tensor.dtype, tensor._version, *_sums(tensor)) for name, tensor in tensors]
-
-
-def _sums(tensor: Tensor) -> tuple[int, int]:
-    """Return two sums over a tensor's bits that depend on the order of its rows and of its columns."""
-    import torch
-
-    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    bits = tensor.detach().view(whole).view(-1, tensor.shape[-1])
-    rows, columns = bits.sum(1), bits.sum(0)
-    first, second = ((x * torch.arange(1, len(x) + 1, device=x.device)).sum() for x in (rows, columns))
-    return int(first), int(second)
-
-
-def or_withheld(answer: Answer, least: float | None) -> Answer:
-    """Return an answer, or the refusal to give it if it is less sure than was asked for."""
-    if (
-        least is None
-        or answer.error is not None
-        or (answer.confidence is not None and answer.confidence >= least)
-    ):
-        return answer
-    why = (
-        f"{answer.remark} How sure its answer is cannot be said."
-        if answer.confidence is None
-        else f"The answer has a confidence of {answer.confidence:.3f}, and {least:g} was asked for."
-    )
-    return replace(answer, output=None, withheld=answer.output, error=f"{why} It was withheld.")
-
-
-def put_together(text: str, document: Document, found: Sequence[Translated]) -> Answer:
-    """Put the answers to the sentences of a text together."""
-    error = next((one.error for one in found if one.error is not None), None)
-    if error is not None:
-        return Answer(text, None, error=error)
-    output = document.written([one.text for one in found])
-    parts = [cast(Answer, part.reply) for one in found for part in one.parts]
-    if not parts:
-        return Answer(text, output, repairs=["there are no words in it, so it was left as it is"])
-    repairs = [remark for one in found for remark in one.remarks]
-    if len(parts) == 1 and parts[0].output == output:
-        return replace(parts[0], input=text, repairs=repairs)
-    values, sure = [part.log_probability for part in parts], [part.confidence for part in parts]
-    return Answer(
-        text,
-        output,
-        log_probability=None if None in values else sum(value for value in values if value is not None),
-        tokens=[token for part in parts for token in part.tokens],
-        ids=[number for part in parts for number in part.ids],
-        finished=all(part.finished for part in parts),
-        repairs=repairs,
-        parts=parts,
-        remark=" ".join(part.remark for part in parts if part.remark) or None,
-        confidence=None if None in sure else min(one for one in sure if one is not None),
-    )
 
 
 def _check_unicode(text: str) -> None:
@@ -995,132 +733,3 @@ def load(
     ['January 5, 1845', 'September 3, 2025']
     """
     return Seq2Seq.load(name, device, engine, compiled)
-
-
-def fit(
-    data: Any,
-    validation: Any = None,
-    test: Any = None,
-    *,
-    columns: tuple[str, str] | None = None,
-    tokenizer: str | tuple[str, str] | None = None,
-    vocabulary: int | None = None,
-    preset: str | None = None,
-    model: ModelConfig | dict[str, Any] | None = None,
-    training: TrainingConfig | dict[str, Any] | None = None,
-    device: str = "cpu",
-    start: Seq2Seq | str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = True,
-    on_step: Callable[[Step], None] | None = None,
-) -> Seq2Seq:
-    """Train a model on pairs of texts, and test it on pairs that it has not seen.
-
-    >>> import seq2see
-    >>> pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
-    >>> reverse = seq2see.fit(pairs, training={"steps": 2})
-    >>> len(reverse.predict(["123", "456"]))
-    2
-
-    A table needs two columns, or ``columns`` says which two are meant:
-
-    >>> table = {"id": range(9), "en": [f"day {n}" for n in range(9)], "fr": [f"jour {n}" for n in range(9)]}
-    >>> seen = []
-    >>> model = seq2see.fit(table, columns=("en", "fr"), training={"steps": 2}, on_step=seen.append)
-    >>> [step.step for step in seen]
-    [1, 2]
-
-    Args:
-        data: pairs (source, target) in a list, a tuple or a generator; a dict of columns, a list of dicts, a frame of
-            pandas or polars, a ``datasets.Dataset``; a path to a file that ``seq2see train`` reads, or a pair of paths
-            to parallel files.
-        validation: pairs that are watched while training, in any of these forms; 5 % of the sources if not given.
-        test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
-        columns: the columns of the source and of the target, for data with more than two.
-        tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a file
-            of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide if it
-            is not given, as they do for the following.
-        vocabulary: the largest number of tokens.
-        preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
-        model: settings that override the preset's; or a ``ModelConfig``, which is taken whole except that the
-            vocabularies are those of the tokenizers.
-        training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
-            ``TrainingConfig``, which is taken whole.
-        device: cpu or cuda.
-        start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
-        out: a folder for checkpoints and for the finished model.
-        resume: go on with the unfinished training in ``out``, to the same weights as without the interruption; a
-            finished one is loaded.
-        progress: show a bar on a terminal.
-        on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
-
-    Ctrl-C ends the training early: the model is returned as it is then, with a warning, and its card says after how many
-    steps. An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a
-    checkpoint in ``out``.
-    """
-    from seq2see.model.weights import weights_of
-    from seq2see.training import run as runs
-
-    before = None
-    if isinstance(start, Seq2Seq):
-        before = runs.Start(start.config, start.tokenizers, weights_of(start.transformer))
-    elif start is not None:
-        before = runs.Start.read(Path(start))
-    folder_of_run = None if out is None else Path(out)
-    request = runs.Request(
-        folder_of_run,
-        resume,
-        tokenizer,
-        vocabulary,
-        preset,
-        model or {},
-        training or {},
-        None,
-        device,
-        before,
-    )
-    if request.finished("pairs"):
-        return load(Path(out or ""), device)
-    said = logging.getLogger("seq2see").warning
-    ready = runs.prepare(runs.Data.read(data, validation, test, request.seed, columns), request)
-    for remark in ready.remarks:
-        said(remark)
-    run = runs.Run(ready, request, said)
-
-    def so_far(scores: Evaluation | None = None) -> Seq2Seq:
-        network = run.trainer.finish() if scores is None else run.trainer.model
-        card, sure = run.card(scores, "seq2see.fit"), run.confidence
-        return Seq2Seq(
-            run.trainer.config, run.trainer.tokenizers, network, card, device=device, confidence=sure
-        )
-
-    failed = False
-    with runs.progress_bar(run, progress) as show:
-
-        def after(step: Step) -> None:
-            nonlocal failed
-            show(step)
-            failed = True
-            if on_step is not None:
-                on_step(step)
-            failed = False
-
-        try:
-            ended = run.train(after, signal.SIGINT)
-        except Exception as error:
-            if failed:
-                error.model = so_far()  # type: ignore[attr-defined]
-                error.add_note("The model as trained so far is the attribute `model` of this exception.")
-            raise
-    try:
-        scores = run.test() if ended else None
-    except KeyboardInterrupt:
-        scores = None
-    if scores is None:
-        message = f"fit was interrupted after step {run.trainer.step:,}: the model is not tested."
-        warnings.warn(message, stacklevel=2)
-    fitted = so_far(scores)
-    if scores is not None:
-        run.write(fitted.card)
-    return fitted

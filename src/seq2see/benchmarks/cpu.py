@@ -29,6 +29,12 @@ from seq2see.text.tokenizer import END, PAD, START, Tokenizer
 
 Translate = Callable[[list[list[str]]], list[list[str]]]
 SOURCE, OUTPUT, VOCABULARY = 24, 40, 37_000
+#: Chinese and Korean letters, so that a text of so many different tokens can be written.
+LETTERS = [
+    *map(chr, range(0x4E00, 0xA000)),
+    *map(chr, range(0xAC00, 0xD7A4)),
+    *map(chr, range(0x3400, 0x4DB6)),
+][: VOCABULARY - 3]
 PLAIN_BATCH = 4000  # dates that the plain loop answers at a time: the best of 250, 1,000 and 4,000
 
 
@@ -95,7 +101,7 @@ def dates_10000(rounds: int, count: int = 10_000) -> Line:
 
 def base(rounds: int, batch: int, name: str, target: str) -> Line:
     """The paper's base size with random weights: every answer has 40 tokens."""
-    with _random_model() as (model, path):
+    with random_model() as (model, path):
         random = np.random.default_rng(5)
         sources: list[list[int]] = random.integers(3, VOCABULARY, (batch, SOURCE)).tolist()
         through_torch = load(path, engine="torch")
@@ -156,9 +162,9 @@ def _direct(path: Path, tokens: int, kind: str = "default", workers: int = 1, th
 
 
 @contextmanager
-def _random_model() -> Iterator[tuple[Seq2Seq, Path]]:
-    """Make a model folder of the base size whose answers never end by themselves, with an int8 export."""
-    tokenizer = Tokenizer.characters([PAD, START, END, *(f"t{n}" for n in range(VOCABULARY - 3))])
+def random_model(quantization: str = "int8") -> Iterator[tuple[Seq2Seq, Path]]:
+    """Make a model folder of the base size whose answers never end by themselves, with an export."""
+    tokenizer = Tokenizer.characters([PAD, START, END, *LETTERS])
     shape = ModelConfig(max_length=OUTPUT + 1, share_output=False, dropout=0.0)
     torch.manual_seed(1)
     transformer = Transformer(shape).eval()
@@ -173,7 +179,7 @@ def _random_model() -> Iterator[tuple[Seq2Seq, Path]]:
         if find_spec(FORMAT) is not None:
             from seq2see.interchange.to_ctranslate2 import export
 
-            export(path, transformer, Tokenizers.one(tokenizer), "int8")
+            export(path, transformer, Tokenizers.one(tokenizer), quantization)
         yield load(path), path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,13 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from seq2see import folder
+from seq2see import folder, machine
 from seq2see.benchmarks.cpu import float_speed, products
-from seq2see.benchmarks.measure import Line
+from seq2see.benchmarks.measure import Line, take_turns
 from seq2see.benchmarks.peers import PlainTransformer
-from seq2see.config import TrainingConfig
+from seq2see.config import ModelConfig, TrainingConfig, preset
 from seq2see.data.batching import Batch
 from seq2see.data.dates import splits
+from seq2see.decoding.cpu import threads_of
+from seq2see.model.transformer import Transformer
+from seq2see.training.learner import Learner
 from seq2see.training.loop import Trainer
 from seq2see.training.schedule import learning_rate
 
@@ -93,7 +97,7 @@ def dates_training(
     """
     path = folder.find("dates")
     config = folder.read_config(path)
-    config = replace(config, training=_without_looks(config.training))
+    config = replace(config, training=without_looks(config.training))
     train, held_out, _ = splits(count, count // 100, 1, config.training.seed)
     trainer = Trainer(config, folder.read_tokenizers(path), train, held_out)
     plain = PlainLearner(trainer)
@@ -151,7 +155,50 @@ def dates_training(
     )  # fmt: skip
 
 
-def _without_looks(settings: TrainingConfig) -> TrainingConfig:
+def small_training(rounds: int, sentences: int = 38, length: int = 27, vocabulary: int = 8000) -> Line:
+    """Take steps of the preset for small data on random sentences of one length, in float32, with its dropout."""
+    chosen = preset("small")
+    config = ModelConfig.of(**chosen.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
+    settings = TrainingConfig.of(**chosen.training)
+    torch.manual_seed(1)
+    model = Transformer(config)
+    sources, targets = torch.randint(3, vocabulary, (2, sentences, length)).tolist()
+    batch = Batch.of(sources, targets, (0, 0))
+    ours, target = Learner(model, settings, 0), batch.target_in
+    with warnings.catch_warnings():  # it says that it cannot leave out padding; there is none
+        warnings.simplefilter("ignore")
+        peer = nn.Transformer(
+            config.d_model, config.heads, config.encoder_layers, config.decoder_layers, config.d_ff, config.dropout,
+            batch_first=True, norm_first=True,
+        )  # fmt: skip
+    embedding = nn.Embedding(vocabulary, config.d_model)  # shared with the output, as in the preset
+    parameters = [*peer.parameters(), *embedding.parameters()]
+    optimiser = torch.optim.Adam(parameters, lr=1e-4)
+    mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+
+    def peer_step() -> float:
+        x = peer(embedding(batch.source), embedding(target), tgt_mask=mask, tgt_is_causal=True)
+        logits = F.linear(x, embedding.weight).flatten(0, 1)
+        loss = F.cross_entropy(logits, batch.target_out.flatten(), label_smoothing=settings.label_smoothing)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimiser.step()
+        return float(loss.detach())
+
+    contestants = {"seq2see": lambda: float(ours.learn([batch], 1e-4)), "nn.Transformer": peer_step}
+    threads = min(torch.get_num_threads(), machine.free_cores())
+    with threads_of(threads):
+        seconds, flops = take_turns(contestants, rounds), float_speed()
+    forward = products(config, sentences, batch.source.shape[1], target.shape[1])
+    return Line(
+        "small-training",
+        f"a step of the preset small, {sentences} sentences of {length} tokens, {threads} threads each",
+        "tokens", batch.tokens, seconds, "1.5× of nn.Transformer", limit=3 * forward / flops,
+    )  # fmt: skip
+
+
+def without_looks(settings: TrainingConfig) -> TrainingConfig:
     """Keep the recipe, but leave evaluation and checkpoints to the benchmark."""
     return settings.but(evaluate_every=NEVER, checkpoint_every=NEVER)
 
@@ -176,4 +223,4 @@ def _share(answers: list[str], trainer: Trainer) -> float:
     return right / len(answers)
 
 
-LINES: dict[str, Callable[[int], Line]] = {"dates-training": dates_training}
+LINES: dict[str, Callable[[int], Line]] = {"dates-training": dates_training, "small-training": small_training}

@@ -9,7 +9,8 @@ import sys
 from importlib import import_module
 from inspect import cleandoc  # not the module: ours of this name takes its place
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -135,15 +136,43 @@ def _open_closed() -> None:
 
 def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
+    unraisable = sys.unraisablehook
     try:
         try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, _interrupt)
+            sys.unraisablehook = _not_lost
             _run()
         finally:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is not worth a traceback
+            sys.unraisablehook = unraisable
     except KeyboardInterrupt:
         complain("Stopped.")
         sys.exit(130)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise an exception at Ctrl-C, but end at once while something is imported.
+
+    A native library that begins does not bear an exception: it aborts, or says that it cannot be imported.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _end_at_once()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _not_lost(unraisable: sys.UnraisableHookArgs) -> None:
+    """End at once where Python would lose a Ctrl-C, as in a method ``__del__``, and print a traceback instead."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        _end_at_once()
+    sys.__unraisablehook__(unraisable)
+
+
+def _end_at_once() -> NoReturn:
+    """End as a kill would, which harms no file, but with a word."""
+    os.write(2, b"seq2see: Stopped.\n")
+    os._exit(130)
 
 
 def _run() -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from seq2see.benchmarks.measure import Line
 
 
+OTHERS = ("busy", "engines", "growth", "interchange", "all")  # names that are no single line
+
+
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
     app.command()(bench)
@@ -27,11 +30,15 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, documents, serve-load, page, "
-            "page-file, human-dates, preparation, or all of them; or growth; or interchange.",
+            "page-file, human-dates, preparation, busy (busy-training, busy-dates, busy-en-fr), or all of them; or "
+            "engines, growth or interchange.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", min=1, help="With engines: inputs at most, up to 100,000.")
+    ] = 10_000,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="With growth: draw it, .png, .svg or .pdf.")
     ] = None,
@@ -44,6 +51,8 @@ def bench(
 
     [dim]seq2see bench growth --plot growth.png[/dim]
 
+    `engines` runs every engine and `auto` on 1 to 10,000 inputs of three models.
+
     `interchange` compares imported models with `transformers`, on 500 inputs a family.
     """
     if plot is not None and name != "growth":
@@ -52,6 +61,14 @@ def bench(
         raise UserError(f"--plot is {plot}: a .png, .svg or .pdf file in a folder that exists was expected.")
     if name == "growth":
         _growth(min(rounds, 3), as_json, plot)
+        return
+    if name == "engines":
+        from seq2see.benchmarks.grid import grid, shown
+
+        complain("measuring engines …")
+        found = grid(rounds, most)
+        for text in [json.dumps(found)] if as_json else shown(found):
+            say(text)
         return
     if name == "interchange":
         from seq2see.benchmarks.interchange import interchange, published
@@ -63,7 +80,17 @@ def bench(
                 else ", ".join(f"{key} {value}" for key, value in record.items())
             )
         return
-    from seq2see.benchmarks import cpu, documents, human_dates, load, page, page_file, preparation, training
+    from seq2see.benchmarks import (
+        busy,
+        cpu,
+        documents,
+        human_dates,
+        load,
+        page,
+        page_file,
+        preparation,
+        training,
+    )
 
     lines = {
         **cpu.LINES,
@@ -74,14 +101,14 @@ def bench(
         **page_file.LINES,
         **human_dates.LINES,
         **preparation.LINES,
+        **busy.LINES,
     }
-    if name != "all" and name not in lines:
-        raise UserError(
-            f"There is no benchmark {name!r}. {suggest(name, [*lines, 'growth', 'interchange', 'all'])}"
-        )
-    for chosen in lines if name == "all" else [name]:
-        complain(f"measuring {chosen} …")
-        line = lines[chosen](rounds)
+    chosen = [line for line in lines if name == "all" or line == name or line.startswith(f"{name}-")]
+    if not chosen:
+        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, *OTHERS])}")
+    for one in chosen:
+        complain(f"measuring {one} …")
+        line = lines[one](rounds)
         if as_json:
             print(json.dumps(line.record()), flush=True)
         else:

@@ -28,13 +28,16 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 import seq2see
+from seq2see.folder import check_sums, find
 try:
+    files = check_sums(find(sys.argv[1]))
     model = seq2see.load(sys.argv[1], engine=sys.argv[2])
     text = "1845-01-05" if model.config.task == "dates" else next(
         token for token in model.tokenizers.source.vocabulary() if token.isalnum()
     )
     model.answers([text])
     print(repr(model).strip("<>"))
+    print(f"{{files}} files are those that SHA256SUMS lists." if files else "It has no SHA256SUMS to compare with.")
 except seq2see.UserError as error:
     print(error)
     sys.exit({REFUSED})
@@ -56,7 +59,8 @@ def inspect(
 ) -> None:
     """Try a model folder in a process of its own: a crash, a hang or too much memory becomes a sentence.
 
-    Every file of the folder is checked, the model is loaded by each engine that it has, and its shape is told.
+    Every file of the folder is checked, the model is loaded by each engine that it has, and its shape is told. Where
+    the folder has a list of checksums, SHA256SUMS, its files must be those of the list.
 
     [dim]seq2see inspect downloads/some-model[/dim]
     """

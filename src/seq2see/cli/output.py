@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -80,21 +81,21 @@ def _finite(value: Any) -> Any:
 class Refusals:
     """Explains on standard error why the first of many inputs were refused, or cut, and counts the others."""
 
-    def __init__(self, place: str) -> None:
-        self.place, self.count = place, 0
+    def __init__(self, place: str, tell: Callable[[str], None] = complain) -> None:
+        self.place, self.count, self.tell = place, 0, tell
 
     def add(self, number: int, reason: str) -> None:
         """Take note of one."""
         self.count += 1
         if self.count <= NAMED:
-            complain(f"{self.place} {number}: {reason}")
+            self.tell(f"{self.place} {number}: {reason}")
 
     def close(self, why: str, verb: str = "refused") -> None:
         """Say how many more there were, and where to read ``why``."""
         if self.count > NAMED:
             more = self.count - NAMED
             were = f"{self.place}s were" if more > 1 else f"{self.place} was"
-            complain(f"… and {more:,} more {were} {verb}; {why}.")
+            self.tell(f"… and {more:,} more {were} {verb}; {why}.")
 
 
 def hang_up() -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 #: Options of one kind of data that make no sense for the other.
 FOR_PAIRS = ("columns", "tokenizer", "vocabulary", "validation", "test", "strict", "start")
 FOR_DATES = ("years", "count")
+LONG = 10.0  # seconds of preparation from which its speed is told
 LOOKED_AT = 50_000  # pairs that are examined before a training; `seq2see doctor` examines all
 
 
@@ -127,18 +129,23 @@ def train(
             ready = run.prepare_dates(request, period, count or 100_000)
             prepared = run.Run(ready, request, complain)
     else:
-        found = run.Data.read(
-            tuple(data) if len(data) == 2 else data[0],
-            validation,
-            test,
-            seed,
-            None if columns is None else checked(columns),
-            strict,
-        )
+        started = time.perf_counter()
+        with aside.status("Reading …"):
+            found = run.Data.read(
+                tuple(data) if len(data) == 2 else data[0],
+                validation,
+                test,
+                seed,
+                None if columns is None else checked(columns),
+                strict,
+            )
         _check_sides(found.corpus)
         with aside.status("Preparing …"):
             ready = run.prepare(found, request)
             prepared = run.Run(ready, request, complain)
+        if (took := time.perf_counter() - started) > LONG:
+            rate = len(ready.train) / took
+            complain(f"{len(ready.train):,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
         _introduce(found.corpus, ready, prepared)
     _train(prepared, watch, tensorboard)
 

@@ -21,12 +21,12 @@ MONTHS = (
 )  # fmt: skip
 FIRST_YEAR, LAST_YEAR = 1000, 9999
 TARGET_LENGTH = 20  # <sos>September 28, 1976<eos>
-RAW_LENGTH = 19  # the documents' decoder stops there and shows <sos>September 3, 2025<eos> without padding
+RAW_LENGTH = 19  # tokens that an answer in raw form is padded to: as many as <sos>September 3, 2025<eos> has
 EXPECTED = "an ISO date of the years 1000 to 9999 was expected, such as 1845-01-05"
 
 
 def in_words(day: date) -> str:
-    """Write a date as the documents do: January 5, 1845."""
+    """Write a date in English: January 5, 1845."""
     return f"{MONTHS[day.month - 1]} {day.day}, {day.year}"
 
 

@@ -22,6 +22,7 @@ LARGEST_WHOLE = 2**28  # bytes of a JSON file that is one array, which is read a
 ROWS_AT_ONCE = 50_000  # of a Parquet file
 TABLES = (".parquet", ".xlsx", ".xls", ".xlsb", ".ods")
 PACKED = (".gz", ".xz")
+UNREADABLE = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, OSError)  # what a broken file raises
 
 Row = tuple[int, list[str] | str]  # the line number, and either the cells or why there are none
 
@@ -195,7 +196,7 @@ def _whole(path: Path) -> Table:
         raise UserError(
             f"{path.name} is one JSON array of more than {LARGEST_WHOLE:,} bytes: write one record a line (.jsonl)."
         )
-    with _opened(path) as file:
+    with unpacked(path) as file:
         data = file.read(LARGEST_WHOLE + 1)
     try:
         found = json.loads(
@@ -247,7 +248,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
     try:
         most_unpacked = max(UNPACKED, UNPACKED_TIMES * path.stat().st_size)
         read = 0
-        with _opened(path) as file:
+        with unpacked(path) as file:
             while data := file.readline(most):
                 number += 1
                 whole = data.endswith(b"\n") or len(data) < most
@@ -266,7 +267,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
                     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
                         raise UserError(f"{path.name} is UTF-16 text: save it as UTF-8.")
                 yield number, _decoded(data)
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, OSError) as error:
+    except UNREADABLE as error:
         raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
 
 
@@ -287,7 +288,7 @@ def _decoded(data: bytes) -> str | bytes:
     return text if len(text) <= LONGEST_LINE else data
 
 
-def _opened(path: Path) -> IO[bytes]:
+def unpacked(path: Path) -> IO[bytes]:
     """Open a file, and unpack it if its first bytes are those of gzip or xz."""
     with path.open("rb") as file:
         magic = file.read(6)
@@ -296,7 +297,7 @@ def _opened(path: Path) -> IO[bytes]:
     if magic == b"\xfd7zXZ\x00":
         return lzma.open(path, "rb")
     if magic.startswith(b"PK\x03\x04"):
-        raise UserError(f"{path.name} is a zip archive: unpack it, and give the file of pairs in it.")
+        raise UserError(f"{path.name} is a zip archive: unpack it, and give the file in it.")
     return path.open("rb")
 
 

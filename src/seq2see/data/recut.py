@@ -124,18 +124,19 @@ class Side:
 class FreshBatches:
     """The batches of a corpus that is made anew each epoch; ``at(step)`` is still a pure function.
 
-    ``make`` returns the two sides of an epoch, and ``arrange`` makes batches of them. The next epoch is made while this
-    one is learned from.
+    An epoch has one part or several. ``make`` returns the two sides of a part, and ``arrange`` makes batches of them.
+    The next part is made while this one is learned from.
     """
 
     def __init__(
         self,
         make: Callable[[int], tuple[Ragged, Ragged]],
         arrange: Callable[[Ragged, Ragged], Batches | PackedBatches],
+        parts: int = 1,
     ) -> None:
-        self.make, self.arrange = make, arrange
-        self._first = [0]  # the step with which each epoch begins
-        self._epoch = -1
+        self.make, self.arrange, self.parts = make, arrange, parts
+        self._first = [0]  # the step with which each part begins
+        self._part = -1
         self._worker = ThreadPoolExecutor(1)
         self._ahead: tuple[int, Future[tuple[Batches | PackedBatches, list[np.ndarray]]]] | None = None
 
@@ -144,27 +145,27 @@ class FreshBatches:
         """About how many batches hold every pair once."""
         if len(self._first) == 1:
             self.at(0)
-        return self._first[1]
+        return self._first[1] * self.parts
 
     def at(self, step: int) -> Batch | PackedBatch:
         """Return the batch of a step, counted from 0."""
-        while self._first[-1] <= step:  # how many batches an epoch has depends on what is drawn
+        while self._first[-1] <= step:  # how many batches a part has depends on what is drawn
             self._turn(len(self._first) - 1)
             self._first.append(self._first[-1] + len(self._order))
-        epoch = int(np.searchsorted(self._first, step, side="right")) - 1
-        self._turn(epoch)
-        return self._batches.batch(self._order[step - self._first[epoch]])
+        part = int(np.searchsorted(self._first, step, side="right")) - 1
+        self._turn(part)
+        return self._batches.batch(self._order[step - self._first[part]])
 
-    def _turn(self, epoch: int) -> None:
-        if epoch == self._epoch:
+    def _turn(self, part: int) -> None:
+        if part == self._part:
             return
-        if self._ahead is not None and self._ahead[0] == epoch:
+        if self._ahead is not None and self._ahead[0] == part:
             self._batches, self._order = self._ahead[1].result()
         else:
-            self._batches, self._order = self._made(epoch)
-        self._epoch = epoch
-        self._ahead = (epoch + 1, self._worker.submit(self._made, epoch + 1))
+            self._batches, self._order = self._made(part)
+        self._part = part
+        self._ahead = (part + 1, self._worker.submit(self._made, part + 1))
 
-    def _made(self, epoch: int) -> tuple[Batches | PackedBatches, list[np.ndarray]]:
-        batches = self.arrange(*self.make(epoch))
-        return batches, batches.order(epoch)
+    def _made(self, part: int) -> tuple[Batches | PackedBatches, list[np.ndarray]]:
+        batches = self.arrange(*self.make(part))
+        return batches, batches.order(part)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from seq2see.data import hub
 from seq2see.data.batching import Ragged
 from seq2see.data.pairs import Corpus, Fault, Pair, is_hub, name_of, stream
 from seq2see.errors import FolderError, InputError, UserError, counted
+from seq2see.files import send_to_disk
 from seq2see.text.tokenizer import Tokenizer
 
 LARGE = 256 * 2**20  # bytes of text; a corpus of so many or more is not read into memory
@@ -298,9 +298,7 @@ def _finish(folder: Path, manifest: str) -> None:
     """Write the manifest last and in one move, when everything else is on disk: files without it are not used."""
     temporary = folder / f"{MANIFEST}.part"
     temporary.write_text(manifest, encoding="utf-8")
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    send_to_disk(folder)
     temporary.replace(folder / MANIFEST)
 
 

@@ -224,14 +224,15 @@ def varied(
     sides: tuple[Ragged, Ragged],
     tokenizers: tuple[Tokenizer, Tokenizer],
     settings: TrainingConfig,
-    epoch: int,
+    number: int,
     longest: int,
 ) -> tuple[Ragged, Ragged]:
-    """Return an epoch's pairs of ids: some are replaced by what became of them, and joined ones are added.
+    """Return pairs of ids of which some are replaced by what became of them, with joined ones added.
 
-    Only what changes is turned into text and back. What would be longer than ``longest`` stays as it was.
+    ``number`` is that of the epoch, or of its part if it has several: each draws anew. Only what changes is
+    turned into text and back. What would be longer than ``longest`` stays as it was.
     """
-    drawn = np.random.default_rng([settings.seed, epoch, 2])
+    drawn = np.random.default_rng([settings.seed, number, 2])
     random = Random(int(drawn.integers(2**62)))
     count = len(sides[0].offsets) - 1
     shares = np.array([getattr(settings, name) for name in CHANGES])

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import ctranslate2
 
+from seq2see import machine
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.engines import SMALL
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.errors import FolderError
-from seq2see.machine import free_cores
 
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
@@ -51,13 +53,25 @@ class CTranslate2Engine:
         inputs: int = 1,
     ) -> None:
         self.path, self.compute_type = path, compute_type
-        self.small, self.cores = config.d_model < SMALL, free_cores()
+        self.small = config.d_model < SMALL
+        self.workers, self.threads = machine.workers(), machine.free_cores()  # apart; sharing each product
         self.translators: dict[int, ctranslate2.Translator] = {}  # by the number of workers
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
         self.special, self.max_length = special, config.max_length
         self.name = f"ctranslate2, {self._translator(inputs).compute_type}"
         ALIVE.add(self)
+
+    @cached_property
+    def draft(self) -> CTranslate2Engine:
+        """The same model in int8, where this CPU can: it reads a quarter of the bytes, but some answers may differ."""
+        if "int8" not in ctranslate2.get_supported_compute_types("cpu"):
+            return self
+        made = copy.copy(self)
+        made.compute_type, made.translators = "int8", {}
+        made.name = f"ctranslate2, {made._translator(1).compute_type}"
+        ALIVE.add(made)
+        return made
 
     def leave_translators(self) -> None:
         """Make new ones in a process that was forked. The threads of the old ones stayed behind, so that they would
@@ -74,14 +88,15 @@ class CTranslate2Engine:
         Threads that share a product wait for each other at each; but a single input gives them nothing else to do,
         unless its products are too small to be shared.
         """
-        workers = self.cores if self.small or inputs >= EACH * self.cores else 1
+        apart = self.small or inputs >= EACH * self.workers
+        workers = self.workers if apart else 1
         if workers not in self.translators:
             try:
                 self.translators[workers] = ctranslate2.Translator(
                     str(self.path),
                     compute_type=self.compute_type,
                     inter_threads=workers,
-                    intra_threads=1 if workers > 1 or self.small else self.cores,
+                    intra_threads=1 if apart else self.threads,
                 )
             except (RuntimeError, ValueError) as error:
                 raise FolderError(
@@ -92,7 +107,7 @@ class CTranslate2Engine:
 
     def _batch(self, inputs: int) -> int:
         """Return how many of so many inputs a worker takes at a time."""
-        return min(BATCH, -(-inputs // self.cores)) if inputs >= EACH * self.cores else inputs
+        return min(BATCH, -(-inputs // self.workers)) if inputs >= EACH * self.workers else inputs
 
     def ids(
         self,

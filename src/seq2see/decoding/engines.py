@@ -41,6 +41,11 @@ class Engine(Protocol):
 
     name: str
 
+    @property
+    def draft(self) -> Engine:
+        """An engine that may be faster and need not be exact, for answers that are compared with this one's."""
+        ...
+
     def ids(
         self,
         sources: Sequence[Sequence[int]],
@@ -127,7 +132,7 @@ def why_not_exported(
     if not isinstance(note, dict) or note.get("model") != digest_of(path, config):
         return f"the {FORMAT} export in {path.name} is of other weights {again}"
     try:
-        if note.get("files") != files_of(export):
+        if note.get("files") != files_of(export, layout.largest(config)):
             return f"the {FORMAT} export in {path.name} was changed, or comes from an older seq2see {again}"
         layout.check(export, config, tokenizers)
     except (FolderError, OSError) as error:
@@ -144,12 +149,12 @@ def is_exact(export: Path) -> bool:
     return isinstance(note, dict) and note.get("quantization") == "float32"
 
 
-def files_of(export: Path) -> dict[str, str]:
-    """Return the digest of each file of an export but its note."""
+def files_of(export: Path, most: int | None = None) -> dict[str, str]:
+    """Return the digest of each file of an export but its note. None may have more than ``most`` bytes."""
     found = {}
     for entry in sorted(export.iterdir()):
         if entry.name != NOTE:
-            plain_file(entry)
+            plain_file(entry, most)
             found[entry.name] = digest(entry).hex()
     return found
 

@@ -24,6 +24,12 @@ LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's
 Shape = tuple[int, ...]
 
 
+def largest(config: ModelConfig) -> int:
+    """Return the bytes that no file of an export exceeds: a file with a hole of a terabyte is not read."""
+    positions = 2 * config.max_length * config.d_model
+    return LARGEST_VOCABULARY + 2 * SIZES[FLOAT32] * (config.parameters + positions)
+
+
 def expected(config: ModelConfig) -> tuple[dict[str, Shape], dict[str, int]]:
     """Return the shape of every array of an export, and the value of every single number."""
     d, f = config.d_model, config.d_ff

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 
+from seq2see import machine
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.cpu import threads_of, without_onednn
@@ -18,7 +19,6 @@ from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_ids
-from seq2see.machine import free_cores
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
@@ -43,6 +43,11 @@ class TorchEngine:
         )
         self.where: list[int] = []
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
+
+    @property
+    def draft(self) -> TorchEngine:
+        """There is no faster one."""
+        return self
 
     def fits(self, transformer: Transformer) -> bool:
         """Whether this engine is for this network, where and as it is now."""
@@ -111,12 +116,14 @@ class TorchEngine:
         The products of a small model are too small to be shared out. Instead each thread searches on some sources.
         """
         config = self.original.config
-        numbers, threads = len(sources) * beam * config.d_model, min(torch.get_num_threads(), free_cores())
+        numbers, most = len(sources) * beam * config.d_model, torch.get_num_threads()
         with at_rest(self.original), without_onednn() if self.kind[0] == torch.float32 else nullcontext():
             if config.d_model >= SMALL:
-                with threads_of(1 if config.d_model < LARGE and numbers < ONE_THREAD else threads):
+                alone = config.d_model < LARGE and numbers < ONE_THREAD
+                with threads_of(1 if alone else min(most, machine.free_cores())):
                     return found(sources, allowed)
-            each = threads if numbers >= threads * ONE_THREAD else 1
+            each = min(most, machine.workers())
+            each = each if numbers >= each * ONE_THREAD else 1
             count = each * math.ceil(numbers / (each * PART_OF_A_THREAD))
             cuts = [len(sources) * part // count for part in range(count + 1)]
             parts = [

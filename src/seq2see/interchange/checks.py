@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, UserError
+from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
 from seq2see.folder import Tokenizers
 
 
@@ -64,7 +65,8 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
         raise UserError(f"{out} is there already: name a folder that is not.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        remove_leftovers(out.parent)
+        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=temporary_prefix(out.name)))
     except OSError as error:
         raise FolderError(f"{out} cannot be written: {error.strerror}.") from None
     try:
@@ -72,6 +74,8 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
         made.chmod(0o755)
         if out.exists():
             out.rmdir()
+        send_to_disk(made)
         made.rename(out)
+        synchronise(out.parent)
     finally:
         shutil.rmtree(made, ignore_errors=True)

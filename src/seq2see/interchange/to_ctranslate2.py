@@ -26,7 +26,7 @@ from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.layout import settings_of
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
-from seq2see.files import remove_leftovers, temporary_prefix
+from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
 from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import made_up
 from seq2see.model.attention import MultiHeadAttention
@@ -198,9 +198,11 @@ def export(
             "written_by": f"ctranslate2 {ctranslate2.__version__}",
         }
         (temporary / quantization / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+        send_to_disk(temporary / quantization)
         if (place / FORMAT).exists():
             (place / FORMAT).rename(temporary / "old")
         (temporary / quantization).rename(place / FORMAT)
+        synchronise(place)
     finally:
         shutil.rmtree(temporary)
     return parity

@@ -14,10 +14,11 @@ from pydantic_core import to_json
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from seq2see.answer import Answer, or_withheld, put_together
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.errors import UserError
-from seq2see.seq2seq import Answer, Seq2Seq, or_withheld, put_together
+from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics, refusal
 from seq2see.text.documents import Document

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
-from seq2see.decoding.engines import SMALL, Engine
+from seq2see.decoding.engines import LARGE, SMALL, Engine
 from seq2see.decoding.search import CachedReader, Special, WholeReader, continued, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of
@@ -225,9 +225,14 @@ class Tracer:
         return traced
 
     def _faster(self) -> Engine | None:
-        """Return the engine that answers, or None if it is the network itself."""
+        """Return the engine that drafts the answer, or None if the network itself answers.
+
+        The recorded numbers are compared with the draft, so that a faster engine may write it that is not exact.
+        """
         engine = self.model.engine_for(1)
-        return None if engine.name == "torch, float32" else engine
+        if engine.name == "torch, float32":
+            return None
+        return engine.draft if self.model.config.model.d_model >= LARGE else engine
 
     def _read(self, ids: list[int], memory: Tensor, recording: Recording) -> Tensor:
         """Run the decoder on an answer, all positions at once, record every value and return the logits, (T, V)."""

@@ -48,6 +48,9 @@ def raw_refusal(status: int, message: str) -> bytes:
     return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}\r\n".encode() + body
 
 
+LEFT = 499  # what is counted for a client that left before its answer
+
+
 class Metrics:
     """Counts what the server has done since it started, in the text format of Prometheus."""
 
@@ -112,7 +115,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
+        started, status = time.perf_counter(), LEFT
         self.metrics.taken += 1
         client = (scope.get("client") or ("", 0))[0]
         scope["asker"] = Client(client)
@@ -130,6 +133,9 @@ class Guard:
                 await refused(scope, receive, answer)
             else:
                 await self._guarded(scope, receive, answer)
+        except Exception:
+            status = 500
+            raise
         finally:
             path = getattr(scope.get("route"), "path", "other") or "other"
             seconds = time.perf_counter() - started

@@ -16,6 +16,7 @@ TOKENS = 2**21
 PARTS = 16  # in a sequence of normalizers, pre-tokenizers or decoders
 PATTERN = 500  # characters of a regular expression
 REPLACEMENTS = 4  # in one tokenizer
+PADDING = 2**16  # tokens up to which each text is filled
 CONTENT = 4  # characters that a replacement writes
 
 MODELS = {"WordLevel", "BPE", "Unigram", "WordPiece"}
@@ -38,15 +39,33 @@ KNOWN_PATTERNS = {
 }
 
 
+Refusal = Callable[[str], FolderError]
+
+
 def check(form: Any, name: str) -> int:
     """Refuse a tokenizer that the library should not be given; return the number of its tokens."""
 
     def refuse(why: str) -> FolderError:
         return FolderError(f"{name} is not a tokenizer that can be read ({why}).")
 
+    try:
+        return _checked(form, refuse)
+    except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
+        raise refuse("a part of it has another type than it should") from None
+
+
+def _checked(form: Any, refuse: Refusal) -> int:
     if not isinstance(form, dict) or not isinstance(form.get("model"), dict):
         raise refuse("it describes no model")
     size = _check_model(form["model"], form.get("added_tokens"), refuse)
+    padding = form.get("padding") or {}
+    strategy = padding.get("strategy")
+    lengths = (
+        padding.get("pad_to_multiple_of"),
+        strategy.get("Fixed") if isinstance(strategy, dict) else None,
+    )
+    if any(number is not None and number > PADDING for number in lengths):
+        raise refuse(f"every text would be filled up to more than {PADDING:,} tokens")
     for part, kinds in KINDS.items():
         found = _flat(form.get(part), INSIDE[part], refuse)
         for one in found:
@@ -56,9 +75,6 @@ def check(form: Any, name: str) -> int:
         if sum(one["type"] in ("Replace", "Prepend") for one in found) > REPLACEMENTS:
             raise refuse(f"more than {REPLACEMENTS} replacements")
     return size
-
-
-Refusal = Callable[[str], FolderError]
 
 
 def _flat(part: Any, inside: str, refuse: Refusal) -> list[dict[str, Any]]:

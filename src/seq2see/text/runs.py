@@ -131,7 +131,8 @@ class Run:
     def parts(self) -> Iterator[str | Sentence]:
         """Cut into sentences and what stays between them: together they are the run."""
         whole = Sentence(self.text, self.pairs, self.breaks, self.held, self.escape)
-        spans = sentences.split(_covered(self.text, self.held))
+        text = _covered(self.text, self.held)
+        spans = sentences.around_quotes(text, sentences.split(text))
         inside: dict[int, Pair] = {}
         for number, pair in enumerate(self.pairs):
             place = bisect_left(spans, (pair.first + 1,)) - 1

@@ -8,11 +8,12 @@ of Chinese and Japanese end sentences too.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 
 Span = tuple[int, int]  # first character, one past the last
 
 #: What may end a sentence: marks, then closing quotes and brackets; then white space or the end of the text.
-END = re.compile(r"(?:[.!?…‼⁇⁈⁉]+[\"'”’»›)\]*_]*(?=\s|$))|[。！？]+[」』”’）]*")
+END = re.compile(r"(?:[.!?…‼⁇⁈⁉]+[\"'“”’»›)\]*_]*(?:\s»)?(?=\s|$))|[。！？]+[」』”’）]*")
 OPENERS = "\"'“”‘«‹([{¿¡*_-–—"  # what may stand before the first letter of a sentence
 #: A token before a full stop: letters and stops (U.S, e.g, Dr), or digits.
 TOKEN = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*$|\d+$")
@@ -43,6 +44,10 @@ STARTERS = frozenset(
 MONTHS = frozenset(
     "januar februar märz april mai juni juli august september oktober november dezember".split()
 )
+#: The marks that close a quotation, by the one that opens it.
+CLOSED_BY = {'"': '"', "“": "”", "«": "»", "„": "“”", "»": "«"}
+QUOTE = re.compile('["“”«»„]')
+LONGEST_JOINED = 300  # characters of sentences that are translated together because they share a quotation
 FIRST_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 
@@ -66,6 +71,43 @@ def split(text: str) -> list[Span]:
             first = rest
     spans.append((first, len(text)))
     return [span for one in spans if (span := _trimmed(text, one))]
+
+
+def around_quotes(text: str, spans: list[Span]) -> list[Span]:
+    """Return sentences to be translated one by one, so that no quotation loses one of its marks.
+
+    Marks around whole sentences stay outside of them. Sentences that share a quotation otherwise become one, unless it is
+    long.
+
+    >>> text = '“I came. I saw.” He said, "Yes. I did."'
+    >>> [text[first:last] for first, last in around_quotes(text, split(text))]
+    ['I came.', 'I saw.', 'He said, "Yes. I did."']
+    """
+    firsts = [first for first, _ in spans]
+    for opening, closing in _quotations(text):
+        one, other = (bisect_right(firsts, place) - 1 for place in (opening, closing))
+        if one < 0 or closing >= spans[other][1]:
+            continue
+        if spans[one][0] == opening and spans[other][1] == closing + 1:
+            spans[other] = (spans[other][0], closing)
+            spans[one] = (opening + 1, spans[one][1])
+        elif one != other and spans[other][1] - spans[one][0] <= LONGEST_JOINED:
+            whole = (spans[one][0], spans[other][1])
+            spans[one : other + 1] = [whole] + [(whole[1], whole[1])] * (other - one)
+            firsts[one : other + 1] = [whole[0]] + [whole[1]] * (other - one)
+    return [span for one in spans if (span := _trimmed(text, one))]
+
+
+def _quotations(text: str) -> list[Span]:
+    """Return where the marks of each quotation stand: the opening one and the closing one."""
+    found, opened = list[Span](), None
+    for place in (mark.start() for mark in QUOTE.finditer(text)):
+        if opened is not None and text[place] in CLOSED_BY[text[opened]]:
+            found.append((opened, place))
+            opened = None
+        elif text[place] in CLOSED_BY:
+            opened = place
+    return found
 
 
 def _trimmed(text: str, span: Span) -> Span | None:

@@ -35,7 +35,7 @@ WORDS = pre_tokenizers.Sequence(
     [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"[^\w\s'’-]"), "isolated")]
 )
 
-#: The 68 tokens of the source documents in their order: 0-9, A-Z, a-z, three signs, three special tokens.
+#: The 68 tokens of the model of dates that ships, in their order: 0-9, A-Z, a-z, three signs, three special tokens.
 DOCUMENT_VOCABULARY = (
     *string.digits,
     *string.ascii_uppercase,
@@ -393,7 +393,7 @@ class Tokenizer:
         return [text.strip() for text in texts] if self.spaces else texts
 
     def raw(self, ids: Sequence[int], length: int = 0) -> str:
-        """Write ids as the documents do, special tokens shown and padded: ``<sos>May 1, 1845<eos><pad>``."""
+        """Write ids with their special tokens, and padded: ``<sos>May 1, 1845<eos><pad>``."""
         return "".join(self.tokens([*ids, *[self.pad] * (length - len(ids))]))
 
     def to_json(self) -> str:

@@ -44,6 +44,9 @@ from seq2see.training.learner import Learner
 from seq2see.training.schedule import Timekeeper, learning_rate
 
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
+VARIED_AT_ONCE = (
+    100_000  # pairs; the first step waits for so many only, and the others take their turn meanwhile
+)
 SAMPLES = 3  # answers kept with each line of the table
 NOT_AVERAGED = (
     0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
@@ -150,7 +153,10 @@ class Trainer:
             )
         if settings.bpe_dropout or varies(settings):
             recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
-            self.batches = FreshBatches(partial(self._epoch, (source, target), recut), self._arranged)
+            parts = 1 if recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
+            self.batches = FreshBatches(
+                partial(self._part, (source, target), recut, parts), self._arranged, parts
+            )
         else:
             self.batches = self._arranged(source, target)
 
@@ -171,6 +177,7 @@ class Trainer:
         self.step = 0
         self.taken = 0  # batches, by all processes
         self.seconds = 0.0
+        self.total, self.count = torch.zeros((), device=self.device), 0  # of the losses since the last line
         self.writer = ThreadPoolExecutor(1)
         self.saved: Future[None] = Future()  # the writing of the last checkpoint
         self.saved.set_result(None)
@@ -186,18 +193,25 @@ class Trainer:
         kind = PackedBatches if settings.layout == "packed" else Batches
         return kind(source, target, self.pads, settings.batch_tokens, settings.seed)
 
-    def _epoch(
-        self, as_read: tuple[Ragged, Ragged], recut: tuple[Side, Side] | None, epoch: int
+    def _part(
+        self, as_read: tuple[Ragged, Ragged], recut: tuple[Side, Side] | None, parts: int, number: int
     ) -> tuple[Ragged, Ragged]:
-        """Return the pairs of an epoch: words are cut anew, then some pairs are changed and others are joined."""
+        """Return the pairs of a part of an epoch: some are changed, and others are joined.
+
+        With BPE-dropout an epoch has one part, and its words are cut anew first.
+        """
         settings, sides = self.config.training, as_read
         if recut is not None:
-            draws = (np.random.default_rng([settings.seed, epoch, number]) for number in (0, 1))
+            draws = (np.random.default_rng([settings.seed, number, side]) for side in (0, 1))
             source, target = (side.at(draw) for side, draw in zip(recut, draws, strict=True))
             sides = source, target
+        elif parts > 1:
+            epoch, part = divmod(number, parts)
+            mixed = np.random.default_rng([settings.seed, epoch, 3]).permutation(len(as_read[0].lengths))
+            sides = as_read[0].taken(mixed[part::parts]), as_read[1].taken(mixed[part::parts])
         longest = min(self.config.model.max_length, settings.batch_tokens - 1)
         tokenizers = self.tokenizers.source, self.tokenizers.target
-        return varied(sides, tokenizers, settings, epoch, longest) if varies(settings) else sides
+        return varied(sides, tokenizers, settings, number, longest) if varies(settings) else sides
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length
@@ -213,19 +227,23 @@ class Trainer:
 
     def steps(self) -> Iterator[Step]:
         """Train to the end and yield after each step; who stops earlier can save a checkpoint and resume later."""
+        running = self._steps()
         try:
-            with threads_of(self.threads):
-                yield from self._steps()
+            while True:
+                with threads_of(self.threads):  # for the step alone: who looks at it may use others
+                    step = next(running, None)
+                if step is None:
+                    return
+                yield step
         finally:
             wait([self.saved])  # no checkpoint is half written when the caller goes on
 
     def _steps(self) -> Iterator[Step]:
         started, seconds = time.perf_counter() - self.seconds, self.config.training.seconds
         clock = None if seconds is None else Timekeeper(seconds, self.step)
-        total, count = torch.zeros((), device=self.device), 0
         while not self.ended:
             loss = self._learn()
-            total, count = total + loss, count + 1
+            self.total, self.count = self.total + loss, self.count + 1
             if clock is not None and self.step >= clock.next_look:
                 float(loss)  # wait for the device
                 now = time.perf_counter() - started
@@ -237,11 +255,11 @@ class Trainer:
 
             line, evaluates, saves = None, self._evaluates(self.step), self._saves(self.step)
             if evaluates or saves:
-                mean = self._finite(float(total) / count)
+                mean = self._finite(float(self.total) / self.count)
                 before = time.perf_counter()
                 if evaluates:
                     line = self._line(mean)
-                    total, count = torch.zeros((), device=self.device), 0
+                    self.total, self.count = torch.zeros_like(self.total), 0
                 if saves:
                     self._snapshot()
                     self.save()
@@ -344,8 +362,7 @@ class Trainer:
         data = weights_bytes(weights_of(self.model))
         folder.write(self.out, self.config, self.tokenizers, data, card, confidence=confidence)
         (self.out / LOCK).unlink(missing_ok=True)
-        shutil.rmtree(self.out / SHARDS, ignore_errors=True)
-        shutil.rmtree(self.out / CHECKPOINTS)  # with what a killed process may have left there
+        tidy(self.out)
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
@@ -389,6 +406,7 @@ class Trainer:
             "data": self.data,
             "batches": str(self.taken),
             "seconds": repr(self.seconds),
+            "losses": json.dumps([float(self.total), self.count]),
             "best": json.dumps(asdict(self.best)),
             "averaged": json.dumps(list(self.snapshots)),
         }
@@ -486,7 +504,15 @@ class Trainer:
         self.step = state.step
         self.taken = int(state.notes.get("batches", state.step * self.config.training.accumulate))
         self.seconds = float(state.notes["seconds"])
+        total, self.count = json.loads(state.notes.get("losses", "[0, 0]"))
+        self.total = torch.full_like(self.total, total)
         self.threads = int(state.notes.get("threads", self.threads))
+
+
+def tidy(out: Path) -> None:
+    """Remove what a finished training no longer needs, with what a killed process may have left there."""
+    for name in (SHARDS, CHECKPOINTS):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _step_of(line: str) -> int:

@@ -23,6 +23,7 @@ from seq2see.data.batching import Cut, Ragged
 from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, split
 from seq2see.data.plan import (
+    LEARNED,
     LONGEST,
     Asked,
     Plan,
@@ -44,7 +45,7 @@ from seq2see.model.weights import check_device, read_weights
 from seq2see.text.familiar import Familiar
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.training import distributed
-from seq2see.training.loop import SHARDS, Step, Trainer, continued
+from seq2see.training.loop import SHARDS, Step, Trainer, continued, tidy
 from seq2see.training.schedule import peak
 
 LOWER_RATE = 0.3  # of the learning rate with which a model was trained, to train it further
@@ -134,6 +135,7 @@ class Request:
             training = before.training.but(**self.settings["training"])
             continued(self.out, before, Config(task, before.model.but(**model), training))
             self._same_tokenizer(folder.read_tokenizers(self.out))
+            tidy(self.out)  # if the training was killed after its last word
         return distributed.from_first(found)
 
     def tokenizers(self) -> Tokenizers | None:
@@ -145,15 +147,26 @@ class Request:
         return None if self.start is None else self.start.tokenizers
 
     def _same_tokenizer(self, found: Tokenizers) -> None:
-        asked, kinds = kinds_asked(self.tokenizer), (found.source.kind, found.target.kind)
-        if asked is not None and any(
-            one != kind and not one.endswith(".json") for one, kind in zip(asked, kinds, strict=True)
-        ):
+        asked, both = kinds_asked(self.tokenizer), (found.source, found.target)
+        if asked is not None and not all(_is_as_asked(*pair) for pair in zip(asked, both, strict=True)):
             given = self.tokenizer if isinstance(self.tokenizer, str) else ",".join(asked)
             raise UserError(
                 f"{self.out} was started with tokenizer = {found.named}, but now it is {given}: "
                 "leave it out, or train into another folder."
             )
+        sizes = [one.size for one in both if one.kind in LEARNED]
+        if self.vocabulary is not None and max(sizes, default=0) > self.vocabulary:
+            raise UserError(
+                f"{self.out} was started with a vocabulary of {max(sizes):,} tokens, but now `vocabulary` is "
+                f"{self.vocabulary:,}: leave it out, or train into another folder."
+            )
+
+
+def _is_as_asked(asked: str, tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer is of the kind, or has the tokens of the file, that is asked for."""
+    if asked.endswith(".json"):
+        return Tokenizer.of_file(Path(asked)).vocabulary() == tokenizer.vocabulary()
+    return asked == tokenizer.kind
 
 
 def _settings(given: ModelConfig | TrainingConfig | dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""What a model says to one text: the answer, how sure it is, and what else is to be said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import exp
+from typing import cast
+
+from seq2see.text.documents import Document
+from seq2see.translation import Translated
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of an answer and how sure the model was of it."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A less likely answer."""
+
+    output: str
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says to one input, or why it was refused.
+
+    >>> import seq2see
+    >>> right, wrong = seq2see.load("dates").answers(["1845-01-05", "no date"])
+    >>> right.output, right.tokens[0].token, right.probability > 0.99
+    ('January 5, 1845', 'J', True)
+    >>> wrong.output, wrong.error.split(":")[0]
+    (None, "'no date' is not of the form YYYY-MM-DD")
+    """
+
+    input: str
+    output: str | None
+    log_probability: float | None = None
+    tokens: list[Token] = field(default_factory=list)
+    alternatives: list[Alternative] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list, repr=False)
+    finished: bool = (
+        True  # whether it came to its end, and was not cut at the most tokens that an answer may have
+    )
+    error: str | None = None
+    #: The calibrated probability that the answer is right; None where nothing is known of it.
+    confidence: float | None = None
+    remark: str | None = None  # how the input was read, or why it is unlike those that were trained on
+    withheld: str | None = None  # the answer that is not given, because it is less sure than was asked for
+    repairs: list[str] = field(default_factory=list)  # what had to be done, so that it holds what it must
+    parts: list[Answer] = field(default_factory=list, repr=False)  # of its sentences, if it was cut into some
+
+    @property
+    def probability(self) -> float | None:
+        """Probability of the whole answer."""
+        return None if self.log_probability is None else exp(self.log_probability)
+
+
+def or_withheld(answer: Answer, least: float | None) -> Answer:
+    """Return an answer, or the refusal to give it if it is less sure than was asked for."""
+    if (
+        least is None
+        or answer.error is not None
+        or (answer.confidence is not None and answer.confidence >= least)
+    ):
+        return answer
+    why = (
+        f"{answer.remark} How sure its answer is cannot be said."
+        if answer.confidence is None
+        else f"The answer has a confidence of {answer.confidence:.3f}, and {least:g} was asked for."
+    )
+    return replace(answer, output=None, withheld=answer.output, error=f"{why} It was withheld.")
+
+
+def put_together(text: str, document: Document, found: Sequence[Translated]) -> Answer:
+    """Put the answers to the sentences of a text together."""
+    error = next((one.error for one in found if one.error is not None), None)
+    if error is not None:
+        return Answer(text, None, error=error)
+    output = document.written([one.text for one in found])
+    parts = [cast(Answer, part.reply) for one in found for part in one.parts]
+    if not parts:
+        return Answer(text, output, repairs=["there are no words in it, so it was left as it is"])
+    repairs = [remark for one in found for remark in one.remarks]
+    if len(parts) == 1 and parts[0].output == output:
+        return replace(parts[0], input=text, repairs=repairs)
+    values, sure = [part.log_probability for part in parts], [part.confidence for part in parts]
+    return Answer(
+        text,
+        output,
+        log_probability=None if None in values else sum(value for value in values if value is not None),
+        tokens=[token for part in parts for token in part.tokens],
+        ids=[number for part in parts for number in part.ids],
+        finished=all(part.finished for part in parts),
+        repairs=repairs,
+        parts=parts,
+        remark=" ".join(part.remark for part in parts if part.remark) or None,
+        confidence=None if None in sure else min(one for one in sure if one is not None),
+    )

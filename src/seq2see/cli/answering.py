@@ -1,0 +1,508 @@
+"""Answers to many lines, window by window: how they are asked for, written, and gone on with after an interruption."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol, TextIO
+
+from seq2see.cli.output import Refusals, complain, in_json, progress_bar
+from seq2see.errors import ORDERS, UserError, shown
+
+if TYPE_CHECKING:
+    from seq2see.answer import Answer
+    from seq2see.config import DecodingConfig
+    from seq2see.decoding.allowed import Automaton
+    from seq2see.inspection.alignment import Alignment
+    from seq2see.seq2seq import Seq2Seq
+    from seq2see.text.terms import Glossary
+
+WINDOW = 8192  # inputs held in memory at a time, and sorted by length
+COMPARED = 4  # last lines of an interrupted run that must be as they would be now
+#: What ends a line or a column becomes a space, and what a terminal would take as an order is escaped.
+ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
+HELD = 2**24  # characters of inputs held in memory at a time
+LONGEST = 4_000_004  # bytes of a line that are read; so many are more characters than any model takes
+
+RECORDS = (".jsonl", ".ndjson")
+TEXT_KEYS = ("input", "source", "text")  # of a JSON object, the first that is there
+
+UNFINISHED = (
+    "The answer did not come to its end within the most tokens that it may have: --max-length allows more."
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model and how it is asked, in plain values: another process can make the same form of them."""
+
+    model: str
+    device: str
+    engine: str
+    compiled: bool
+    threads: int | None
+    beam: int | None
+    length_penalty: float | None
+    max_length: int | None
+    n_best: int
+    raw: bool
+    as_json: bool
+    align: bool
+    order: str | None
+    min_confidence: float | None
+    only: list[str] | None
+    pattern: str | None
+    prefix: str | None
+    terms: dict[str, str | None] | None
+    whole: bool
+
+    def form(self) -> Form:
+        """Load the model, and see to it that everything fits together."""
+        from seq2see import machine
+        from seq2see.seq2seq import load
+        from seq2see.text.terms import Glossary
+
+        machine.use(self.threads)
+        model = load(self.model, self.device, self.engine, self.compiled)
+        return Form(
+            model,
+            model.rules(self.beam, self.length_penalty, self.max_length, self.n_best),
+            self.n_best,
+            self.raw,
+            self.as_json,
+            self.align,
+            self.order,
+            self.min_confidence,
+            model.allowed(self.only, self.pattern, self.prefix),
+            None if self.terms is None else Glossary(self.terms),
+            self.whole,
+        )
+
+
+class NoText(str):
+    """A line in which no text was found, and why. It is empty, so that every model refuses it."""
+
+    def __new__(cls, reason: str) -> NoText:
+        """Keep the reason beside the empty text."""
+        made = super().__new__(cls)
+        made.reason = reason
+        return made
+
+    reason: str
+
+
+class Out(Protocol):
+    """Where answers go."""
+
+    def write(self, text: str, /) -> object:
+        """Write some text."""
+        ...
+
+    def flush(self) -> object:
+        """Hand it to the system."""
+        ...
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model and how its answers are asked for and written."""
+
+    model: Seq2Seq
+    rules: DecodingConfig
+    n_best: int
+    raw: bool
+    as_json: bool
+    align: bool
+    order: str | None = None
+    min_confidence: float | None = None
+    held: Automaton | None = None
+    glossary: Glossary | None = None
+    whole: bool = False
+
+    def answers(self, window: list[str]) -> list[Answer]:
+        """Answer some inputs, with probabilities only if they are shown."""
+        answers = self.model.answers(
+            window,
+            self.rules.beam,
+            self.n_best,
+            probabilities=self.as_json,
+            length_penalty=self.rules.length_penalty,
+            max_length=self.rules.max_length,
+            order=self.order,
+            min_confidence=self.min_confidence,
+            whole=self.whole,
+            only=self.held,
+            glossary=self.glossary,
+        )
+        return [
+            replace(answer, error=text.reason) if isinstance(text, NoText) else answer
+            for text, answer in zip(window, answers, strict=True)
+        ]
+
+    def engine_name(self, inputs: int) -> str:
+        """Name the engine that answers so many inputs."""
+        return self.model.engine_for(inputs, self.rules.beam, self.n_best, self.held is not None).name
+
+    def lines(self, answers: list[Answer]) -> Iterator[str]:
+        """Write each answer as a line: its alternatives and its alignment follow after tabs."""
+        good = [answer for answer in answers if answer.error is None]
+        aligned = iter(self.model.align(good) if self.align else ())
+        for answer in answers:
+            alignment = next(aligned, None) if answer.error is None else None
+            if self.as_json:
+                record = _record(self.model, answer, self.n_best, self.raw, alignment)
+                yield in_json(record)
+            elif answer.error is not None:
+                yield ""
+            else:
+                best = self.model.raw(answer) if self.raw else str(answer.output)
+                others = [alternative.output for alternative in answer.alternatives]
+                columns = [best, *others, *([] if alignment is None else [alignment.pharaoh])]
+                yield "\t".join(column.translate(ONE_LINE) for column in columns)
+
+
+def answer_all(
+    form: Form,
+    inputs: Iterable[str],
+    place: str,
+    out: Out,
+    watch: Watch | nullcontext[None],
+    unsure: Unsure,
+    done: tuple[int, int] = (0, 0),
+    tell: Callable[[str], None] = complain,
+) -> tuple[int, int]:
+    """Answer window by window, so that memory stays bounded; return how many were answered and refused.
+
+    ``done`` says how many an earlier run has answered and refused.
+    """
+    remaining = iter(inputs)
+    answered, refused = done
+    refusals, cut, remarks, repairs = (Refusals(place, tell) for _ in range(4))
+    with watch as bar:
+        if bar is not None:
+            bar(answered + refused)
+        while window := _window(remaining):
+            answers = form.answers(window)
+            for answer, line in zip(answers, form.lines(answers), strict=True):
+                if answer.error is None or answer.withheld is not None:
+                    answered += 1
+                    if answer.withheld is not None:
+                        unsure.add(answered + refused, answer)
+                    elif not answer.finished:
+                        cut.add(answered + refused, UNFINISHED)
+                    if answer.remark is not None and answer.withheld is None:
+                        remarks.add(answered + refused, answer.remark)
+                    if answer.repairs:
+                        repairs.add(answered + refused, "; ".join(answer.repairs) + ".")
+                else:
+                    refused += 1
+                    refusals.add(answered + refused, answer.error)
+                out.write(line + "\n")
+            out.flush()
+            if bar is not None:
+                bar(len(window))
+    refusals.close("the answers say why" if form.as_json else "--json says why for each")
+    cut.close('"finished" says which' if form.as_json else "--json says which", "cut")
+    remarks.close('"remark" says why' if form.as_json else "--json says why", "remarked on")
+    unsure.close(answered)
+    repairs.close('"repairs" says which' if form.as_json else "--json says which", "answered with a remark")
+    return answered, refused
+
+
+class Unsure:
+    """Counts answers that are less sure than was asked for, and lists them in a file."""
+
+    def __init__(
+        self, path: Path | None, least: float | None, tell: Callable[[str], None] = complain
+    ) -> None:
+        self.path, self.least, self.count, self.tell = path, least, 0, tell
+        self.rows: list[str] = []
+
+    def __enter__(self) -> Unsure:
+        return self
+
+    def add(self, number: int, answer: Answer) -> None:
+        """Take note of one."""
+        self.count += 1
+        if self.path is not None:
+            sure = "" if answer.confidence is None else f"{answer.confidence:.4f}"
+            cells = (str(number), sure, answer.input, str(answer.withheld))
+            self.rows.append("\t".join(cell.translate(ONE_LINE) for cell in cells) + "\n")
+
+    def close(self, answered: int) -> None:
+        """Say how many there were."""
+        if self.least is not None:
+            where = f"; {self.path} lists them" if self.path is not None and self.count else ""
+            self.tell(
+                f"{answered - self.count:,} of {answered:,} answers have a confidence of {self.least:g} or more; "
+                f"{self.count:,} were withheld{where}."
+            )
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if self.path is not None and kind is None:
+            from seq2see.files import write_atomically
+
+            write_atomically(self.path, "".join(self.rows).encode("utf-8", errors="replace"))
+
+
+def _window(inputs: Iterator[str]) -> list[str]:
+    """Take the inputs that are answered together: not too many, and not too much text."""
+    window, size = list[str](), 0
+    while len(window) < WINDOW and size < HELD and (text := next(inputs, None)) is not None:
+        window.append(text)
+        size += len(text)
+    return window
+
+
+def skip(form: Form, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
+    """Pass over the inputs that an interrupted run has answered; return how many it answered and refused."""
+    from seq2see.errors import InputError
+
+    refused, last = 0, deque[str](maxlen=COMPARED)
+    for _ in range(out.lines):
+        text = next(inputs, None)
+        if text is None:
+            raise UserError(
+                f"{out.part} has {out.lines:,} lines, more than the input: it is of another input."
+            )
+        try:
+            form.model.check(text)
+        except InputError:
+            refused += 1
+        last.append(text)
+    for number, (text, line) in enumerate(zip(last, out.last, strict=True), out.lines - len(last) + 1):
+        if not _same(form, text, line):
+            raise UserError(
+                f"{out.part} is of another input, another model or other options (line {number:,} would now differ): "
+                "give those of the interrupted run, or remove it."
+            )
+    return out.lines - refused, refused
+
+
+def _same(form: Form, text: str, line: str) -> bool:
+    """Whether a line is what the model would write now, but for what the last digits may depend on."""
+    now = next(form.lines(form.answers([text])))
+    if form.as_json:
+        try:
+            (form_now, now), (form_then, line) = _fixed(now), _fixed(line)
+        except (ValueError, AttributeError, TypeError, KeyError):  # not a line of ours
+            return False
+        if form_now != form_then:
+            return False
+    elif form.align:  # a link may hang on the last digits of a weight
+        now, line = (text.rpartition("\t")[0] for text in (now, line))
+    if form.engine_name(WINDOW).endswith("bfloat16"):
+        from difflib import SequenceMatcher
+
+        # a word may hang on the other lines of its batch
+        return SequenceMatcher(None, now, line).ratio() > 0.5
+    return now == line
+
+
+def _fixed(line: str) -> tuple[object, str]:
+    """Return the form and the texts of a JSON answer: what the other lines of its batch do not change."""
+    record = json.loads(line)
+    others = [alternative["output"] for alternative in record.get("alternatives", [])]
+    texts = [record.get(name, "") for name in ("output", "raw", "error")]
+    return (sorted(record), record["input"], len(others)), "\t".join([*texts, *others])
+
+
+def _record(
+    model: Seq2Seq, answer: Answer, n_best: int, raw: bool, alignment: Alignment | None
+) -> dict[str, object]:
+    if answer.error is not None:
+        refusal: dict[str, object] = {
+            "input": answer.input.encode(errors="replace").decode(),
+            "error": answer.error,
+        }
+        if answer.withheld is None:
+            return refusal
+        return {**refusal, "withheld": answer.withheld, "confidence": answer.confidence}
+    record: dict[str, object] = {
+        "input": answer.input,
+        "output": answer.output,
+        "finished": answer.finished,
+        **({} if answer.confidence is None else {"confidence": answer.confidence}),
+        **({} if answer.remark is None else {"remark": answer.remark}),
+        "log_probability": answer.log_probability,
+        "tokens": [{"token": token.token, "probability": token.probability} for token in answer.tokens],
+    }
+    if answer.repairs:
+        record["repairs"] = answer.repairs
+    if raw:
+        record["raw"] = model.raw(answer)
+    if n_best > 1:
+        record["alternatives"] = [
+            {"output": alternative.output, "log_probability": alternative.log_probability}
+            for alternative in answer.alternatives
+        ]
+    if alignment is not None:
+        if alignment.source != answer.input:
+            record["read"] = alignment.source  # the text that the spans are of
+        record["alignment"] = [
+            {
+                "source": {"number": link.source, "word": source, "span": link.source_span},
+                "target": {"number": link.target, "word": target, "span": link.target_span},
+                "weight": link.weight,
+            }
+            for link, (source, target) in zip(alignment.links, alignment.words(), strict=True)
+        ]
+    return record
+
+
+def lines_of(path: Path | None) -> Iterator[str]:
+    """Read the inputs of a file or of standard input, one a line; gzip and xz are unpacked.
+
+    A line of a .jsonl file is a JSON text, or an object with the text under "input", "source" or "text". Bytes that are
+    not UTF-8 stay, so that their line can be refused.
+    """
+    if path is None or str(path) == "-":
+        yield from _texts(sys.stdin.buffer)
+        return
+    from seq2see.data import formats
+
+    if path.is_dir() or not path.exists():
+        raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
+    number, records = 0, formats.kind_of(path) in RECORDS
+    try:
+        # What is no file may be a pipe, which can be opened only once.
+        with formats.unpacked(path) if path.is_file() else path.open("rb") as file:
+            for text in _texts(file):
+                number += 1
+                yield _in_record(text) if records else text
+    except formats.UNREADABLE as error:
+        raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
+
+
+def _texts(file: IO[bytes]) -> Iterator[str]:
+    for number in itertools.count():
+        line = file.readline(LONGEST)
+        if not line:
+            return
+        if len(line) == LONGEST and not line.endswith(b"\n"):
+            while len(rest := file.readline(LONGEST)) == LONGEST and not rest.endswith(b"\n"):
+                pass  # the rest of a line that is refused for its length is not held in memory
+        text = line.decode("utf-8", errors="surrogateescape").removesuffix("\n").removesuffix("\r")
+        yield text if number else text.removeprefix("\ufeff")  # a byte order mark is no part of the text
+
+
+def _in_record(line: str) -> str:
+    """Return the text that a line of JSON holds."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return NoText(f"{shown(line)} is not JSON: a text or an object was expected.")
+    if isinstance(found, dict):
+        found = next((found[name] for name in TEXT_KEYS if name in found), None)
+    if isinstance(found, str):
+        return found
+    return NoText('The line has no text: a JSON text was expected, or one under "input", "source" or "text".')
+
+
+class Watch:
+    """A progress bar over the lines of a file: how many a second, how long still."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+
+    def __enter__(self) -> Callable[[int], None] | None:
+        self.bar = progress_bar("lines") if sys.stderr.isatty() else None
+        if self.bar is None:
+            return None
+        plain = self.path is not None and self.path.is_file() and self.path.suffix not in (".gz", ".xz")
+        total = _count_lines(self.path) if self.path is not None and plain else None
+        task = self.bar.add_task("answering", total=total, speed="")
+        self.bar.start()
+        started, first, done = time.perf_counter(), -1, 0
+
+        def advance(count: int) -> None:
+            nonlocal first, done
+            first = count if first < 0 else first  # what an earlier run has done says nothing of our speed
+            done += count
+            speed = (done - first) / (time.perf_counter() - started)
+            assert self.bar is not None
+            self.bar.update(task, completed=done, speed=f"{speed:,.0f}/s" if done > first else "")
+
+        return advance
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+
+
+class Writer:
+    """Standard output, or a file that appears under its name only when it is whole; until then it is NAME.part."""
+
+    def __init__(self, path: Path | None, resume: bool) -> None:
+        self.path, self.resume = path, resume
+        self.lines = 0  # that an interrupted run has written, whole ones only
+        self.last = deque[str](maxlen=COMPARED)  # of these
+        # A device such as /dev/null is written to, never replaced.
+        self.direct = path is None or (path.exists() and not path.is_file() and not path.is_dir())
+        self.part = Path(f"{path}.part")
+
+    def __enter__(self) -> Writer:
+        try:
+            self.file = self._open()
+        except OSError as error:
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+        return self
+
+    def _open(self) -> TextIO:
+        if self.path is None:
+            return sys.stdout
+        if self.direct:
+            return self.path.open("w", encoding="utf-8")
+        if self.path.is_dir():
+            raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
+        if not self.part.exists():
+            return self.part.open("x", encoding="utf-8")
+        if not self.resume:
+            raise UserError(
+                f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
+            )
+        whole = 0
+        with self.part.open("rb+") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    self.lines, whole = self.lines + 1, whole + len(line)
+                    self.last.append(line.decode("utf-8", errors="replace").removesuffix("\n"))
+            file.truncate(whole)
+        return self.part.open("a", encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        """Write some text."""
+        self.file.write(text)
+
+    def flush(self) -> None:
+        """Hand what is written to the system, so that it outlives this process."""
+        self.file.flush()
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if self.path is None:
+            return
+        if kind is None and not self.direct:  # the name is given to what is on the disk
+            self.file.flush()
+            os.fsync(self.file.fileno())
+        self.file.close()
+        if self.direct:
+            return
+        if kind is KeyboardInterrupt:
+            complain(f"Stopped; {self.part} holds the answers so far, and --resume goes on.")
+        if kind is None:
+            self.part.replace(self.path)
+        elif isinstance(value, UserError) and not self.lines:
+            self.part.unlink()  # the same run would fail again: there is nothing to go on with

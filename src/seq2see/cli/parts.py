@@ -1,0 +1,329 @@
+"""``seq2see predict`` of many files: one file of answers for each, here or through the workers of a Ray cluster.
+
+Ray's actors do it, not Ray Data: a worker reads a part and writes its answers, in order, so that no row has to travel. An
+actor that dies is started again, and its part answered again. Ray Data would bring pyarrow and pandas for nothing.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import io
+import json
+import os
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from seq2see.cli.answering import Asked, Form, Unsure, answer_all, lines_of
+from seq2see.cli.output import complain, progress_bar
+from seq2see.errors import UserError, counted, printable
+
+NOTE = "seq2see.json"  # in the folder of answers: what they are answers to
+HALF = ".half"  # how the name of an unfinished file of answers ends
+SUFFIXES = (".txt", ".jsonl", ".ndjson")  # of a part's name, that its answers' name does without
+#: What does not change an answer, so that a run may go on with another.
+FREE = ("model", "device", "engine", "compiled", "threads")
+RETRIES = 3  # of a part whose worker dies: it may be the part that kills it
+LOOK = 5.0  # seconds after which a cluster is looked at again: machines may have joined it
+REACH = 10.0  # seconds within which an address must answer
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of inputs, and the file of its answers."""
+
+    path: Path
+    out: Path
+
+    @property
+    def known_by(self) -> list[str | int]:
+        """What tells this file from another of its name."""
+        found = self.path.stat()
+        return [str(self.path), found.st_size, int(found.st_mtime)]
+
+
+@dataclass
+class Report:
+    """What became of a part."""
+
+    part: Part
+    answered: int = 0
+    refused: int = 0
+    said: list[str] = field(default_factory=list)
+    error: str = ""  # why there is no file of answers
+
+
+class Worker:
+    """Answers parts, one after another, with a model that it loads once."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+
+    @cached_property
+    def form(self) -> Form:
+        """The model and how it is asked."""
+        return self.asked.form()
+
+    def ready(self) -> str:
+        """Load the model; say why it cannot be."""
+        try:
+            self.form  # noqa: B018 - it is made when it is first looked at
+        except UserError as error:
+            return str(error)
+        return ""
+
+    def answer(self, part: Part) -> Report:
+        """Answer a part. Its file of answers appears when it is whole."""
+        report = Report(part)
+        tell = report.said.append
+        try:
+            handle, half = tempfile.mkstemp(HALF, f".{part.out.name}.", part.out.parent)
+        except OSError as error:
+            return replace(report, error=f"{part.out} cannot be written: {error.strerror}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                with _packed(file, part.out) as packed:
+                    out = io.TextIOWrapper(packed, "utf-8", newline="\n")
+                    unsure = Unsure(None, self.asked.min_confidence, tell)
+                    lines = lines_of(part.path)
+                    counts = answer_all(self.form, lines, "line", out, nullcontext(), unsure, tell=tell)
+                    out.detach()
+                file.flush()
+                os.fsync(file.fileno())
+            Path(half).chmod(0o644)
+            Path(half).replace(part.out)
+            report.answered, report.refused = counts
+        except (UserError, OSError) as error:
+            report.error = str(error)
+        finally:
+            Path(half).unlink(missing_ok=True)
+        return report
+
+
+def _packed(file: Any, out: Path) -> Any:
+    """Pack what is written, if the name says so; the same answers give the same bytes."""
+    return gzip.GzipFile("", "wb", 6, file, mtime=0) if out.suffix == ".gz" else nullcontext(file)
+
+
+def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str | None) -> None:
+    """Answer each file that the pattern matches, but for those that have their answers already."""
+    parts = _parts(pattern, out, asked.as_json)
+    if (Path(asked.model) / "config.toml").is_file():
+        asked = replace(asked, model=str(Path(asked.model).resolve()))  # a worker may run elsewhere
+    if ray and find_spec("ray") is None:
+        raise UserError('--ray needs the package ray: `pip install "seq2see[ray]"` brings it.')
+    # Whatever is wrong is said here, and not by each worker; it may be that this machine has no GPU.
+    local = Worker(replace(asked, device="cpu", engine="auto", compiled=False) if ray else asked)
+    with _folder(out, parts, _digest(asked, local.form)):
+        waiting = [part for part in parts if not part.out.exists()]
+        if len(waiting) < len(parts):
+            complain(f"Answered already: {len(parts) - len(waiting):,} of {counted(len(parts), 'part')}.")
+        reports = map(local.answer, waiting) if not ray else _through_ray(asked, waiting, address)
+        try:
+            _tell(reports, len(waiting), asked.as_json)
+        except KeyboardInterrupt:
+            complain("Finished parts stay; the same command goes on with the others.")
+            raise
+        finally:
+            _sweep(out)
+
+
+def _tell(reports: Iterable[Report], count: int, as_json: bool) -> None:
+    """Show what becomes of the parts, and end with the status of ``predict``."""
+    answered, refused, failed = 0, 0, 0
+    with progress_bar("parts") as bar:
+        task = bar.add_task("answering", total=count, speed="")
+        for report in reports:
+            for text in [*report.said, *([report.error] if report.error else [])]:
+                complain(f"{report.part.path.name}: {text}")
+            answered, refused = answered + report.answered, refused + report.refused
+            failed += bool(report.error)
+            bar.advance(task)
+    if failed:
+        raise UserError(
+            f"{failed:,} of {counted(count, 'part')} could not be answered, as said above: the same command "
+            "tries them again."
+        )
+    if refused:
+        complain(f"{answered:,} answered, {refused:,} refused.")
+        raise typer.Exit(1 if answered else 2)
+
+
+# --- the files -----------------------------------------------------------------------------------------------------
+
+
+def _parts(pattern: str, out: Path, as_json: bool) -> list[Part]:
+    """Find the files, and name those of their answers."""
+    names = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - the pattern may begin with a root
+    paths = [Path(name).resolve() for name in names if Path(name).is_file()]
+    if not paths:
+        raise UserError(f"No file matches {pattern!r}: a pattern such as 'parts/*.jsonl.gz' was expected.")
+    named: dict[str, Path] = {}
+    for path in paths:
+        packed = ".gz" if path.suffix in (".gz", ".xz") else ""
+        stem = path.stem if packed else path.name
+        if Path(stem).suffix in SUFFIXES:
+            stem = Path(stem).stem
+        name = f"{stem}{'.jsonl' if as_json else '.txt'}{packed}"
+        if name in named:
+            raise UserError(
+                f"{str(named[name])!r} and {str(path)!r} would both have their answers in {name}: give one "
+                "of them another name."
+            )
+        if (out / name).resolve() == path:
+            raise UserError(f"The answers would replace {str(path)!r}: name another folder for --out.")
+        named[name] = path
+    return [Part(path, out.resolve() / name) for name, path in named.items()]
+
+
+def _digest(asked: Asked, form: Form) -> str:
+    """Return what tells answers of this model with these options from others."""
+    from seq2see.decoding.engines import digest_of
+
+    assert form.model.path is not None
+    options = {name: value for name, value in asdict(asked).items() if name not in FREE}
+    model = digest_of(form.model.path, form.model.config.model)
+    return hashlib.sha256(json.dumps([model, options], sort_keys=True).encode()).hexdigest()
+
+
+def _folder(out: Path, parts: list[Part], digest: str) -> Any:
+    """Make the folder of answers ready and this process's own, or say what stands in the way."""
+    from seq2see.files import LOCK, Lock, write_atomically
+
+    if out.exists() and not out.is_dir():
+        raise UserError(
+            f"--out is {str(out)!r}, a file: a folder was expected, for the answers of many files."
+        )
+    if out.is_dir() and not (out / NOTE).is_file() and any(one.name != LOCK for one in out.iterdir()):
+        raise UserError(f"{str(out)!r} holds other files: name a new or an empty folder for --out.")
+    lock = Lock(out)
+    known: dict[str, list[str | int]] = {}
+    if (out / NOTE).is_file():
+        try:
+            note = json.loads((out / NOTE).read_text(encoding="utf-8"))
+            known, found = dict(note["parts"]), note["answers"]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{str(out / NOTE)!r} is not what a run has written: name another folder."
+            ) from None
+        if found != digest:
+            raise UserError(
+                f"{str(out)!r} holds the answers of another model or of other options: give those, or "
+                "name another folder."
+            )
+    for part in parts:
+        if part.out.exists() and known.get(part.out.name) != part.known_by:
+            raise UserError(
+                f"{str(part.out)!r} holds the answers to another file than {str(part.path)!r} as it is now: remove "
+                "it, or name another folder."
+            )
+        known[part.out.name] = part.known_by
+    _sweep(out)
+    write_atomically(out / NOTE, (json.dumps({"answers": digest, "parts": known}, indent=1) + "\n").encode())
+    return nullcontext(lock)
+
+
+def _sweep(out: Path) -> None:
+    """Remove what workers that were killed have left."""
+    for half in out.glob(f".*{HALF}"):
+        half.unlink(missing_ok=True)
+
+
+# --- Ray -----------------------------------------------------------------------------------------------------------
+
+
+def _through_ray(asked: Asked, parts: list[Part], address: str | None) -> Iterator[Report]:
+    """Share the parts out among as many workers as the cluster has room for."""
+    if not parts:
+        return
+    ray = _connected(address)
+    try:
+        yield from _shared_out(ray, asked, parts)
+    finally:
+        ray.shutdown()
+
+
+def _shared_out(ray: Any, asked: Asked, parts: list[Part]) -> Iterator[Report]:
+    gpu, each = asked.device.startswith("cuda"), asked.threads or 1
+    remote = ray.remote(
+        num_cpus=each, num_gpus=int(gpu), max_restarts=-1, max_task_retries=RETRIES
+    )(Worker)  # fmt: skip
+    asked = replace(asked, threads=each)
+
+    def room() -> int:
+        there = ray.cluster_resources()
+        return int(there.get("GPU", 0)) if gpu else int(there.get("CPU", 0) // each)
+
+    if not room():
+        raise UserError(f"The Ray cluster has no {'GPU' if gpu else f'machine with {each} cores'}: "
+                        f"{'--device cpu' if gpu else '--threads 1'} may do.")  # fmt: skip
+    waiting = deque(parts)
+    busy: dict[Any, tuple[Any, Part | None]] = {}  # what each worker is at; without a part it loads its model
+    while waiting or any(part for _, part in busy.values()):
+        while len(busy) < min(room(), len(waiting) + sum(part is not None for _, part in busy.values())):
+            worker = remote.remote(asked)
+            busy[worker.ready.remote()] = worker, None
+        done, _ = ray.wait(list(busy), timeout=LOOK)
+        for one in done:
+            worker, part = busy.pop(one)
+            result = _result(ray, one, part)
+            if isinstance(result, Report):
+                yield result
+            elif result:
+                raise UserError(f"A worker of the Ray cluster cannot begin: {result}")
+            if waiting:
+                following = waiting.popleft()
+                busy[worker.answer.remote(following)] = worker, following
+
+
+def _result(ray: Any, reference: Any, part: Part | None) -> Any:
+    """Return what a worker says; if it died again and again, that."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayError as error:
+        last = printable(str(error).strip().splitlines()[-1])
+        if part is None:
+            return last
+        return Report(part, error=f"its worker died {RETRIES + 1} times, the last time with: {last}")
+
+
+def _connected(address: str | None) -> Any:
+    """Connect to a cluster; without an address to the one that runs here, or to a new one on this machine."""
+    if address not in (None, "auto", "local"):
+        _reach(str(address))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here is nobody else's concern
+    import ray
+
+    try:
+        ray.init(address, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        first = printable(str(error).strip().splitlines()[0])
+        raise UserError(
+            f"The Ray cluster {address or 'of this machine'} cannot be used: {first} (if it asks for a token, set "
+            "RAY_AUTH_MODE=token)."
+        ) from None
+    return ray
+
+
+def _reach(address: str) -> None:
+    """See whether somebody listens at an address: Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"--ray is {address!r}: an ADDRESS such as head-node:6379 was expected.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"No Ray cluster can be reached at {address} ({error}): `ray start --head` prints the address of one."
+        ) from None

@@ -1,0 +1,226 @@
+"""The weights of a model and what computes with them: the network, an export of it, and the engine for each request.
+
+Answering through CTranslate2 needs no torch, and importing torch takes longer than answering. So the methods that need
+torch import their modules when they are called.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seq2see import folder
+from seq2see.config import Config, DecodingConfig
+from seq2see.decoding import engines, trial
+from seq2see.decoding.engines import Engine
+from seq2see.decoding.hypothesis import Special
+from seq2see.errors import UserError
+from seq2see.folder import Tokenizers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from seq2see.decoding.torch_engine import TorchEngine
+    from seq2see.model.transformer import Transformer
+
+BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
+LARGEST_BATCH = 16384
+WORTH_TORCH = 100_000  # from so many inputs on, it is worth importing torch, in case that it is faster
+WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
+#: Parameters from which even one input is worth an export: the next start is faster by seconds.
+ALWAYS_EXPORTED = 2**24
+#: Random inputs on which such an export is compared with torch, and tokens of each answer.
+CHECKED, CHECKED_TOKENS = 4, 24
+
+
+class Network:
+    """A Transformer that is read from its folder when it is needed, and the engines that search with its weights."""
+
+    def __init__(
+        self,
+        config: Config,
+        tokenizers: Tokenizers,
+        transformer: Transformer | None = None,
+        path: Path | None = None,
+        device: str = "cpu",
+        engine: str = "auto",
+        compiled: bool = False,
+    ) -> None:
+        assert transformer is not None or path is not None
+        self.config, self.tokenizers, self.path = config, tokenizers, path
+        self.engine = engines.known(engine)
+        self.device, self.compiled = device, compiled
+        self.export: Path | None = None  # the CTranslate2 export of these weights
+        self._tried_export = False  # whether one was to be written
+        self._transformer = transformer
+        self._as_read: object = None  # what the network was when it was read, once somebody else holds it
+        self._ctranslate2: Engine | None = None
+        self._torch: TorchEngine | None = None
+
+    def find_export(self) -> None:
+        """Look for an export of the folder; without one the weights are read at once."""
+        assert self.path is not None
+        if self.engine == "ctranslate2" or (self.engine == "auto" and self.device == "cpu"):
+            self.export, reason = engines.found_export(self.path, self.config.model, self.tokenizers)
+            if self.engine == "ctranslate2" and (reason or self.device != "cpu"):
+                raise UserError(
+                    f"`engine` is ctranslate2, but {reason or f'it answers on the cpu, not on {self.device}'}."
+                )
+        if self.export is None:
+            self.inner()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
+        return {**self.__dict__, "_ctranslate2": None, "_torch": None}
+
+    def inner(self) -> Transformer:
+        """Return the network to compute with, which nobody outside gets to hold."""
+        if self._transformer is None:
+            from seq2see.model.weights import read_model
+
+            assert self.path is not None
+            self._transformer = read_model(self.config.model, folder.weights_path(self.path), self.device)
+        return self._transformer
+
+    def held(self) -> Transformer:
+        """Return the network to somebody who may edit it."""
+        network = self.inner()
+        if self.path is not None and self._as_read is None:
+            self._as_read = _fingerprint(network)
+        return network
+
+    def is_edited(self) -> bool:
+        """Whether the network is no longer what it was when it was read from its folder."""
+        return self._as_read is not None and self._as_read != _fingerprint(self.inner())
+
+    def to(self, device: str) -> None:
+        """Move the weights to a device."""
+        from seq2see.model.weights import check_device
+
+        check_device(device)
+        edited = self.is_edited()
+        self.device = device
+        if self._transformer is not None:
+            self._transformer.to(device)
+            if self._as_read is not None and not edited:
+                self._as_read = _fingerprint(self._transformer)
+
+    # --- the engine of a request ---
+
+    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, held: bool = False) -> Engine:
+        """Return the engine that answers so many inputs: by the weights, the device and the request, and by what this
+        machine has found to be faster. Which one it is does not change an answer.
+
+        ``held`` says that the answers are held to something.
+        """
+        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, held)
+        if self.device != "cpu":
+            obstacle = f"it answers on the cpu, not on {self.device}"
+        elif self.engine != "torch" and self.is_edited():
+            obstacle = "the network was edited since it was exported"
+        if self.engine == "ctranslate2" and obstacle:
+            raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use the engine auto or torch.")
+        if self.engine == "auto" and not obstacle and self.export is None:
+            self._keep_export(inputs)
+        if self.engine == "torch" or obstacle or self.export is None:
+            return self._through_torch()
+        if self._may_choose(inputs, beam) and trial.fastest(self.config.model) == "torch":
+            return self._through_torch()
+        return self._through_ctranslate2(inputs)
+
+    def batches(
+        self, lengths: dict[int, int], rules: DecodingConfig, n_best: int, held: bool = False
+    ) -> Iterator[tuple[Engine, list[int]]]:
+        """Say which inputs are answered together, and by which engine; ``lengths`` has the tokens of each."""
+        if not lengths:
+            return
+        engine = self.engine_for(len(lengths), rules.beam, n_best, held)
+        good = sorted(lengths, key=lengths.__getitem__)  # neighbours of one length need no padding
+        size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
+        choose = engine is self._ctranslate2 and self._may_choose(len(lengths), rules.beam)
+        if choose and trial.fastest(self.config.model) is None:
+            both = {"ctranslate2": lambda: engine, "torch": self._through_torch}
+            yield from trial.turns(both, good, lengths, self.config.model)
+            good = good[trial.taken(len(both), len(good)) :]
+            engine = self.engine_for(len(lengths), rules.beam, n_best, held)
+        for first in range(0, len(good), size):
+            yield engine, good[first : first + size]
+
+    def _through_ctranslate2(self, inputs: int) -> Engine:
+        if self._ctranslate2 is None:
+            from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+
+            assert self.export is not None
+            vocabularies = self.tokenizers.source.vocabulary(), self.tokenizers.target.vocabulary()
+            special = Special.of(self.tokenizers)
+            self._ctranslate2 = CTranslate2Engine(
+                self.export, vocabularies, special, self.config.model, inputs=inputs
+            )
+        return self._ctranslate2
+
+    def _through_torch(self) -> TorchEngine:
+        """Return the torch engine; on a GPU the last one, which is ready, if it is for this network."""
+        transformer = self.inner()
+        if self._torch is None or not self._torch.on_gpu or not self._torch.fits(transformer):
+            from seq2see.decoding.torch_engine import TorchEngine
+
+            self._torch = TorchEngine(transformer, Special.of(self.tokenizers), self.compiled)
+        return self._torch
+
+    def _keep_export(self, inputs: int) -> None:
+        """Keep an export of a model folder that has none in the user's cache, if the request pays for it."""
+        size = self.config.model.parameters
+        if self.path is None or self._as_read is not None or self._tried_export:
+            return
+        if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT:
+            return
+        self._tried_export, log = True, logging.getLogger("seq2see")
+        try:
+            from seq2see.interchange.to_ctranslate2 import export
+
+            log.info("%s is prepared for this machine, once.", self.path.name)
+            kept = engines.kept_in(self.path, self.config.model)
+            rules = self.config.decoding.but(max_length=CHECKED_TOKENS)
+            export(self.path, self.inner(), self.tokenizers, rules=rules, place=kept, count=CHECKED)
+            engines.make_room(kept)
+            self.export = kept / engines.FORMAT
+        except (ImportError, UserError, OSError) as error:
+            log.info("No export could be kept, so that torch answers: %s", error)
+
+    def _may_choose(self, inputs: int, beam: int) -> bool:
+        """Whether either engine may answer a request, so large that the faster one matters.
+
+        An export of fewer bits gives answers of its own, and torch does not take its place.
+        """
+        worth = trial.WORTH if "torch" in sys.modules else WORTH_TORCH
+        if self.engine != "auto" or beam > 1 or inputs < worth:
+            return False
+        return self.export is not None and engines.is_exact(self.export)
+
+
+def _fingerprint(network: Transformer) -> object:
+    """Return what changes when a network is edited: its parts, its weights, and whoever watches it.
+
+    An edit through ``parameter.data`` leaves no trace but the numbers, so those are summed up. That takes milliseconds,
+    and is done only for a network that somebody outside holds.
+    """
+    parts = [
+        (name, type(part), getattr(part, "recorder", None), len(part._forward_hooks), len(part._forward_pre_hooks))
+        for name, part in network.named_modules()
+    ]  # fmt: skip
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    return parts, [(name, tensor.dtype, tensor._version, *_sums(tensor)) for name, tensor in tensors]
+
+
+def _sums(tensor: Tensor) -> tuple[int, int]:
+    """Return two sums over a tensor's bits that depend on the order of its rows and of its columns."""
+    import torch
+
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    bits = tensor.detach().view(whole).view(-1, tensor.shape[-1])
+    rows, columns = bits.sum(1), bits.sum(0)
+    first, second = ((x * torch.arange(1, len(x) + 1, device=x.device)).sum() for x in (rows, columns))
+    return int(first), int(second)
