@@ -101,7 +101,8 @@ def everything(out: Path) -> None:
         for look, settings in LOOKS.items():
             context = browser.new_context(**settings, reduced_motion="reduce", offline=True)
             page = context.new_page()
-            cell = CELL.split("&pin=")[0] if look == "narrow" else CELL  # there the arithmetic covers the lower part
+            # on a telephone the arithmetic covers the lower part
+            cell = CELL.split("&pin=")[0] if look == "narrow" else CELL
             page.goto(f"{file.as_uri()}#{cell}&against=2025-09-28")
             page.wait_for_selector("body:not(:has([data-waiting])) #difference li")
             for panel in page.locator(".panel").evaluate_all("panels => panels.map(({ id }) => id)"):
