@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import seq2see
-from seq2see import folder, machine
+from seq2see import folder, machine, network
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine, trial
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
@@ -364,6 +364,20 @@ def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -
     assert trial.fastest(model.config.model) == "torch"
     assert seq2see.load(bare).engine_for(10_000).name.startswith("ctranslate2, int8")
     assert seq2see.load("dates").engine_for(10_000).name == "torch, float32"
+
+
+def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = seq2see.load("dates")
+    monkeypatch.setattr(network, "LARGE_ROW", model.config.model.d_model)
+    for kind, inputs, beam, name in (
+        ("aarch64", 1, 1, "torch, float32"), ("aarch64", 2, 1, "ctranslate2, float32"),
+        ("aarch64", 1, 2, "ctranslate2, float32"), ("x86_64", 1, 1, "ctranslate2, float32"),
+    ):  # fmt: skip
+        monkeypatch.setattr(network.platform, "machine", lambda kind=kind: kind)
+        assert model.engine_for(inputs, beam).name == name
+    exported = seq2see.load("dates", engine="ctranslate2")
+    monkeypatch.setattr(network.platform, "machine", lambda: "aarch64")
+    assert exported.engine_for(1).name == "ctranslate2, float32"
 
 
 def test_threads_leave_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

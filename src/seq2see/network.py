@@ -7,6 +7,7 @@ torch import their modules when they are called.
 from __future__ import annotations
 
 import logging
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
+LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
 WORTH_TORCH = 100_000  # from so many inputs on, it is worth importing torch, in case that it is faster
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 #: Parameters from which even one input is worth an export: the next start is faster by seconds.
@@ -129,6 +131,8 @@ class Network:
             return self._through_torch()
         if self._may_choose(inputs, beam) and trial.fastest(self.config.model) == "torch":
             return self._through_torch()
+        if inputs == 1 and self._row_through_torch(beam):
+            return self._through_torch()
         return self._through_ctranslate2(inputs)
 
     def batches(
@@ -196,9 +200,18 @@ class Network:
         An export of fewer bits gives answers of its own, and torch does not take its place.
         """
         worth = trial.WORTH if "torch" in sys.modules else WORTH_TORCH
-        if self.engine != "auto" or beam > 1 or inputs < worth:
+        return inputs >= worth and self._is_free(beam)
+
+    def _row_through_torch(self, beam: int) -> bool:
+        """Whether torch answers a single input faster: on ARM, CTranslate2 packs large matrices anew for each row."""
+        large = self.config.model.d_model >= LARGE_ROW and platform.machine() in ("aarch64", "arm64")
+        return large and "torch" in sys.modules and self._is_free(beam)
+
+    def _is_free(self, beam: int) -> bool:
+        """Whether both engines give the same answers, and none of them was asked for."""
+        if self.engine != "auto" or beam > 1 or self.export is None:
             return False
-        return self.export is not None and engines.is_exact(self.export)
+        return engines.is_exact(self.export)
 
 
 def _fingerprint(network: Transformer) -> object:

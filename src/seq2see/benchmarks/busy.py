@@ -110,7 +110,7 @@ def busy_dates(rounds: int, count: int = 1000, loops: int = LOOPS) -> Line:
     return _predictions("busy-dates", "dates", [source for source, _ in pairs], "dates", rounds, loops)
 
 
-def busy_en_fr(rounds: int, count: int = 16, loops: int = LOOPS) -> Line:
+def busy_en_fr(rounds: int, count: int = 8, loops: int = LOOPS) -> Line:
     """English sentences through the model that ships."""
     texts = (SENTENCES * -(-count // len(SENTENCES)))[:count]
     return _predictions("busy-en-fr", "en-fr", texts, "sentences", rounds, loops)
