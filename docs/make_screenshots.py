@@ -1,9 +1,15 @@
-"""Take the pictures of the page again, in Chromium: ``python docs/make_screenshots.py``."""
+"""Take the pictures of the page again, in Chromium: ``python docs/make_screenshots.py``.
+
+``python docs/make_screenshots.py DIR`` writes a picture of every panel and of every stop of the tour into a folder, to be
+looked at: light, dark, and as wide as a telephone.
+"""
 
 from __future__ import annotations
 
 import io
 import shutil
+import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 
 import seq2see
 from seq2see.folder import write_atomically
+from seq2see.page.live import live_page
 from seq2see.serve.app import create_app
 from seq2see.serve.server import listen
 
@@ -75,6 +82,44 @@ def take(page: Page, address: str, view: str, panel: str) -> bytes:
     return page.screenshot()
 
 
+#: Each look at the page: the browser's settings.
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": WIDE,
+    "dark": {**WIDE, "color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 390, "height": 844}},
+}
+STOPS = 8  # of the tour
+
+
+def everything(out: Path) -> None:
+    """Photograph every panel and every stop of the tour, of the file of ``dates``."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        file = Path(folder) / "dates.html"
+        file.write_text(live_page("dates", seq2see.load("dates"), "1845-01-05"), encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        for look, settings in LOOKS.items():
+            context = browser.new_context(**settings, reduced_motion="reduce", offline=True)
+            page = context.new_page()
+            # on a telephone the arithmetic covers the lower part
+            cell = CELL.split("&pin=")[0] if look == "narrow" else CELL
+            page.goto(f"{file.as_uri()}#{cell}&against=2025-09-28")
+            page.wait_for_selector("body:not(:has([data-waiting])) #difference li")
+            for panel in page.locator(".panel").evaluate_all("panels => panels.map(({ id }) => id)"):
+                page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
+                page.wait_for_timeout(1500)
+                page.screenshot(path=out / f"{look}-{panel}.png")
+            for stop in range(1, STOPS + 1):
+                page = context.new_page()
+                page.goto(f"{file.as_uri()}#tour={stop}")
+                page.wait_for_selector("body:not(:has([data-waiting])) #tour .next")
+                page.wait_for_timeout(2000)
+                page.screenshot(path=out / f"{look}-tour-{stop}.png")
+                page.close()
+            context.close()
+        browser.close()
+
+
 def main() -> None:
     """Serve the models that ship, and take every picture."""
     listener = listen("127.0.0.1", 0)
@@ -96,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    everything(Path(sys.argv[1])) if len(sys.argv) > 1 else main()

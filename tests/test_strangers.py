@@ -144,6 +144,7 @@ def entry(*shape: int, offsets: tuple[int, int] = (0, 8)) -> dict[str, Any]:
         b"", (2**63).to_bytes(8, "little"), head({"a": entry(2), "b": entry(2)}), head({"a": entry(3)}),
         head({"a": entry(2**40, offsets=(0, 2**42))}), head(b"[" * 200_000), head({"a": {"dtype": "F32"}}),
         head({"a": entry(2)}, bytes(9)), head({"a": entry(-2, offsets=(0, -8))}), head([1]), head(b"9" * 5000),
+        head({"a": {**entry(2), "dtype": {}}}),
     ],
 )  # fmt: skip
 def test_a_head_must_describe_the_file_to_its_last_byte(copy: Path, data: bytes) -> None:

@@ -149,7 +149,7 @@ def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             good = all(type(number) is int and 0 <= number < 2**48 for number in (*shape, first, last))
         except (TypeError, KeyError, ValueError):
             raise refuse(f"its head says nothing of {shown(name)} that makes sense") from None
-        if kind not in BYTES_OF:
+        if not isinstance(kind, str) or kind not in BYTES_OF:
             raise refuse(
                 f"{shown(name)} has numbers of type {shown(str(kind))}, and {', '.join(BYTES_OF)} are known"
             )

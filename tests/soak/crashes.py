@@ -52,6 +52,7 @@ class Scene:
     retry: Callable[[Path], None] = lambda folder: None  # what a user does before giving the command again
     expected: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    operations: int = 0  # on files, in a run without a crash
 
 
 def run(tally: Tally, root: Path) -> None:
@@ -59,7 +60,7 @@ def run(tally: Tally, root: Path) -> None:
     scenes = _scenes(root)[:: 1 if tally.scale > SHORT else 2]
     for scene in scenes:
         _whole(scene, tally, root)
-    left, starts = tally.share(CRASHES, 6), tally.share(STARTS, 0)
+    left, starts = tally.share(CRASHES, 9), tally.share(STARTS, 0)
     turns = [_points(scene, tally, root) for scene in scenes]
     while turns and left > 0:  # each point of each command once, in turns
         for turn in list(turns):
@@ -151,6 +152,7 @@ def _watched(scene: Scene, place: Path, crash_at: int, synced: Path) -> None:
         names = [os.fspath(one) for one in given if isinstance(one, str | os.PathLike)]
         if any(str(name).startswith(prefix) for name in names):
             count += 1
+            os.write(notes, b"operation\n")
             if count == crash_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -220,6 +222,7 @@ def _whole(scene: Scene, tally: Tally, root: Path) -> None:
     before = _sizes(place)
     ended = _begin(scene, root).wait()
     scene.expected, scene.seconds = _digests(scene, place), ended.seconds
+    scene.operations = (root / f"{scene.name}.synced").read_text().count("operation")
     if ended.fault is not None or ended.status != 0 or "-" in scene.expected.values():
         tally.fault("crashed", f"{scene.name} without a crash: {ended.status}, {ended.said[-300:]}")
     _lose_power(place, before, root / f"{scene.name}.synced")
@@ -230,12 +233,12 @@ def _whole(scene: Scene, tally: Tally, root: Path) -> None:
 
 def _points(scene: Scene, tally: Tally, root: Path) -> Any:
     """Crash before each operation on a file, and go on; the power goes at every other one."""
-    for crash_at in range(1, 10_000):
+    for crash_at in tally.draw.sample(range(1, scene.operations + 1), scene.operations):
         place = _fresh(scene, root)
         before = _sizes(place)
         ended = _begin(scene, root, crash_at).wait()
         if ended.status != -signal.SIGKILL:
-            return
+            continue  # a thread writes checkpoints, so that another run may have an operation less
         power = crash_at % 2 == 0
         if power:
             _lose_power(place, before, root / f"{scene.name}.synced")

@@ -39,6 +39,9 @@ def run(tally: Tally, root: Path) -> None:
         for text in ENGLISH:
             _, body = server.post("/api/predict", {"model": "en-fr", "inputs": text})
             french[text] = json.loads(body)["answers"][0]["output"]
+    for body in ({"beam": 3}, {"align": True}, {"beam": 2, "n_best": 2}, {}):  # what is made once is no leak
+        server.post("/api/predict", {"inputs": ["1845-01-05"] * 20, **body})
+        server.post("/api/trace", {"input": "1845-01-05", "also": ["lens"], "beam": 3})
     curve = asyncio.run(_crowd(server, tally, seconds, french))
     files, threads = server.files, server.threads
     tally.remarks.append(

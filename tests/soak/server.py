@@ -14,7 +14,7 @@ from typing import Any
 
 from soak.child import Ended, Fork
 
-QUICK = dict(seconds=8.0, head_seconds=1.0, idle_seconds=1.0)  # limits for a short form
+QUICK = dict(seconds=15.0, head_seconds=1.0, idle_seconds=1.0)  # limits for a short form
 JSON = "Content-Type: application/json\r\n"
 
 

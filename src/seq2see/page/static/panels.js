@@ -279,14 +279,14 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
   }
   const { title, symbol, sentence, lines, value } = arithmetic(trace, cell, live ? (cell === view.pin ? "Fetching the numbers that it is made of …" : TO_PIN) : LEFT_OUT);
   const what = cell.head < 0 ? cell.name : `${cell.name}, head ${cell.head}`;
+  const unpin = view.pin && h("button", { type: "button", className: "link unpin", onclick: () => pin(null) }, "unpin");
   aside.replaceChildren(
-    h("h2", {}, "The arithmetic"),
+    h("div", { className: "aside-head" }, h("h2", {}, "The arithmetic"), unpin),
     h("p", { className: "cell-title" }, h("b", {}, symbol), " ", title),
     h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
     ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
       line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), line.about ? " ≈ " : " = ", h("b", {}, number(line.value ?? value, 6))))),
-    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []), ...(view.pin ? takeOverCell(trace, cell) : []),
-    ...(view.pin ? [h("button", { type: "button", className: "quiet", onclick: () => pin(null) }, "Unpin (Esc)")] : []));
+    ...(view.pin && trace.exact(cell.name, cell.head) ? [takeAlong(trace, cell)] : []), ...(view.pin ? takeOverCell(trace, cell) : []));
 }
 
 /** The list of panels. The entries are buttons that scroll, not links, because the address holds the view. */
