@@ -156,8 +156,7 @@ def test_heads_tokens_beams_and_another_text(open_file: Open, model: Seq2Seq) ->
 
 def test_what_is_refused_can_be_shown_anyway(open_file: Open) -> None:
     page = open_file(view="step=0")
-    page.fill("#text", "2000-02-30")
-    page.keyboard.press("Enter")
+    page.fill("#text", "2000-02-30")  # without Enter: whoever stops there is told
     expect(page.locator("#error")).to_contain_text("February 2000 has 29 days")
     page.get_by_role("button", name="Show the model anyway").click()
     answer(page).to_have_text(re.compile("^[A-Z][a-z]+ .*2000"))
@@ -166,6 +165,15 @@ def test_what_is_refused_can_be_shown_anyway(open_file: Open) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#error")).to_contain_text("is not of the form")
     assert page.get_by_role("button", name="Show the model anyway").count() == 0
+
+
+def test_a_stop_of_the_tour_is_at_its_step_although_the_last_one_was_playing(open_file: Open) -> None:
+    page = open_file()
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")  # the first stop plays
+    page.locator("#tour").get_by_role("button", name="Next").click()
+    expect(page.locator("#tour")).to_contain_text("2 of 8")
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
+    expect(page.locator("#step")).to_have_value("12")
 
 
 def test_english_to_french_from_disk(open_file: Open) -> None:
@@ -311,6 +319,7 @@ def test_the_tour_by_keyboard_says_what_is_true(open_file: Open, model: Seq2Seq)
         4: ["four numbers"],
         5: [off, "October 5, 5745"],
     }
+    said[3].append(f"{weights[0, 7]:.0%}".replace("%", " %"))
     assert weights[1:8, -1].min() > 0.8  # "inside January, it rests on the end of the text"
     card.get_by_role("button", name="Next").focus()
     for stop in range(1, 9):
@@ -325,8 +334,9 @@ def test_the_tour_by_keyboard_says_what_is_true(open_file: Open, model: Seq2Seq)
             expect(page.locator("#versus")).to_contain_text("January 5, 1845")
         if stop == 7:
             expect(page.locator("#beams .node.answer")).to_have_count(16)
-        page.keyboard.press("Enter")
+        page.keyboard.press("Enter" if stop in (1, 8) else "ArrowRight")
     expect(card).to_be_hidden()
+    expect(page.locator("#text")).to_be_focused()
     answer(page).to_have_text("January 5, 1845")
     page.go_back()
     expect(card).to_contain_text("8 of 8")

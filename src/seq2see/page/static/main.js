@@ -151,12 +151,19 @@ async function load() {
   } catch (error) {
     if (mine !== asked) return;
     document.body.classList.add("stale");
-    if (typing) return; // what is half typed is no mistake
-    byId("error").textContent = /** @type {Error} */ (error).message;
-    // such texts are what curious people type
-    if (chosenModel().task === "dates" && /^[0-9A-Za-z, -]+$/.test(view.text) && view.text.length < 40) {
-      byId("error").append(" ", h("button", { type: "button", className: "link", onclick: () => change({ anyway: true }) }, "Show the model anyway"));
-    }
+    if (typing) setTimeout(() => mine === asked && refuse(/** @type {Error} */ (error)), PATIENCE); // what is half typed is no mistake
+    else refuse(/** @type {Error} */ (error));
+  }
+}
+
+const PATIENCE = 1200; // milliseconds after which a text is no longer half typed
+
+/** Say why a text is not answered. */
+function refuse(/** @type {Error} */ { message }) {
+  byId("error").textContent = message;
+  // such texts are what curious people type
+  if (chosenModel().task === "dates" && /^[0-9A-Za-z, -]+$/.test(view.text) && view.text.length < 40) {
+    byId("error").append(" ", h("button", { type: "button", className: "link", onclick: () => change({ anyway: true }) }, "Show the model anyway"));
   }
 }
 

@@ -3,7 +3,7 @@
 import { attention } from "./data.js";
 import { inside } from "./backend.js";
 import { announce, byId, h, thousands } from "./dom.js";
-import { play } from "./scrubber.js";
+import { play, stop as rest } from "./scrubber.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -36,7 +36,7 @@ export const STOPS = [
   },
   {
     title: "This head copies",
-    says: (trace) => ["Follow the line while the year is written. To write 8, this head spends ", share(trace, 12, 2), " of its look on the 8 of the date; to write 4, ", share(trace, 13, 3), " on the 4. Where there is nothing to copy, inside ", em("January"), ", it rests on the end of the text. Nobody gave it this task either."],
+    says: (trace) => ["Follow the line while the year is written. To write 8, this head spends ", share(trace, 12, 2), " of its look on the 8 of the date; to write 4, ", share(trace, 13, 3), " on the 4. To begin with J, it looks at the month, ", share(trace, 0, 7), " at its 1. Where there is nothing to fetch, inside ", em("January"), ", it rests on the end of the text. Nobody gave it this task either."],
     set: { step: 12 }, at: "head", spot: "#head .arcs", plays: [11, 14],
   },
   {
@@ -46,7 +46,7 @@ export const STOPS = [
   },
   {
     title: "Switch it off",
-    says: (trace) => ["Now this one head is off, and all others are as before. The answer becomes ", em(trace.output), ". The form is still right: a month, a day, a comma, a year. But the characters that this head used to fetch are guessed. That is what a head does: it fetches, from the right place, what the next character needs."],
+    says: (trace) => ["Now this one head is off, and all others are as before. The answer becomes ", em(trace.output), ". The form is still right: a month, a day, a comma, a year. But the month and the first two digits of the year are wrong: this head used to fetch them, and now they are guessed. The day and the last two digits still come, through other heads. That is what a head does: it fetches, from the right place, what the next character needs."],
     set: { muted: [KEY], step: 12 }, at: "cross", spot: `[data-head="${KEY}"]`,
   },
   {
@@ -56,7 +56,7 @@ export const STOPS = [
   },
   {
     title: "Several beginnings at once",
-    says: () => ["The likeliest character now may lead to a worse answer later. A beam search keeps a few beginnings open and compares whole answers. This model is so sure that the others fall far behind: the number below each beginning is its log-probability. Follow any branch to see all panels change."],
+    says: () => ["The likeliest character now may lead to a worse answer later. A beam search keeps a few beginnings open and compares whole answers. The number below each beginning says how likely it is: 0 is certain, and each 2.3 below it is ten times less likely. A box is an answer that has ended; its number takes its length into account. This model is so sure that the others fall far behind. Follow any branch to see all panels change."],
     set: {}, at: "beams", spot: "#beams .beams",
   },
   {
@@ -71,10 +71,22 @@ let last = 0; // the stop that was shown last
 /** What a stop shows. @returns {Partial<View>} */
 export const viewOf = (/** @type {number} */ stop) => ({ ...BASE, ...STOPS[stop - 1].set, tour: stop });
 
-/** Go to a stop; 0 ends the tour. */
+/** Go to a stop; 0 ends the tour. What still plays would run on to another step. */
 export function goToStop(/** @type {number} */ stop) {
+  const ended = view.tour === STOPS.length && stop === 0;
+  rest();
   change(stop ? viewOf(stop) : { tour: 0, muted: [], pin: null });
   if (stop) byId("tour").querySelector(".next")?.focus({ preventScroll: true });
+  else if (ended) byId("text").focus();
+}
+
+/** In the card the arrows turn its pages; elsewhere they move through the answer. */
+function turn(/** @type {KeyboardEvent} */ event) {
+  const to = view.tour + ({ ArrowLeft: -1, ArrowRight: 1 }[event.key] ?? 0);
+  if (to === view.tour) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (to >= 1 && to <= STOPS.length) goToStop(to);
 }
 
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -117,6 +129,7 @@ export function showTour(/** @type {Trace} */ trace, /** @type {import("./figure
   const card = byId("tour");
   const stop = STOPS[view.tour - 1];
   card.hidden = !stop;
+  card.onkeydown = turn;
   document.body.classList.toggle("touring", Boolean(stop));
   if (!stop) {
     last = 0;
