@@ -14,6 +14,7 @@ from seq2see.data.batching import Cut
 from seq2see.errors import UserError
 from seq2see.folder import Tokenizers
 from seq2see.text.tokenizer import Tokenizer
+from seq2see.training import run
 from seq2see.training.loop import CHECKPOINTS, LOG, continued
 from seq2see.training.run import HELD_OUT_DATES, Data, Request, Run, Start, prepare, prepare_dates
 from test_training import small_config, small_trainer
@@ -133,3 +134,12 @@ def test_pairs_that_are_too_long_are_left_out_with_their_ids() -> None:
         assert ids.values.tolist() == [*chain(*rows)]
         assert ids.lengths.tolist() == [*map(len, rows)]
     assert found.longest == 4
+
+
+def test_what_is_asked_for_wrongly_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="smal"):
+        Request(preset="smal")
+    pairs = [(f"number {n}", f"nombre {n}") for n in range(60)]
+    monkeypatch.setattr(run, "tokenizers_of", lambda *given: pytest.fail("tokenizers were trained first"))
+    with pytest.raises(UserError, match="heads"):
+        prepare(Data.read(pairs), Request(model={"d_model": 64, "heads": 5}, training={"steps": 1}))

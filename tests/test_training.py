@@ -460,6 +460,21 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     assert_identical(finished(second), uninterrupted)
 
 
+def test_a_single_number_of_a_checkpoint_that_has_changed_is_noticed(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, checkpoint_every=5)
+    steps = trainer.steps()
+    while next(steps).step < 6:
+        pass
+    steps.close()
+    (step,) = checkpoint.steps_in(tmp_path / CHECKPOINTS)
+    path = checkpoint.path_of(tmp_path / CHECKPOINTS, step)
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1  # the tensors are at the end
+    path.write_bytes(data)
+    with pytest.raises(FolderError, match="do not match their digest"):
+        checkpoint.read(tmp_path / CHECKPOINTS, step)
+
+
 def test_a_damaged_part_of_the_average_is_made_again(tmp_path: Path) -> None:
     settings = {"checkpoint_every": 2, "average": 5}
     first = small_trainer(tmp_path, **settings)
