@@ -285,3 +285,9 @@ def test_words_are_held_to_a_pattern_with_the_spaces_between_them() -> None:
     special = Special(words.start, words.end, words.pad)
     for one in greedy(network, SOURCES, special, PAPER.but(max_length=5), automaton):
         assert re.fullmatch("one( two)+", words.decode(one.ids))
+
+
+def test_an_automaton_knows_how_long_its_answers_can_be() -> None:
+    """Letters and the end; a pattern with a repetition has no longest answer."""
+    assert CASES["list"][0].longest == len("abc") + 1
+    assert CASES["pattern"][0].longest is None

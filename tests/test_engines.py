@@ -520,3 +520,10 @@ def test_looking_letters_up_is_what_the_library_does() -> None:
     assert tokenizer.encode_batch(texts) == slow.encode_batch(texts)
     rows = tokenizer.encode_batch(texts)
     assert tokenizer.decode_batch(rows) == slow.decode_batch(rows) == texts
+
+
+def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
+    assert engines.cannot(1, 1, 30) == engines.cannot(4, 1, 30) == engines.cannot(1, 1, 1) == ""
+    assert "2 answers" in engines.cannot(2, 2, 30)
+    assert "too wide" in engines.cannot(2, 1, 3)
+    assert "held" in engines.cannot(1, 1, 30, held=True)

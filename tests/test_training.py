@@ -456,6 +456,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     said: list[str] = []
     second = small_trainer(tmp_path, resume=True, said=said)
     assert second.step == 16
+    assert checkpoint.steps_in(where)[-1] == 16  # what is damaged does not stay
     assert any(newest.name in text and "damaged" in text for text in said)
     assert_identical(finished(second), uninterrupted)
 
