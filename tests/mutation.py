@@ -52,7 +52,7 @@ TESTS = (  # those nearest to the mutated folders first
     "test_model.py", "test_fast.py", "test_search.py", "test_graphs.py", "test_schedule.py", "test_run.py",
     "test_training.py", "test_engines.py", "test_packing.py", "test_folder.py", "test_properties.py", "test_tracer.py",
     "test_api.py", "test_train_file.py", "test_allowed.py", "test_interchange.py", "test_sides.py", "test_shards.py",
-    "test_recut.py", "test_export.py",
+    "test_recut.py", "test_export.py", "test_glossary.py",
 )  # fmt: skip
 SLOW = 8.0  # seconds of a test that mutants are not given
 MOST = 25.0  # seconds of all tests of one mutant
