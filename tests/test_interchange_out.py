@@ -246,6 +246,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.heavy
 def test_a_model_is_pushed_and_imported_again(tmp_path: Path) -> None:
     Hub.files = {}
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
