@@ -211,7 +211,7 @@ def tokenizers_of(
     Sub-words and words are learned from some of ``pairs``. Characters and symbols are those of ``everything``.
     """
     everything = pairs if everything is None else everything
-    pairs = pairs[:: -(-len(pairs) // LEARNED_FROM)]
+    pairs = pairs[:: max(1, -(-len(pairs) // LEARNED_FROM))]
     if plan.shared:
         both = (
             _tokenizer(plan.kinds[0], plan, [text for side in zip(*pairs, strict=True) for text in side]),

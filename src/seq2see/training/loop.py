@@ -44,9 +44,8 @@ from seq2see.training.learner import Learner
 from seq2see.training.schedule import Timekeeper, learning_rate
 
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
-VARIED_AT_ONCE = (
-    100_000  # pairs; the first step waits for so many only, and the others take their turn meanwhile
-)
+#: Pairs that are varied at a time. The first step waits for these alone; the others are varied while it learns.
+VARIED_AT_ONCE = 100_000
 SAMPLES = 3  # answers kept with each line of the table
 NOT_AVERAGED = (
     0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
