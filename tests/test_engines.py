@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import shutil
 import subprocess
@@ -311,48 +312,72 @@ def test_the_cache_keeps_the_exports_that_were_used_last(
     assert sorted(place.name for place in tmp_path.iterdir()) == ["0", "2", "3"]
 
 
-def test_the_faster_engine_is_found_by_a_trial_and_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+#: What each engine takes in a test, in seconds: for a request, and for each input of it.
+PRICES = {"ctranslate2": (0.0, 1e-4), "torch": (0.08, 6e-5)}
+
+
+@pytest.mark.parametrize("beside_others", [False, True])
+def test_from_how_many_inputs_torch_is_faster_is_found_by_a_trial_and_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_others: bool
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    texts = [f"{year}-01-05" for year in range(1000, 1000 + trial.WORTH)]
+    now = [0.0]  # what the trial takes for the time: on a busy machine the real one says little
+    monkeypatch.setattr(trial, "free_cores", lambda: machine.cores() - beside_others)
+    clock, other = ("process_time", "perf_counter")[:: 1 if beside_others else -1]
+    monkeypatch.setattr(trial.time, clock, lambda: now[0])
+    monkeypatch.setattr(trial.time, other, lambda: -now[0])
+    asked: list[tuple[str, int]] = []
+    for kind in (CTranslate2Engine, torch_engine.TorchEngine):
+
+        def timed(self: Any, sources: Any, *given: Any, ids: Any = kind.ids) -> Any:
+            name = self.name.split(",")[0]
+            asked.append((name, len(sources)))
+            fixed, each = PRICES[name]
+            now[0] += (
+                fixed + each * len(sources) + (1.0 if len(asked) < 3 else 0.0)
+            )  # the first turns warm up
+            return ids(self, sources, *given)
+
+        monkeypatch.setattr(kind, "ids", timed)
+    model = seq2see.load("dates")
+    texts = [f"{year}-01-05" for year in range(1000, 3000)]
     right = [f"January 5, {text[:4]}" for text in texts]
-    for slow, fast, free, clock, other in (
-        ("ctranslate2", "torch", machine.cores(), "perf_counter", "process_time"),
-        ("torch", "ctranslate2", machine.cores() - 1, "process_time", "perf_counter"),  # beside others' work
-    ):
-        shutil.rmtree(tmp_path / "seq2see", ignore_errors=True)
-        model, asked = seq2see.load("dates"), list[str]()
-        assert trial.fastest(model.config.model) is None
-        now = [0.0]  # what the trial takes for the time: on a busy machine the real one says little
-        monkeypatch.setattr(trial, "free_cores", lambda free=free: free)
-        monkeypatch.setattr(trial.time, clock, lambda now=now: now[0])
-        monkeypatch.setattr(trial.time, other, lambda now=now: -now[0])
-        for kind in (CTranslate2Engine, torch_engine.TorchEngine):
-            ids = kind.ids
-
-            def late(
-                self: Any,
-                *given: Any,
-                ids: Any = ids,
-                slow: str = slow,
-                asked: list[str] = asked,
-                now: list[float] = now,
-            ) -> Any:
-                asked.append(self.name.split(",")[0])
-                now[0] += 2.0 if self.name.startswith(slow) else 1.0
-                return ids(self, *given)
-
-            monkeypatch.setattr(kind, "ids", late)
-        assert model.predict(texts) == right
-        assert asked[:4] == ["ctranslate2", "torch"] * 2  # each in turn, and what they answer is kept
-        assert set(asked[4:]) == {fast}
-        assert trial.fastest(model.config.model) == fast
+    assert model.predict(texts[:1000]) == right[:1000]
+    assert trial.torch_from(model.config.model) is None  # too few inputs for a trial
+    asked.clear()
+    assert model.predict(texts) == right
+    sizes = [size for size in (32, 32, 128, 512) for _ in range(2)]
+    assert asked[:8] == list(
+        zip(["ctranslate2", "torch"] * 4, sizes, strict=True)
+    )  # each in turn, and nothing is lost
+    assert asked[8:] == [("torch", 592)]
+    assert trial.torch_from(model.config.model) == pytest.approx(2000, rel=1e-6)
+    for count, fast in ((1999, "ctranslate2"), (2000, "torch")):
         asked.clear()
-        assert model.predict(texts) == right
-        assert set(asked) == {fast}
-        monkeypatch.undo()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert model.predict(texts[:count]) == right[:count]
+        assert asked == [(fast, count)]
+
+
+def test_a_trial_ends_where_its_turns_become_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    now = [0.0]
+    monkeypatch.setattr(trial, "free_cores", machine.cores)
+    monkeypatch.setattr(trial.time, "perf_counter", lambda: now[0])
+    config = seq2see.load("dates").config.model
+    both: Any = {
+        "ctranslate2": lambda: "ctranslate2",
+        "torch": lambda: "torch",
+    }  # the trial only hands engines out
+    for prices, sizes, crossing in (
+        ({"ctranslate2": 1e-4, "torch": 5e-3}, [32, 32, 128], math.inf),
+        ({"ctranslate2": 2e-2, "torch": 1e-4}, [32, 32], 0.0),
+    ):
+        given = []
+        for engine, part in trial.turns(both, range(10_000), dict.fromkeys(range(10_000), 10), config):
+            now[0] += len(part) * prices[str(engine)]
+            given.append(len(part))
+        assert given == [size for size in sizes for _ in both]
+        assert trial.torch_from(config) == crossing
 
 
 def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -> None:
@@ -360,8 +385,8 @@ def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -
     to_ctranslate2.export(bare, model.transformer, model.tokenizers, "int8", count=2)
     note = trial._note(model.config.model)
     note.parent.mkdir(parents=True)
-    note.write_text("torch")
-    assert trial.fastest(model.config.model) == "torch"
+    note.write_text("2000")
+    assert trial.torch_from(model.config.model) == 2000
     assert seq2see.load(bare).engine_for(10_000).name.startswith("ctranslate2, int8")
     assert seq2see.load("dates").engine_for(10_000).name == "torch, float32"
 

@@ -129,8 +129,10 @@ class Network:
             self._keep_export(inputs)
         if self.engine == "torch" or obstacle or self.export is None:
             return self._through_torch()
-        if self._may_choose(inputs, beam) and trial.fastest(self.config.model) == "torch":
-            return self._through_torch()
+        if inputs >= (trial.FEW if "torch" in sys.modules else WORTH_TORCH) and self._is_free(beam):
+            crossing = trial.torch_from(self.config.model)
+            if crossing is not None and inputs >= crossing:
+                return self._through_torch()
         if inputs == 1 and self._row_through_torch(beam):
             return self._through_torch()
         return self._through_ctranslate2(inputs)
@@ -144,11 +146,12 @@ class Network:
         engine = self.engine_for(len(lengths), rules.beam, n_best, held)
         good = sorted(lengths, key=lengths.__getitem__)  # neighbours of one length need no padding
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
-        choose = engine is self._ctranslate2 and self._may_choose(len(lengths), rules.beam)
-        if choose and trial.fastest(self.config.model) is None:
-            both = {"ctranslate2": lambda: engine, "torch": self._through_torch}
-            yield from trial.turns(both, good, lengths, self.config.model)
-            good = good[trial.taken(len(both), len(good)) :]
+        if engine is self._ctranslate2 and self._is_worth_a_trial(len(lengths), rules.beam):
+            both, answered = {"ctranslate2": lambda: engine, "torch": self._through_torch}, set[int]()
+            for turn, part in trial.turns(both, good, lengths, self.config.model):
+                answered.update(part)
+                yield turn, part
+            good = [row for row in good if row not in answered]
             engine = self.engine_for(len(lengths), rules.beam, n_best, held)
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
@@ -194,13 +197,10 @@ class Network:
         except (ImportError, UserError, OSError) as error:
             log.info("No export could be kept, so that torch answers: %s", error)
 
-    def _may_choose(self, inputs: int, beam: int) -> bool:
-        """Whether either engine may answer a request, so large that the faster one matters.
-
-        An export of fewer bits gives answers of its own, and torch does not take its place.
-        """
+    def _is_worth_a_trial(self, inputs: int, beam: int) -> bool:
+        """Whether either engine may answer a request that is large, and nobody knows yet which one is faster."""
         worth = trial.WORTH if "torch" in sys.modules else WORTH_TORCH
-        return inputs >= worth and self._is_free(beam)
+        return inputs >= worth and self._is_free(beam) and trial.torch_from(self.config.model) is None
 
     def _row_through_torch(self, beam: int) -> bool:
         """Whether torch answers a single input faster: on ARM, CTranslate2 packs large matrices anew for each row."""
@@ -208,7 +208,10 @@ class Network:
         return large and "torch" in sys.modules and self._is_free(beam)
 
     def _is_free(self, beam: int) -> bool:
-        """Whether both engines give the same answers, and none of them was asked for."""
+        """Whether both engines give the same answers, and none of them was asked for.
+
+        An export of fewer bits gives answers of its own, and torch does not take its place.
+        """
         if self.engine != "auto" or beam > 1 or self.export is None:
             return False
         return engines.is_exact(self.export)

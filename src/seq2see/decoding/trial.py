@@ -1,18 +1,22 @@
-"""Which engine is faster on this machine: tried on the first inputs of a large request, and remembered.
+"""From how many inputs on torch is the faster engine on this machine: tried on a large request, and remembered.
 
-Both engines give the same answers, so that nothing that is tried is lost.
+CTranslate2 has a price for each input. Torch has a price for each step and a lower one for each input, so that it is the
+faster one where many inputs share a step. Both give the same answers, so that nothing that is tried is lost.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 
 from seq2see.config import ModelConfig
@@ -21,19 +25,17 @@ from seq2see.errors import FolderError
 from seq2see.files import cache_folder, write_atomically
 from seq2see.machine import cores, free_cores
 
-WORTH = 1536  # inputs from which torch can be the faster one, and a trial pays
-SHARE = 32  # a turn takes one part in so many of the inputs
-LONGEST, SHORTEST = 512, 32  # inputs of a turn
-ROUNDS = 2  # turns of each engine; the best counts, since the first ones warm up
+FEW = 256  # below so many inputs nobody asks which engine is faster: the answer would take as long
+WORTH = 1536  # inputs from which a trial pays
+#: Inputs that each engine gets in its turns. The first turn warms up and does not count.
+SIZES = (32, 32, 128, 512, 2048)
+LONG = 0.5  # seconds of a turn after which no larger one follows
 
-Turn = tuple[Engine, list[int]]
 
-
-def fastest(config: ModelConfig) -> str | None:
-    """Return the engine that was found to be the faster one for models of this shape; None if it was never tried."""
-    with suppress(OSError):
-        name = _note(config).read_text(encoding="ascii")
-        return name if name in ("torch", "ctranslate2") else None
+def torch_from(config: ModelConfig) -> float | None:
+    """Return the number of inputs from which torch is the faster one for models of this shape; None if never tried."""
+    with suppress(OSError, ValueError):
+        return float(_note(config).read_text(encoding="ascii"))
     return None
 
 
@@ -42,35 +44,40 @@ def turns(
     rows: Sequence[int],
     lengths: Mapping[int, int],
     config: ModelConfig,
-) -> Iterator[Turn]:
-    """Give the first rows to each engine in turn and note which one took less time for a token; give no others.
+) -> Iterator[tuple[Engine, list[int]]]:
+    """Give some of the rows to CTranslate2 and to torch in turn, and note from how many inputs on torch is faster.
 
     The caller answers the rows before it asks for the next turn: that is the time that is taken.
     """
     # Beside others' work the time on the clock says how much they did, and that of this process what a row costs.
     clock = time.perf_counter if free_cores() == cores() else time.process_time
-    size = _turn(len(rows))
-    best: dict[str, float] = {}
-    first = 0
-    for _ in range(ROUNDS):
+    drawn = iter(random.Random(0).sample(rows, min(len(rows), len(engines) * sum(SIZES))))
+    left = len(rows)
+    took: dict[str, list[tuple[int, float]]] = {name: [] for name in engines}
+    for size in SIZES:
+        left -= size * len(engines)
+        if left < 0 or any(seconds > LONG for turn in took.values() for _, seconds in turn[1:]):
+            break
         for name, make in engines.items():
-            part, engine = list(rows[first : first + size]), make()
-            first += size
+            part, engine = sorted(islice(drawn, size), key=lengths.__getitem__), make()
             started = clock()
             yield engine, part
-            took = (clock() - started) / sum(lengths[row] for row in part)
-            best[name] = min(took, best.get(name, took))
+            took[name].append((size, clock() - started))
     with suppress(OSError, FolderError):  # a folder that cannot be written costs time, nothing else
-        write_atomically(_note(config), min(best, key=lambda name: best[name]).encode())
+        found = _crossing(_line(took["ctranslate2"]), _line(took["torch"]))
+        write_atomically(_note(config), str(found).encode("ascii"))
 
 
-def taken(engines: int, rows: int) -> int:
-    """Return how many rows the trial of so many engines takes."""
-    return ROUNDS * engines * _turn(rows)
+def _line(turns: list[tuple[int, float]]) -> tuple[float, float]:
+    """Return the seconds of a request and those of each of its inputs, by the two largest turns that count."""
+    *_, (few, sooner), (many, later) = (0, 0.0), *turns[1:]
+    for_each = max(0.0, later - sooner) / (many - few)
+    return max(0.0, later - for_each * many), for_each
 
 
-def _turn(rows: int) -> int:
-    return max(SHORTEST, min(LONGEST, rows // SHARE))
+def _crossing(first: tuple[float, float], second: tuple[float, float]) -> float:
+    """Return the number of inputs from which the second line is lower; infinity if it never is."""
+    return max(0.0, (second[0] - first[0]) / (first[1] - second[1])) if second[1] < first[1] else math.inf
 
 
 def _note(config: ModelConfig) -> Path:
