@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -195,6 +196,46 @@ def test_one_of_two_spellings_is_enough_and_one_phrase_twice_is_needed_twice() -
     assert all(re.search("^c|ab", TOKENIZER.decode(one.ids)) for one in third)
     assert all(re.search("ab|cd", TOKENIZER.decode(one.ids)) for one in first)
     assert all(TOKENIZER.decode(one.ids).count("e") >= 2 for one in second)
+
+
+def accepts(automaton: allowed.Automaton, row: int, text: str) -> bool:
+    """Whether an answer may be a text, by walking through the states."""
+    at = int(automaton.starts_of(row + 1)[row])
+    for token in [*TOKENIZER.encode(text)[1:-1], SPECIAL.end]:
+        place = slice(automaton.first[at], automaton.first[at] + automaton.count[at])
+        listed = dict(zip(automaton.tokens[place].tolist(), automaton.states[place].tolist(), strict=True))
+        at = int(listed.get(token, automaton.other[at]))
+        if at == allowed.NOWHERE:
+            return False
+    return at == allowed.ENDED
+
+
+def test_a_phrase_may_begin_or_end_another_one() -> None:
+    """3 and 30, digit by digit: 3 30 and 30 3 hold both, and 30 alone does not."""
+    needs = [["a", "ab"], ["b", "ab"], ["b", "abc"], ["a", "ab", "abb"]]
+    automaton = allowed.holding([[phrase_of(one) for one in row] for row in needs], SPECIAL.end)
+    good = [
+        ["aab", "aba", "abba", "acab"],
+        ["bab", "abb", "abcb"],
+        ["babc", "abcb"],
+        ["aababb", "abbaba", "abaabb"],
+    ]
+    bad = [["ab", "a", "", "abb"], ["ab", "ba", "b"], ["abc", "abcc", "bab"], ["abba", "abab", "abb"]]
+    for row in range(len(needs)):
+        assert [text for text in good[row] if not accepts(automaton, row, text)] == []
+        assert [text for text in bad[row] if accepts(automaton, row, text)] == []
+
+
+def test_phrases_of_all_kinds_can_be_held_and_what_is_accepted_holds_them() -> None:
+    draw = random.Random(1)
+    texts = ["".join(row) for size in range(7) for row in itertools.product("abc", repeat=size)]
+    for _ in range(60):
+        row = ["".join(draw.choices("abc", k=draw.randint(1, 3))) for _ in range(draw.randint(1, 3))]
+        automaton = allowed.holding([[phrase_of(one) for one in row]], SPECIAL.end)
+        assert automaton.shortest <= sum(map(len, row)) + 1, row
+        taken = [text for text in texts if accepts(automaton, 0, text)]
+        assert all(text.count(one) for text in taken for one in row), row
+        assert automaton.shortest > 7 or min(map(len, taken)) + 1 == automaton.shortest
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -345,38 +345,62 @@ def _add_phrases(states: list[State], phrases: Sequence[Phrase], end: int) -> No
         for ids in (*phrase.anywhere, *phrase.at_start):
             owners.setdefault(tuple(ids), []).append(number)
     whole = (1 << len(phrases)) - 1
-    numbers: dict[tuple[int, int, bool], int] = {}
-    waiting: list[tuple[int, int, bool]] = []
+    numbers: dict[_Way, int] = {}
+    waiting: list[_Way] = []
 
-    def state_of(node: int, done: int, first: bool = False) -> int:
-        """Return the number of a state; ``first``: it is on the way of a phrase that began with the answer."""
-        key = (node, done, first)
-        if key not in numbers:
-            numbers[key] = len(states)
-            states.append(State(level=2 * done.bit_count() + (node > 0 and done != whole)))
-            waiting.append(key)
-        return numbers[key]
+    def state_of(way: _Way) -> int:
+        if way not in numbers:
+            numbers[way] = len(states)
+            states.append(State(level=2 * way.done.bit_count() + (way.node > 0 and way.done != whole)))
+            waiting.append(way)
+        return numbers[way]
 
-    state_of(0, 0, True)
-    while waiting:
-        node, done, first = key = waiting.pop()
-        state = states[numbers[key]]
+    def needed(rows: Sequence[tuple[int, ...] | None], done: int) -> list[int]:
+        """Return the phrases, of those that some rows of ids write, that are not there yet."""
+        return [owner for row in rows if row is not None for owner in owners[row] if not done >> owner & 1]
+
+    def leave(way: _Way) -> tuple[dict[int, int], int]:
+        """Return where the listed tokens lead, and where all others do."""
+        node, done, first, counted = way
         if done == whole:  # nothing more is needed
-            state.other, state.listed[end] = numbers[key], ENDED
-            continue
-        state.other = state_of(0, done)
+            return {end: ENDED}, state_of(_Way(0, done))
         words = at_start if first else anywhere
-        after = words.children[node] if first else words.after(node)
-        for token, to in after.items():
-            now, ended = done, words.ended(to)
-            if ended is not None:
-                open_ = [owner for owner in owners[ended] if not now >> owner & 1]
-                now |= 1 << open_[0] if open_ else 0
-            state.listed[token] = state_of(0, now) if ended is not None else state_of(to, done, first)
-        if first and node:  # a phrase that may stand anywhere may begin within one of the start
+        if counted is None:
+            listed, other = {end: NOWHERE}, state_of(_Way(0, done))
+        else:  # a phrase ended here; it counts unless a longer one goes on
+            listed, other = leave(_Way(0, counted))
+        for token, to in (
+            words.children[node] if first or counted is not None else words.after(node)
+        ).items():
+            ended = needed([words.whole[to]], done)
+            if not ended:
+                listed[token] = state_of(_Way(to, done, first))
+            elif needed(words.through[to], done):
+                listed[token] = state_of(_Way(to, done, first, done | 1 << ended[0]))
+            else:
+                listed[token] = state_of(_Way(0, done | 1 << ended[0]))
+        if (
+            first and node and counted is None
+        ):  # one that may stand anywhere may begin within one of the start
             for token, to in anywhere.after(0).items():
-                state.listed.setdefault(token, state_of(to, done))
-        state.listed[end] = NOWHERE
+                if token not in listed:
+                    listed[token] = state_of(_Way(to, done))
+        return listed, other
+
+    state_of(_Way(0, 0, True))
+    while waiting:
+        way = waiting.pop()
+        state = states[numbers[way]]
+        state.listed, state.other = leave(way)
+
+
+class _Way(NamedTuple):
+    """How far the phrases of an answer have come."""
+
+    node: int  # of the words: the phrase under way
+    done: int  # the phrases that are there, a bit for each
+    first: bool = False  # whether the one under way began with the answer
+    counted: int | None = None  # what is done if a phrase that ends here is not the beginning of a longer one
 
 
 class _Words:
@@ -384,14 +408,17 @@ class _Words:
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self.children: list[dict[int, int]] = [{}]
-        self.whole: list[tuple[int, ...] | None] = [None]
+        self.whole: list[tuple[int, ...] | None] = [None]  # the row that ends at a node
+        self.through: list[list[tuple[int, ...]]] = [[]]  # the rows that go on there
         for row in rows:
             node = 0
             for token in row:
                 if token not in self.children[node]:
                     self.children.append({})
                     self.whole.append(None)
+                    self.through.append([])
                     self.children[node][token] = len(self.children) - 1
+                self.through[node].append(tuple(row))
                 node = self.children[node][token]
             self.whole[node] = tuple(row)
         self.fail = [0] * len(self.children)
@@ -412,7 +439,3 @@ class _Words:
             if node == 0:
                 return found
             node = self.fail[node]
-
-    def ended(self, node: int) -> tuple[int, ...] | None:
-        """Return the row that ends at a node, if one does."""
-        return self.whole[node]
