@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import seq2see
 from seq2see import Config, ModelConfig, TrainingConfig, Transformer
 from seq2see.cli import app
 from seq2see.cli import documents as command
+from seq2see.confidence import Confidence, Measured
 from seq2see.config import DecodingConfig
 from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
@@ -26,6 +28,7 @@ from seq2see.errors import UserError
 from seq2see.folder import Tokenizers
 from seq2see.inspection.alignment import words_of
 from seq2see.text import documents
+from seq2see.text.familiar import Familiar
 from seq2see.text.runs import Sentence
 from seq2see.text.terms import Glossary
 from seq2see.text.tokenizer import Tokenizer
@@ -480,6 +483,20 @@ def test_every_number_comes_through_whatever_the_model_says(folder: Path) -> Non
     (long,) = model.answers(["The cat is red, " * 100 + "and big."], max_length=8)
     assert long.error is None  # though it has more tokens than the model takes
     assert model.answers(["The cat is red, " * 100], whole=True)[0].error is not None
+
+
+def test_what_is_only_carried_over_is_not_called_unlike_the_training(folder: Path) -> None:
+    model, texts = seq2see.load(folder), [one for one, _ in PROSE]
+    familiar = replace(Familiar.learn(texts, 50, texts), most=math.inf)
+    measured = Measured.of([0.9, 0.4], [True, False])
+    model.confidence = Confidence("exact", 50.0, [0.0, 1, 0, 0, 0, 0], 99, measured, familiar)
+    for text, remark in (
+        ("The cat is https://x.com 😀", None),  # the model reads "The cat is {1}"
+        ("The cat is {name}", None),
+        ("The cat is €", "The input has '€' (U+20AC), which was not in any input that was trained on."),
+    ):
+        (answer,) = model.answers([text], max_length=4)
+        assert answer.remark == remark
 
 
 def test_a_document_is_translated_by_the_command_and_gone_on_with(

@@ -28,6 +28,7 @@ from seq2see.network import Network
 from seq2see.text import documents
 from seq2see.text.documents import Document
 from seq2see.text.folding import fold_unknown
+from seq2see.text.kept import unmarked
 from seq2see.text.runs import Sentence
 from seq2see.text.terms import Glossary
 from seq2see.text.tokenizer import fold
@@ -570,7 +571,8 @@ class Seq2Seq:
             remarks.append(f"The input was read as {shown(read)}.")
         if self.confidence is not None:
             real = length - len(source.before) - len(source.after)
-            unlike = self.confidence.familiar.why_not(self.read(text), real, thorough)
+            told = self.read(unmarked(text) if self.config.decoding.sentences else text)
+            unlike = self.confidence.familiar.why_not(told, real, thorough)
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
 

@@ -72,6 +72,11 @@ def _address(text: str) -> str:
     return text
 
 
+def unmarked(text: str) -> str:
+    """Return what a model reads without what it only carries over: marks and emoji."""
+    return EMOJI.sub("", MARK.sub("", text))
+
+
 @dataclass(frozen=True)
 class Read:
     """A sentence as the model reads it: what is hidden has become a mark."""
