@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see.text import kept
-from seq2see.text.kept import Read, loops, needed, repaired, spellings
+from seq2see.text.kept import Read, loops, needed, regrouped, repaired, spellings
 from seq2see.text.sentences import around_quotes, split
 
 HARD = [
@@ -121,6 +121,25 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
     assert read.missing("Nous avons payé 1 234,50 $ pour 3 billets 😀.") == []
     assert read.missing("Nous avons payé 250 $ pour 3 billets.") == ["123450", "😀"]
     assert Read.of("2 and 2").missing("2") == ["2"]
+    for text, good, bad in (
+        (
+            "Come at 3:30 pm.",
+            ("Viens à 15 h 30.", "Komm um 15.30 Uhr.", "Komm um 15:30 Uhr.", "3 h 30"),
+            ("À 14 h 30.",),
+        ),
+        (
+            "It is 5 p.m.",
+            ("Il est 17 heures.", "Es ist 17 Uhr.", "Es ist 5."),
+            ("Il est 7 heures.", "Il est 18 h."),
+        ),
+        ("Il est 15 h 30.", ("It is 3:30.", "It is 15:30."), ("It is 4:30.",)),
+        ("Um 22.15 Uhr.", ("At 10:15 p.m.",), ("At 10:50 p.m.",)),
+        ("He is 15 and 3 came.", (), ("He is 3 and 3 came.",)),
+    ):
+        assert [one for one in good if Read.of(text).missing(one)] == []
+        assert [one for one in bad if not Read.of(text).missing(one)] == []
+    assert regrouped("12.345,678 und 1.234,50", "12,345,678 and 1,234.50") == "12.345.678 und 1.234,50"
+    assert regrouped("12 345 678", "12,345,678") == "12 345 678"
     assert needed("{1} of 2", 1) == ["{1}", "2"]
     assert spellings("123450", "$1,234.50") == ["1,234.50", "1 234,50", "1.234,50"]
 

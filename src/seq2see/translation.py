@@ -14,7 +14,7 @@ from typing import Protocol
 from seq2see.config import DecodingConfig
 from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.errors import shown
-from seq2see.text.kept import Read, loops, repaired, spellings
+from seq2see.text.kept import Read, loops, regrouped, repaired, spellings
 from seq2see.text.runs import Sentence
 from seq2see.text.terms import Glossary
 from seq2see.text.tokenizer import Tokenizer
@@ -251,7 +251,8 @@ def _said(before: Part) -> tuple[str, ...]:
 
 
 def _mended(part: Part) -> Part:
-    """Put in what is still missing."""
+    """Put in what is still missing, and write large numbers with one sign between their thousands."""
+    part = replace(part, output=regrouped(part.output, part.read.text))
     missing = part.read.missing(part.output) if part.reply.error is None else []
     if not missing:
         return part

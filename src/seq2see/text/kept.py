@@ -31,11 +31,16 @@ TRIGGER = re.compile(r"[@{%$&<\[`\\_#/]|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d")
 LEAST_DIGITS = 7  # of a phone number or a date in digits; a shorter one is a number like others
 TRAILING = ".,;:!?'’)]}*_"  # signs that end a sentence or a bracket, not an address
 NUMBER = re.compile(r"\d+(?:[.,  '’ ]\d+)*")
+GROUPED = re.compile(r"\d{1,3}([.,  '’ ])\d{3}(?:\1\d{3})+")  # thousands and millions
 EMOJI = re.compile(
     "[\U0001f1e6-\U0001f1ff]{2}|[\U0001f000-\U0001faff☀-➿⬀-⯿]️?[\U0001f3fb-\U0001f3ff]?"
     "(?:‍[\U0001f000-\U0001faff☀-➿]️?[\U0001f3fb-\U0001f3ff]?)*"
 )
 MARK = re.compile(r"\{ ?(\d+) ?\}")
+#: Times of day, which languages count to 12 or to 24: 3:30 pm is 15 h 30 or 15.30 Uhr.
+AFTERNOON = re.compile(r"(?<![\d.,:])(\d{1,2})(?::\d\d)?\s?p\.?\s?m(?!\w)", re.IGNORECASE)
+LATE = re.compile(r"(?<![\d.,:])(1[3-9]|2[0-3])(?::[0-5]\d|\s?h(?:eures?)?\b|(?:\.[0-5]\d)?\s?Uhr\b)")
+CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})\.(\d\d)(?=\s?Uhr\b)")
 LONG = re.compile(r"\S{500,}")  # no word is so long: it is data, such as a picture in base64, and is hidden
 
 
@@ -154,11 +159,14 @@ class Read:
         """Return the marks, numbers and emoji that an answer lacks, in the order of the text."""
         lacking = Counter(needed(self.text, len(self.items)))
         lacking.subtract(needed(answer, len(self.items)))
-        found = []
+        found, hours = [], other_hours(self.text)
         for item in needed(self.text, len(self.items)):
             if lacking[item] > 0:
                 lacking[item] -= 1
-                found.append(item)
+                if item in hours and lacking[hours[item]] < 0:
+                    lacking[hours[item]] += 1
+                else:
+                    found.append(item)
         return found
 
     def marks(self, answer: str) -> list[tuple[int, int, str, bool]]:
@@ -175,7 +183,7 @@ class Read:
 def needed(text: str, marks: int = 0) -> list[str]:
     """Return the marks, numbers (as digits alone) and emoji of a text, in its order."""
     found = []
-    for match in re.finditer(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}", text):
+    for match in re.finditer(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}", CLOCK.sub(r"\1:\2", text)):
         if match[1] is not None and 1 <= int(match[1]) <= marks:
             found.append(f"{{{match[1]}}}")
         elif match[0][0].isdigit() or match[1] is not None:
@@ -183,6 +191,24 @@ def needed(text: str, marks: int = 0) -> list[str]:
         else:
             found.append(match[0].rstrip("️"))
     return found
+
+
+def other_hours(text: str) -> dict[str, str]:
+    """Return the hours of a text that another language may count in another way, and how."""
+    after = {hour: str(int(hour) + 12) for hour in AFTERNOON.findall(text) if 0 < int(hour) < 12}
+    return after | {hour: str(int(hour) - 12) for hour in LATE.findall(text)}
+
+
+def regrouped(answer: str, text: str) -> str:
+    """Write the thousands of a large number with one sign, if the text does: 12,345,678 is not 12.345,678."""
+    grouped = {re.sub(r"\D", "", one) for one in NUMBER.findall(text) if GROUPED.fullmatch(one)}
+
+    def one_sign(match: re.Match[str]) -> str:
+        signs = re.findall(r"\D", match[0])
+        mixed = len(set(signs)) > 1 and re.sub(r"\D", "", match[0]) in grouped
+        return re.sub(r"\D", signs[0], match[0]) if mixed else match[0]
+
+    return NUMBER.sub(one_sign, answer)
 
 
 def spellings(item: str, text: str) -> list[str]:
