@@ -391,6 +391,22 @@ def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -
     assert seq2see.load("dates").engine_for(10_000).name == "torch, float32"
 
 
+def test_eight_bits_are_used_where_they_are_asked_for(bare: Path, tmp_path: Path) -> None:
+    model = seq2see.load(bare, engine="int8")
+    assert model.engine_for(1).name.startswith("ctranslate2, int8")
+    assert model.engine_for(10_000).name.startswith("ctranslate2, int8")
+    assert model.predict(["1845-01-05"]) == ["January 5, 1845"]
+    assert model.engine_for(1, held=True).name == "torch, float32"  # which it cannot answer
+    (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
+    written = {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()}
+    assert seq2see.load(bare, engine="int8").engine_for(1).name.startswith("ctranslate2, int8")
+    assert {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()} == written  # once
+    assert seq2see.load(bare).engine_for(1).name == "torch, float32"  # nobody else gets it
+    assert seq2see.load("dates", engine="int8").engine_for(1).name.startswith("ctranslate2, int8")
+    with pytest.raises(UserError, match="int8, but it answers on the cpu, not on meta"):
+        seq2see.load(bare, device="meta", engine="int8")
+
+
 def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytest.MonkeyPatch) -> None:
     model = seq2see.load("dates")
     monkeypatch.setattr(network, "LARGE_ROW", model.config.model.d_model)

@@ -65,7 +65,9 @@ class Network:
     def find_export(self) -> None:
         """Look for an export of the folder; without one the weights are read at once."""
         assert self.path is not None
-        if self.engine == "ctranslate2" or (self.engine == "auto" and self.device == "cpu"):
+        if self.engine == "int8":
+            self._keep_int8()
+        elif self.engine == "ctranslate2" or (self.engine == "auto" and self.device == "cpu"):
             self.export, reason = engines.found_export(self.path, self.config.model, self.tokenizers)
             if self.engine == "ctranslate2" and (reason or self.device != "cpu"):
                 raise UserError(
@@ -184,18 +186,35 @@ class Network:
             return
         if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT:
             return
-        self._tried_export, log = True, logging.getLogger("seq2see")
+        self._tried_export = True
         try:
-            from seq2see.interchange.to_ctranslate2 import export
-
-            log.info("%s is prepared for this machine, once.", self.path.name)
-            kept = engines.kept_in(self.path, self.config.model)
-            rules = self.config.decoding.but(max_length=CHECKED_TOKENS)
-            export(self.path, self.inner(), self.tokenizers, rules=rules, place=kept, count=CHECKED)
-            engines.make_room(kept)
-            self.export = kept / engines.FORMAT
+            self.export = self._written("float32")
         except (ImportError, UserError, OSError) as error:
-            log.info("No export could be kept, so that torch answers: %s", error)
+            logging.getLogger("seq2see").info("No export could be kept, so that torch answers: %s", error)
+
+    def _keep_int8(self) -> None:
+        """Find or write an export of eight bits, which somebody asked for."""
+        assert self.path is not None
+        if self.device != "cpu":
+            raise UserError(f"`engine` is int8, but it answers on the cpu, not on {self.device}.")
+        self.export, _ = engines.found_export(self.path, self.config.model, self.tokenizers, "int8")
+        if self.export is None:
+            try:
+                self.export = self._written("int8")
+            except ImportError:
+                raise UserError("`engine` is int8, but the package ctranslate2 is not installed.") from None
+
+    def _written(self, quantization: str) -> Path:
+        """Write an export into the user's cache."""
+        from seq2see.interchange.to_ctranslate2 import export
+
+        assert self.path is not None
+        logging.getLogger("seq2see").info("%s is prepared for this machine, once.", self.path.name)
+        kept = engines.kept_in(self.path, self.config.model, quantization)
+        rules = self.config.decoding.but(max_length=CHECKED_TOKENS)
+        export(self.path, self.inner(), self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED)
+        engines.make_room(kept)
+        return kept / engines.FORMAT
 
     def _is_worth_a_trial(self, inputs: int, beam: int) -> bool:
         """Whether either engine may answer a request that is large, and nobody knows yet which one is faster."""

@@ -161,7 +161,7 @@ class Seq2Seq:
         """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
         from seq2see.model.weights import weights_bytes, weights_of
 
-        export = None if self.network.is_edited() else self.network.export
+        export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
         data = weights_bytes(weights_of(self.network.inner()))
 
         def copied(new: Path) -> None:
@@ -727,7 +727,8 @@ def load(
 ) -> Seq2Seq:
     """Load a model: ``load("dates")`` for one that ships, ``load("path/")`` for any model folder.
 
-    ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one. ``compiled`` is for
+    ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one: they give the same
+    answers. ``int8`` is CTranslate2 with eight bits, faster for large models; its answers may differ. ``compiled`` is for
     millions of texts on a GPU: each shape that occurs is compiled first, for half a minute.
 
     >>> import seq2see

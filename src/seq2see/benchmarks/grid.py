@@ -15,7 +15,7 @@ from seq2see.benchmarks.busy import SENTENCES
 from seq2see.benchmarks.cpu import LETTERS, SOURCE, random_model
 from seq2see.benchmarks.measure import machine, take_turns
 from seq2see.data.dates import all_ordinals, pairs_of
-from seq2see.decoding.engines import ENGINES
+from seq2see.decoding.engines import EXACT
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq, load
 
@@ -39,7 +39,7 @@ def grid(
 
 def _cells(name: str, rounds: int, most: int) -> Iterator[dict[str, Any]]:
     with _opened(name) as opened:
-        models = {engine: opened(engine) for engine in ENGINES}
+        models = {engine: opened(engine) for engine in EXACT}
         slow: set[str] = set()
         for count in [*COUNTS, *([100_000] if most > COUNTS[-1] else [])]:
             if count > most:

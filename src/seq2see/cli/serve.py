@@ -37,6 +37,10 @@ def serve(
         int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 means any free port.")
     ] = 8000,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    engine: Annotated[
+        str,
+        typer.Option("--engine", metavar="NAME", help="As in predict: auto, torch, ctranslate2, or int8."),
+    ] = "auto",
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +83,7 @@ def serve(
         name = Path(given).resolve().name
         if name in models:
             raise UserError(f"Two models are called {name!r}: rename one of the folders.")
-        models[name] = load(given)
+        models[name] = load(given, engine=engine)
         models[name].engine_for(1)  # whatever a first answer needs is done before anybody waits for it
 
     def ready(address: str) -> None:

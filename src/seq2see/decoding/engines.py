@@ -24,10 +24,8 @@ from seq2see.files import cache_folder, digest, parsed, plain_file, read_text, t
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
-if TYPE_CHECKING:
-    from seq2see.decoding.allowed import Automaton
-
-ENGINES = ("auto", "torch", "ctranslate2")
+EXACT = ("auto", "torch", "ctranslate2")  # these give the same answers
+ENGINES = (*EXACT, "int8")
 FORMAT = folder.EXPORT  # an export's folder within a model folder
 NOTE = "seq2see.json"  # what the export says of itself
 LARGEST_NOTE = 2**16  # bytes
@@ -84,12 +82,17 @@ def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False) -> str:
     return ""
 
 
-def found_export(path: Path, config: ModelConfig, tokenizers: folder.Tokenizers) -> tuple[Path | None, str]:
-    """Return the export of a model: in its folder, or else in the user's cache; if there is none, say why."""
+def found_export(
+    path: Path, config: ModelConfig, tokenizers: folder.Tokenizers, quantization: str = "float32"
+) -> tuple[Path | None, str]:
+    """Return the export of a model: in its folder, or else in the user's cache; if there is none, say why.
+
+    The one in its folder may have fewer bits: its owner wanted that.
+    """
     reason = why_not_exported(path, config, tokenizers)
-    if not reason:
+    if not reason and (quantization == "float32" or not is_exact(path / FORMAT)):
         return path / FORMAT, ""
-    kept = kept_in(path, config) / FORMAT
+    kept = kept_in(path, config, quantization) / FORMAT
     if find_spec(FORMAT) is None or not kept.is_dir() or why_not_exported(path, config, tokenizers, kept):
         return None, reason
     with suppress(OSError):
@@ -97,9 +100,10 @@ def found_export(path: Path, config: ModelConfig, tokenizers: folder.Tokenizers)
     return kept, ""
 
 
-def kept_in(path: Path, config: ModelConfig) -> Path:
-    """Return where the user's cache keeps the export of a model folder that has none."""
-    return cache_folder() / "exports" / digest_of(path, config)[:32]
+def kept_in(path: Path, config: ModelConfig, quantization: str = "float32") -> Path:
+    """Return where the user's cache keeps an export of a model folder that has none of this kind."""
+    name = digest_of(path, config)[:32]
+    return cache_folder() / "exports" / (name if quantization == "float32" else f"{name}-{quantization}")
 
 
 def make_room(kept: Path) -> None:
