@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,33 @@ def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
     assert done.stderr == "seq2see: answered by ctranslate2, float32\n"
     assert (tmp_path / "out.txt").read_text() == EXPECTED
     assert not (tmp_path / "out.txt.part").exists()
+
+
+def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: the second window is under way before the first one is there."""
+    model, both = seq2see.load("dates"), threading.Barrier(2)
+    form = command.Asked("dates", "cpu", "auto", False, None, 1, None, None, 1, False, False, False, None, None, None,
+                         None, None, None, False).form()  # fmt: skip
+    monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
+    monkeypatch.setattr(command, "WINDOW", 10)
+
+    def answers(self: Any, window: list[str]) -> list[Answer]:
+        if window[0] in (PAIRS[0][0], PAIRS[10][0]):
+            both.wait(60)
+        return model.answers(window)
+
+    monkeypatch.setattr(command.Form, "answers", answers)
+    texts = [source for source, _ in PAIRS[:35]]
+    found = list(command._answered(form, iter(texts)))
+    assert [window for window, _ in found] == [texts[first : first + 10] for first in range(0, 35, 10)]
+    assert [answer.output for _, row in found for answer in row] == [target for _, target in PAIRS[:35]]
+
+    def fails(self: Any, window: list[str]) -> list[Answer]:
+        raise UserError(f"no {window[0]}")
+
+    monkeypatch.setattr(command.Form, "answers", fails)
+    with pytest.raises(UserError, match=f"no {texts[0]}"):
+        list(command._answered(form, iter(texts)))
 
 
 def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:

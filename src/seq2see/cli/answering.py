@@ -18,6 +18,8 @@ from seq2see.cli.output import Refusals, complain, in_json, progress_bar
 from seq2see.errors import ORDERS, UserError, shown
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from seq2see.answer import Answer
     from seq2see.config import DecodingConfig
     from seq2see.decoding.allowed import Automaton
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from seq2see.seq2seq import Seq2Seq
     from seq2see.text.terms import Glossary
 
+AT_ONCE = 2  # windows that are under way on a GPU: one searches, the other is cut or put together
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 COMPARED = 4  # last lines of an interrupted run that must be as they would be now
 #: What ends a line or a column becomes a space, and what a terminal would take as an order is escaped.
@@ -189,8 +192,7 @@ def answer_all(
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
-        while window := _window(remaining):
-            answers = form.answers(window)
+        for window, answers in _answered(form, remaining):
             for answer, line in zip(answers, form.lines(answers), strict=True):
                 if answer.error is None or answer.withheld is not None:
                     answered += 1
@@ -251,6 +253,30 @@ class Unsure:
             from seq2see.files import write_atomically
 
             write_atomically(self.path, "".join(self.rows).encode("utf-8", errors="replace"))
+
+
+def _answered(form: Form, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
+    """Answer window by window; while a GPU searches, the next one is read and cut, and the last one is written."""
+    windows = iter(lambda: _window(inputs), [])
+    if form.model.device == "cpu":
+        for window in windows:
+            yield window, form.answers(window)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    form.engine_name(WINDOW)  # made once, before others ask for it
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting: deque[tuple[list[str], Future[list[Answer]]]] = deque()
+        try:
+            for window in windows:
+                waiting.append((window, pool.submit(form.answers, window)))
+                if len(waiting) > AT_ONCE:
+                    first, answers = waiting.popleft()
+                    yield first, answers.result()
+            for first, answers in waiting:
+                yield first, answers.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _window(inputs: Iterator[str]) -> list[str]:

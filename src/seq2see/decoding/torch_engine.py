@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from threading import Lock
 from typing import TypeVar
 
 import torch
@@ -42,6 +43,9 @@ class TorchEngine:
             and torch.cuda.is_bf16_supported(including_emulation=False)
         )
         self.where: list[int] = []
+        self.turn = (
+            Lock()
+        )  # a GPU's graphs write to memory of their own, so that one search uses them at a time
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
     @property
@@ -76,7 +80,8 @@ class TorchEngine:
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         if self.on_gpu and not self._watched():
-            return self.graphs.ids(sources, rules, allowed)
+            with self.turn:
+                return self.graphs.ids(sources, rules, allowed)
         if rules.beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
 
@@ -94,7 +99,9 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.on_gpu and not self._watched():
-            return [hypotheses[:n_best] for hypotheses in self.graphs.search(sources, rules, allowed)]
+            with self.turn:
+                found_all = self.graphs.search(sources, rules, allowed)
+            return [hypotheses[:n_best] for hypotheses in found_all]
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[Hypothesis]]:
             if rules.beam == 1:
