@@ -52,7 +52,11 @@ def fold(text: str) -> str:
 
     Texts are trained on in this form, and answered in it.
     """
-    return " ".join(_composed(text).split())
+    text = text if text.isascii() else _composed(text)
+    # Of all white space only " " is printable. Most texts need no more than this look, which is cheaper than a split.
+    if text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text
+    return " ".join(text.split())
 
 
 def _composed(text: str) -> str:
