@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -138,8 +140,15 @@ def _letters_of(text: str) -> set[str]:
 
 def hash_of(source: str, seed: int) -> int:
     """Return a number that depends on a source and the seed alone, evenly spread over 64 bits."""
-    data = hashlib.blake2b(source.encode(), digest_size=8, salt=seed.to_bytes(8, "little")).digest()
-    return int.from_bytes(data, "little")
+    hashed = _hash(seed).copy()
+    hashed.update(source.encode())
+    return int.from_bytes(hashed.digest(), "little")
+
+
+@cache
+def _hash(seed: int) -> Any:
+    """Return the hash of nothing, which is copied for each source: that is faster than making one."""
+    return hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little"))
 
 
 class _Smallest:
@@ -271,7 +280,9 @@ def _written(
             kept = np.flatnonzero(most <= limit)
             if len(kept) < len(chunk):
                 dropped += len(chunk) - len(kept)
-                lines += [chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED_ROWS - len(lines)]]
+                lines += [
+                    chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED_ROWS - len(lines)]
+                ]
                 sides = [side.taken(kept) for side in sides]
             if not len(kept):
                 continue
@@ -300,7 +311,7 @@ def _ahead(
 
     def cut(chunk: list[tuple[int, Pair]]) -> list[list[list[int]]]:
         name = found.corpus.name
-        return [_cut(name, tokenizers[side], [(n, pair[side]) for n, pair in chunk]) for side in (0, 1)]
+        return [_cut(name, tokenizer, chunk, side) for side, tokenizer in enumerate(tokenizers)]
 
     learned = (
         (line, pair)
@@ -318,15 +329,15 @@ def _ahead(
             yield before[0], before[1].result()
 
 
-def _cut(name: str, tokenizer: Tokenizer, lines: list[tuple[int, str]]) -> list[list[int]]:
+def _cut(name: str, tokenizer: Tokenizer, chunk: list[tuple[int, Pair]], side: int) -> list[list[int]]:
     """Turn texts into ids; a text with a character that the tokenizer does not know is named by its line."""
     if not tokenizer.has_bytes and tokenizer.unknown is None:
-        for line, text in lines:
+        for line, pair in chunk:
             try:
-                tokenizer.check(text)
+                tokenizer.check(pair[side])
             except InputError as error:
                 raise UserError(f"{name}, line {line:,}: {error}") from None
-    return tokenizer.encode_batch([text for _, text in lines])
+    return tokenizer.encode_batch([pair[side] for _, pair in chunk])
 
 
 def _finish(folder: Path, manifest: str) -> None:
