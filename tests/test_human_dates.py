@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 import seq2see
 from seq2see.cli import app
 from seq2see.data import human_dates, written_dates
+from seq2see.decoding import ctranslate2_engine
+from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.folder import find
 
@@ -117,3 +119,40 @@ def test_what_is_held_out_is_never_learned() -> None:
     assert (
         written_dates.pairs(50, seed=1) == written_dates.pairs(50, seed=1) != written_dates.pairs(50, seed=2)
     )
+
+
+def test_answers_in_eight_bits_are_those_of_the_full_numbers(
+    model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = model.engine_for(1000)
+    assert isinstance(engine, CTranslate2Engine)
+    texts = [text for text, _ in written_dates.pairs(200, seed=6)]
+    sources, rules = model.tokenizers.source.encode_batch(texts), model.config.decoding
+    in_full: list[int] = []
+    translate = engine._translate
+
+    def counted(rows: list[list[str]], *others: object) -> object:
+        in_full.append(len(rows))
+        return translate(rows, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "_translate", counted)
+    monkeypatch.setattr(engine, "drafts", None)
+    answers = engine.ids(sources, rules)
+    assert engine.drafts
+    assert sum(in_full) < 0.1 * len(sources)  # the others were sure at once
+    monkeypatch.setattr(engine, "drafts", False)
+    assert engine.ids(sources, rules) == answers
+
+    monkeypatch.setattr(ctranslate2_engine, "SURE", 0.0)  # no answer is
+    monkeypatch.setattr(engine, "drafts", True)
+    in_full.clear()
+    assert engine.ids(sources, rules) == answers
+    assert in_full == [len(sources)]
+    monkeypatch.setattr(engine, "drafts", None)
+    engine.ids(sources, rules)
+    assert engine.drafts is False
+
+
+def test_a_text_is_folded_alike_whatever_is_in_it() -> None:
+    assert human_dates.fold("  5\tJAN  1845 ") == "5 jan 1845"
+    assert human_dates.fold("٥\u200f ЯНВАРЯ １８４５ é") == human_dates.fold("5 января 1845 e\u0301")

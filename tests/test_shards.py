@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -224,3 +225,23 @@ def test_the_manifest_says_what_is_there(large: Path, tokenizer: Tokenizer, tmp_
     write(tmp_path / "shards", found, (tokenizer, tokenizer), 100)
     known = json.loads((tmp_path / "shards" / "manifest.json").read_text())
     assert (known["dropped"], known["kinds"], known["longest"]) == (1, ["uint16", "uint16"], 20)
+
+
+def test_a_survey_in_many_chunks_is_that_in_one(
+    large: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = survey([large])
+    ids = write(tmp_path / "whole", whole, (Tokenizer.bytes(),) * 2, 100)
+    monkeypatch.setattr(shards, "CHUNK", 7)
+    parts = survey([large])
+    again = write(tmp_path / "parts", parts, (Tokenizer.bytes(),) * 2, 100)
+    assert parts == whole
+    assert np.array_equal(again.source.values, ids.source.values)
+    assert np.array_equal(again.target.offsets, ids.target.offsets)
+    assert (again.dropped, again.dropped_lines) == (ids.dropped, ids.dropped_lines)
+
+
+def test_python_collects_again_after_a_preparation(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="There is no file"):
+        Data.read(str(tmp_path / "none.tsv"))
+    assert gc.isenabled()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
 
 from seq2see.errors import FolderError, InputError
-from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, Tokenizer
+from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, Tokenizer, fold
 
 
 def test_document_vocabulary_has_the_documents_ids() -> None:
@@ -24,6 +26,19 @@ def test_document_examples() -> None:
     assert ids == [65, 23, 50, 57, 40, 48, 37, 40, 53, 64, 3, 0, 63, 64, 1, 6, 7, 6, 66]
     assert tokenizer.raw(ids, 20) == "<sos>November 30, 1676<eos><pad>"
     assert tokenizer.decode(ids) == "November 30, 1676"
+
+
+def test_folding_takes_every_kind_of_space() -> None:
+    spaces = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()]
+    assert len(spaces) > 20
+    for space in spaces:
+        for text in (f"a{space}b", f"{space}a {space}b", f"é{space}{space}b{space}"):
+            assert fold(text) == " ".join(unicodedata.normalize("NFC", text).split()), repr(text)
+    composed = "e\u0301 " * 100  # longer than what is composed at once
+    assert fold(composed) == ("é " * 100).strip()
+    assert fold("e\u0301") == "é"
+    assert fold("one word. ") == "one word."
+    assert fold("") == ""
 
 
 def test_round_trip_keeps_spaces_and_lines() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SAMPLES = 3  # a moment in which somebody else happens to run says little
@@ -57,3 +60,15 @@ def _others() -> int:
         return max(0, int(text.split()[3].split("/")[0]) - 1)
     except (OSError, ValueError, IndexError):
         return 0
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let Python look for no cycles meanwhile: among millions of texts and ids it looks long, and there are none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -395,7 +395,8 @@ class Seq2Seq:
         if self.config.task != "human-dates" or answer.output is None:
             return answer
         try:
-            return replace(answer, output=human_dates.read(answer.input, answer.output, order))
+            date = human_dates.read(answer.input, answer.output, order)
+            return answer if date == answer.output else replace(answer, output=date)
         except InputError as error:
             return replace(answer, output=None, error=str(error))
 

@@ -25,18 +25,34 @@ REASONS = {
 }
 PIVOT = 69  # '69 to '99 are of the 20th century, '00 to '68 of the 21st, as in POSIX and in Python's strptime
 LONGEST = 80  # characters
+REMEMBERED = 10_000  # characters of which it is known what they become
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+
+
+class _Plain(dict[int, str]):
+    """What a character becomes: a digit 0 to 9, nothing if it is invisible, or itself; each is found out once."""
+
+    def __missing__(self, code: int) -> str:
+        letter = chr(code)
+        if unicodedata.category(letter) == "Cf":
+            letter = ""
+        elif letter.isdigit():
+            letter = str(unicodedata.digit(letter))
+        if len(self) < REMEMBERED:
+            self[code] = letter
+        return letter
+
+
+PLAIN = _Plain()
 
 
 def fold(text: str) -> str:
     """Write a text as the model reads it: small letters, digits 0 to 9, no invisible marks, white space folded."""
-    letters = unicodedata.normalize("NFKC", text[: 4 * LONGEST]).lower()
-    digits = (
-        str(unicodedata.digit(letter)) if letter.isdigit() else letter
-        for letter in letters
-        if unicodedata.category(letter) != "Cf"
-    )
-    return " ".join(unicodedata.normalize("NFC", "".join(digits)).split())
+    text = text[: 4 * LONGEST]
+    if not text.isascii():
+        letters = unicodedata.normalize("NFKC", text).lower().translate(PLAIN)
+        return " ".join(unicodedata.normalize("NFC", letters).split())
+    return " ".join(text.lower().split())
 
 
 def check(text: str) -> None:

@@ -10,12 +10,15 @@ import hashlib
 import heapq
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -88,30 +91,24 @@ def survey(
     found = Survey(list(paths), seed, Corpus(name_of(paths)), given=given, columns=columns)
     random, held = Random(seed), _Smallest(2 * HELD_OUT + 1)
     corpus = found.corpus
-    for line, pair in stream(paths, corpus, columns=columns):
-        if isinstance(pair, str):
-            if strict:
-                raise UserError(
-                    f"{corpus.name}, line {line:,}: {pair}. Mend it, or let such rows be skipped."
-                )
-            found.bad += 1
-            if found.bad <= NAMED_ROWS:
-                corpus.faults.append(Fault(line, pair))
-            continue
-        for letters, text in zip(found.letters, pair, strict=True):
-            letters.update(text)
-        number = hash_of(pair[0], seed)
-        if number not in given:
-            held.add(number, pair)
-        place = found.count if found.count < SAMPLE else random.randrange(found.count + 1)
-        if place == len(corpus.pairs):
-            corpus.pairs.append(pair)
-            corpus.lines.append(line)
-        elif place < SAMPLE:
-            corpus.pairs[place], corpus.lines[place] = pair, line
-        found.count += 1
-        if found.count % CHUNK == 0:
-            progress(found.count)
+    rows = stream(paths, corpus, columns=columns)
+    while chunk := list(islice(rows, CHUNK)):
+        good = [(line, pair) for line, pair in chunk if isinstance(pair, tuple)]
+        _note_bad(found, [(line, why) for line, why in chunk if isinstance(why, str)], strict)
+        for side, letters in enumerate(found.letters):
+            letters |= _letters_of("".join([pair[side] for _, pair in good]))
+        for line, pair in good:
+            number = hash_of(pair[0], seed)
+            if number <= held.largest and number not in given:
+                held.add(number, pair)
+            place = found.count if found.count < SAMPLE else random.randrange(found.count + 1)
+            if place == len(corpus.pairs):
+                corpus.pairs.append(pair)
+                corpus.lines.append(line)
+            elif place < SAMPLE:
+                corpus.pairs[place], corpus.lines[place] = pair, line
+            found.count += 1
+        progress(found.count)
     if not found.count:
         raise UserError(f"{corpus.name} has no pair that can be used ({counted(found.bad, 'bad row')}).")
     _hold_out(found, held, validation, test)
@@ -125,10 +122,33 @@ def survey(
     return found
 
 
+def _note_bad(found: Survey, rows: list[tuple[int, str]], strict: bool) -> None:
+    """Count rows that cannot be used, and keep the first of them."""
+    corpus = found.corpus
+    if rows and strict:
+        line, why = rows[0]
+        raise UserError(f"{corpus.name}, line {line:,}: {why}. Mend it, or let such rows be skipped.")
+    corpus.faults += [Fault(line, why) for line, why in rows[: max(0, NAMED_ROWS - found.bad)]]
+    found.bad += len(rows)
+
+
+def _letters_of(text: str) -> set[str]:
+    """Return the characters of a text: as ``set`` does, four times as fast."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return {chr(code) for code in np.flatnonzero(np.bincount(codes)).tolist()}
+
+
 def hash_of(source: str, seed: int) -> int:
     """Return a number that depends on a source and the seed alone, evenly spread over 64 bits."""
-    data = hashlib.blake2b(source.encode(), digest_size=8, salt=seed.to_bytes(8, "little")).digest()
-    return int.from_bytes(data, "little")
+    hashed = _hash(seed).copy()
+    hashed.update(source.encode())
+    return int.from_bytes(hashed.digest(), "little")
+
+
+@cache
+def _hash(seed: int) -> Any:
+    """Return the hash of nothing, which is copied for each source: that is faster than making one."""
+    return hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little"))
 
 
 class _Smallest:
@@ -138,6 +158,7 @@ class _Smallest:
         self.count = count
         self.pairs: dict[int, list[Pair]] = {}
         self.heap: list[int] = []  # negative, so that the largest hash kept is on top
+        self.largest = 2**64  # a larger hash is not kept
 
     def add(self, number: int, pair: Pair) -> None:
         """Count a pair in."""
@@ -150,6 +171,8 @@ class _Smallest:
         elif number < -self.heap[0]:
             del self.pairs[-heapq.heapreplace(self.heap, -number)]
             self.pairs[number] = [pair]
+        if len(self.heap) == self.count:
+            self.largest = -self.heap[0]
 
     def distinct(self) -> int:
         """Estimate how many different sources there are: exactly, if they are few."""
@@ -251,25 +274,20 @@ def _written(
         )
         for file in offsets:
             file.write(np.zeros(1, dtype=np.int64).tobytes())
-        learned = (
-            (line, pair)
-            for line, pair in stream(found.paths, Corpus(""), columns=found.columns)
-            if isinstance(pair, tuple) and not found.is_held_out(pair[0])
-        )
-        while chunk := list(islice(learned, CHUNK)):
-            rows = [
-                _cut(found.corpus.name, tokenizers[side], [(n, pair[side]) for n, pair in chunk])
-                for side in (0, 1)
-            ]
-            most = np.maximum(*(np.fromiter(map(len, side), np.int64, len(side)) for side in rows))
-            kept = np.flatnonzero(most <= limit).tolist()
-            dropped += len(chunk) - len(kept)
-            lines += [chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED_ROWS - len(lines)]]
-            if not kept:
+        for chunk, rows in _ahead(found, tokenizers):
+            sides = [Ragged.of(side) for side in rows]
+            most = np.maximum(sides[0].lengths, sides[1].lengths)
+            kept = np.flatnonzero(most <= limit)
+            if len(kept) < len(chunk):
+                dropped += len(chunk) - len(kept)
+                lines += [
+                    chunk[place][0] for place in np.flatnonzero(most > limit)[: NAMED_ROWS - len(lines)]
+                ]
+                sides = [side.taken(kept) for side in sides]
+            if not len(kept):
                 continue
             longest = max(longest, int(most[kept].max()))
-            for side in (0, 1):
-                ragged = Ragged.of([rows[side][place] for place in kept])
+            for side, ragged in enumerate(sides):
                 for file, array in (
                     (ids[side], ragged.values.astype(kinds[side])),
                     (offsets[side], ragged.offsets[1:] + ends[side]),
@@ -283,15 +301,43 @@ def _written(
     return _Manifest(FORMAT, key, pairs, ends, kinds, digest.hexdigest(), longest, dropped, lines)
 
 
-def _cut(name: str, tokenizer: Tokenizer, lines: list[tuple[int, str]]) -> list[list[int]]:
+def _ahead(
+    found: Survey, tokenizers: tuple[Tokenizer, Tokenizer]
+) -> Iterator[tuple[list[tuple[int, Pair]], list[list[list[int]]]]]:
+    """Yield some pairs that are not held out, with their lines and the ids of both sides.
+
+    The library cuts the next pairs on all cores meanwhile, and Python reads those after them.
+    """
+
+    def cut(chunk: list[tuple[int, Pair]]) -> list[list[list[int]]]:
+        name = found.corpus.name
+        return [_cut(name, tokenizer, chunk, side) for side, tokenizer in enumerate(tokenizers)]
+
+    learned = (
+        (line, pair)
+        for line, pair in stream(found.paths, Corpus(""), columns=found.columns)
+        if isinstance(pair, tuple) and not found.is_held_out(pair[0])
+    )
+    before = None
+    with ThreadPoolExecutor(1) as worker:
+        while chunk := list(islice(learned, CHUNK)):
+            now = chunk, worker.submit(cut, chunk)
+            if before is not None:
+                yield before[0], before[1].result()
+            before = now
+        if before is not None:
+            yield before[0], before[1].result()
+
+
+def _cut(name: str, tokenizer: Tokenizer, chunk: list[tuple[int, Pair]], side: int) -> list[list[int]]:
     """Turn texts into ids; a text with a character that the tokenizer does not know is named by its line."""
     if not tokenizer.has_bytes and tokenizer.unknown is None:
-        for line, text in lines:
+        for line, pair in chunk:
             try:
-                tokenizer.check(text)
+                tokenizer.check(pair[side])
             except InputError as error:
                 raise UserError(f"{name}, line {line:,}: {error}") from None
-    return tokenizer.encode_batch([text for _, text in lines])
+    return tokenizer.encode_batch([pair[side] for _, pair in chunk])
 
 
 def _finish(folder: Path, manifest: str) -> None:

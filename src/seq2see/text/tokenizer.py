@@ -52,7 +52,12 @@ def fold(text: str) -> str:
 
     Texts are trained on in this form, and answered in it.
     """
-    return " ".join(_composed(text).split())
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text) if len(text) <= MARKS else _composed(text)
+    # Of all white space only " " is printable. Most texts need no more than this look, which is cheaper than a split.
+    if text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text
+    return " ".join(text.split())
 
 
 def _composed(text: str) -> str:
@@ -61,7 +66,7 @@ def _composed(text: str) -> str:
     The time for a run of combining marks grows with the square of its length, since they are sorted. No script has runs
     of more than a few, so that a longer run is composed in parts.
     """
-    if len(text) <= MARKS or not any(map(unicodedata.combining, set(text))):
+    if not any(map(unicodedata.combining, set(text))):
         return unicodedata.normalize("NFC", text)
     parts, start, run = [], 0, 0
     for place, character in enumerate(text):

@@ -41,6 +41,7 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import InputError, UserError, counted
 from seq2see.evaluate import Evaluation, evaluate
 from seq2see.folder import Tokenizers
+from seq2see.machine import uncollected
 from seq2see.model.weights import check_device, read_weights
 from seq2see.text.familiar import Familiar
 from seq2see.text.tokenizer import Tokenizer
@@ -191,6 +192,7 @@ class Data:
     survey: Survey | None = None  # of a corpus larger than memory
 
     @classmethod
+    @uncollected()
     def read(
         cls,
         data: Any,
@@ -261,6 +263,7 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
     return Prepared("dates", config, tokenizers, train, validation, test, ids)
 
 
+@uncollected()
 def prepare(data: Data, request: Request) -> Prepared:
     """Choose what is not asked for, train the tokenizers unless they are given, and leave out pairs that are too long.
 
