@@ -29,12 +29,12 @@ EACH = 8  # inputs that each worker must get if several of one thread are to be 
 #: with this one it stops when ``beam`` have ended, and they can be ranked by the paper's penalty, which it does not know.
 ALMOST_NO_PENALTY = 1e-6
 
-#: Answers in int8 take half the time. One with this probability is that of the full numbers too: each of its tokens is
-#: ahead of any other by log(0.6 / 0.4) or more, and int8 moves a log-probability by a tenth of that at most.
-SURE = log(0.6)
+#: Answers in int8 take half the time. One with this probability is that of the full numbers too, if eight bits move a
+#: log-probability little: each of its tokens is ahead of any other by log(0.6 / 0.4) or more.
+SURE, MOVED = log(0.6), 0.1 * log(0.6 / 0.4)
 FEW_TOKENS = 256  # a target vocabulary of so many, such as characters, is one whose answers may be so sure
 DRAFTED = (
-    64  # inputs from which two kinds of numbers are worth their memory; so many show whether answers are sure
+    64  # inputs from which it is worth keeping two kinds of numbers; so many tell how good the drafts are
 )
 MOST_UNSURE = 0.25  # share of the inputs that may be answered twice
 
@@ -176,8 +176,7 @@ class CTranslate2Engine:
         if rules.beam > 1 or len(named) < DRAFTED or self.drafts is False or self.draft is self:
             return self._translate(named, most, rules)
         if self.drafts is None:
-            some = self.draft._translate(named[:: len(named) // DRAFTED], most, rules, scores=True)
-            self.drafts = sum(totals[0] < SURE for _, totals in some) <= MOST_UNSURE * len(some)
+            self.drafts = self._may_draft(named[:: len(named) // DRAFTED], most, rules)
             return self._greedy(named, most, rules)
         found = self.draft._translate(named, most, rules, scores=True)
         unsure = [row for row, (_, totals) in enumerate(found) if totals[0] < SURE]
@@ -186,6 +185,13 @@ class CTranslate2Engine:
             for row, answer in zip(unsure, again, strict=True):
                 found[row] = answer
         return found
+
+    def _may_draft(self, named: list[list[str]], most: int, rules: DecodingConfig) -> bool:
+        """Whether int8 is sure of most answers, and gives those of the full numbers, nearly as likely, where it is."""
+        drafts, full = (who._translate(named, most, rules, scores=True) for who in (self.draft, self))
+        sure = [(one, other) for one, other in zip(drafts, full, strict=True) if one[1][0] >= SURE]
+        alike = all(one[0] == other[0] and abs(one[1][0] - other[1][0]) <= MOVED for one, other in sure)
+        return alike and len(sure) >= (1 - MOST_UNSURE) * len(named)
 
     def search(
         self,

@@ -227,7 +227,9 @@ def _captured(function: Callable[[], None], device: torch.device) -> Callable[[]
                 function()
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may use the GPU meanwhile
+            with torch.cuda.graph(
+                graph, capture_error_mode="thread_local"
+            ):  # others may use the GPU meanwhile
                 function()
         else:
             graph.replay()
