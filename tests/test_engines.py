@@ -92,7 +92,10 @@ def test_an_answer_does_not_depend_on_its_neighbours(engine: str) -> None:
     assert model.predict(TEXTS) == [answer.output for answer in together]
 
 
-def test_auto_takes_what_the_folder_holds_and_what_is_asked() -> None:
+def test_auto_takes_what_the_folder_holds_and_what_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # in which nothing was found out yet
     model = seq2see.load("dates")
     assert model.engine_for(1).name.startswith("ctranslate2")
     assert model.engine_for(10_000, beam=4).name.startswith("ctranslate2")
