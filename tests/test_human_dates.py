@@ -47,6 +47,9 @@ REFUSED = {
     "hello world": "is not a date",
     "March 2020": "names no single day",
     "5 March": "has no year",
+    "3rd of Octember 1933": "would be 1933-10-03, but that month is not in it",
+    "5 foo 1999": "that month is not in it",
+    "5 hello 1999 10:15": "that month is not in it",
     "": "empty",
     "9" * 100: "too long",
 }
@@ -109,6 +112,43 @@ def test_held_out_forms_and_regions_are_read(model: seq2see.Seq2Seq) -> None:
         answers = model.predict([text for text, _ in pairs], on_error="none")
         right = sum(answer == target for answer, (_, target) in zip(answers, pairs, strict=True))
         assert right >= least * len(pairs), (part, right, len(pairs))
+
+
+def test_the_month_is_looked_for_in_the_text() -> None:
+    """One typing mistake, a lost accent, a space or a digit that was misread does not hide it; another word does."""
+    good = [("5 Jnauary 1999", 1), ("5 Januarry 1999", 1), ("5 janury 1999", 1), ("5 fevrier 1999", 2), ("5jjul1999", 7),
+            ("5 de mayo de 1999", 5), ("5ofjanuary1999", 1), ("“sep-13-5892”", 9), ("5.VI.1999", 6), ("12 mya 1999", 5),
+            ("5/l2/1999 at 8am", 12), ("1622年z月5日", 2), ("1-มค-34", 1), ("2كانون_الأول2009", 12),
+            ("20240229T00:00Z", 2), ("6 May 2009 utc", 5), ("Mon 06/06/2009", 6)]  # fmt: skip
+    for text, month in good:
+        assert human_dates.names_month(text, month, 6), text
+    bad = [("5 octember 1933", 10), ("5 octobre 1999", 2), ("5 foo 1999", 2), ("6 foo 1999 10:15", 6), ("2 foo 1999", 2),
+           ("5 septober 1999", 9), ("12 mai 1999", 6)]  # fmt: skip
+    for text, month in bad:
+        assert not human_dates.names_month(text, month, 6), text
+
+
+def test_hardly_a_right_date_is_refused_for_its_month(
+    model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = written_dates.pairs(600, seed=8)
+    with monkeypatch.context() as patched:
+        patched.setattr(human_dates, "names_month", lambda *texts: True)
+        answers = model.predict([text for text, _ in pairs], on_error="none")
+    right = [
+        (text, *map(int, str(found).split("-")[1:]))
+        for (text, target), found in zip(pairs, answers, strict=True)
+        if found == target
+    ]
+    refused = [text for text, month, day in right if not human_dates.names_month(text, month, day)]
+    assert len(right) > 450
+    assert len(refused) <= 0.005 * len(right), refused
+
+
+@pytest.mark.heavy
+def test_the_names_of_the_months_are_those_of_babel() -> None:
+    listed = [line.split("\t") for line in human_dates.NAMES.read_text(encoding="utf-8").splitlines()]
+    assert listed == written_dates.month_names()
 
 
 def test_what_is_held_out_is_never_learned() -> None:

@@ -240,6 +240,9 @@ def test_the_kind_and_size_of_the_data_choose() -> None:
     ]
     assert (choose(many).tokenizer, choose(many).preset, choose(many).vocabulary) == ("bpe", "small", 8000)
     assert choose(many).model["dropout"] == 0.3
+    assert choose(short * 10).training["steps"] == 2000
+    wordy = [(str(n), f"{n} of the very small pieces that are left") for n in range(20_000)]
+    assert choose(wordy).training["steps"] == 15 * sum(len(text) for _, text in wordy[::10]) * 10 // 2048
     assert choose(many * 20).preset == "base"
     assert (
         choose(short, "unigram", 700, "small").why

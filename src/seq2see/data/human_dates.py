@@ -6,6 +6,9 @@ of these:
 - ``1845-01-05``: the date. Whether that day exists is checked here.
 - ``2020-04-03 or 2020-03-04``: 03/04/2020 can be read in two ways; the first has the day first, the second the month.
 - ``no year``, ``no day``, ``no date``: what the text lacks.
+
+The model takes any word in the place of a month for the nearest one. So a date is returned only if its month is in the
+text: as a number, or as a name of it with one typing mistake at most.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from calendar import monthrange
+from functools import cache
+from pathlib import Path
 
 from seq2see.errors import InputError, UserError, shown
+from seq2see.text.folding import without_accents
 
 ORDERS = ("day", "month")
 NO_YEAR, NO_DAY, NO_DATE = "no year", "no day", "no date"
@@ -27,6 +33,15 @@ PIVOT = 69  # '69 to '99 are of the 20th century, '00 to '68 of the 21st, as in 
 LONGEST = 80  # characters
 REMEMBERED = 10_000  # characters of which it is known what they become
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+NAMES = Path(__file__).with_name(
+    "month_names.txt"
+)  # of the learned languages, by `written_dates.month_names`
+_LETTER = r"[^\W\d_]"
+_ANY_LETTER = re.compile(_LETTER)
+_DOUBLED = re.compile(r"(.)\1")
+_WORDS = re.compile(r"[^\s\d!-/:-@\[-`{-~\u00a1-\u00bf\u2000-\u206f\u3000-\u303f]+")
+#: Numbers, and those in which a reading machine took a digit for a letter: l2, 2o20, s.
+_NUMBERS = re.compile(r"(?<![a-zа-я\d])(?:\d[\doоl|izsbg]*|[oоl|izsbg](?:\d[\doоl|izsbg]*)?)(?![a-zа-я])|\d+")
 
 
 class _Plain(dict[int, str]):
@@ -87,4 +102,65 @@ def read(text: str, answer: str, order: str | None = None) -> str:
     year, month, day = (int(part) for part in dates[chosen])
     if not (1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]):
         raise InputError(f"{shown(text)} would be {readings[chosen]}, a day that does not exist.")
+    if not names_month(text, month, day):
+        raise InputError(
+            f"{shown(text)} would be {readings[chosen]}, but that month is not in it, neither by a name that is known "
+            "nor as a number."
+        )
     return readings[chosen]
+
+
+def names_month(text: str, month: int, day: int) -> bool:
+    """Whether a month is in the text of a date: as a number beside the day and the year, or by one of its names."""
+    text = fold(text)
+    if not _ANY_LETTER.search(text):
+        return True
+    if not text.isascii():
+        text = without_accents(text)
+    names, within = _months()[month - 1]
+    words = _WORDS.findall(text)
+    if not names.isdisjoint(words) or within.search(text):
+        return True
+    numbers = _NUMBERS.findall(text)
+    whole = [number for number in numbers if number.isdecimal()]
+    if any(len(number) >= 6 for number in whole):  # 20240229
+        return True
+    misread, here = len(whole) < len(numbers), sum(int(number) == month for number in whole)
+    if len(numbers) >= 3 and (misread or here > (month == day)):
+        return True
+    return any(_resembles(word, name) for word in words for name in names)
+
+
+@cache
+def _months() -> list[tuple[frozenset[str], re.Pattern[str]]]:
+    """Return for each month its names, and a pattern that finds them where they are no words of their own."""
+    found = []
+    for line in NAMES.read_text(encoding="utf-8").splitlines():
+        names = frozenset(without_accents(name) for name in line.split("\t"))
+        # Only scripts with capitals always write words apart. A sign or a space within a name may be missing.
+        forms = [
+            re.sub(r"\\?[ .]", r"[\\s._-]*", re.escape(name))
+            for name in sorted(names)
+            if name == name.upper() or not name.isalpha()
+        ]
+        found.append((names, re.compile("|".join(forms))))
+    return found
+
+
+def _resembles(word: str, name: str) -> bool:
+    """Whether a word is a name with one mistake: a letter missing, added, doubled or another, or two swapped."""
+    if len(name) >= 5 and name in word:  # no space was typed
+        return True
+    if abs(len(word) - len(name)) > 1:
+        return False
+    if len(word) > len(name) and _DOUBLED.sub(r"\1", word) == _DOUBLED.sub(r"\1", name):
+        return True
+    if len(name) < 3:
+        return False
+    first = 0
+    while first < min(len(word), len(name)) and word[first] == name[first]:
+        first += 1
+    a, b = word[first:], name[first:]
+    if a[:2] == b[1::-1] and a[2:] == b[2:]:
+        return True
+    return len(name) >= 4 and (a[1:] == b[1:] or a[1:] == b or a == b[1:])

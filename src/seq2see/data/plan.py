@@ -173,8 +173,8 @@ def _training(
     preset: str, pairs: Sequence[Pair], kinds: tuple[str, str], count: int, device: str
 ) -> dict[str, Any]:
     """Return steps that suit the data: few for little of it, else about 15 passes, counted in characters."""
-    if preset == "tiny":
-        return {"steps": 1200, "checkpoint_every": 100, "evaluate_every": 100} if count < 10_000 else {}
+    if preset == "tiny" and count < 10_000:
+        return {"steps": 1200, "checkpoint_every": 100, "evaluate_every": 100}
     if preset == "document":
         return {}
     step = max(1, len(pairs) // LOOKED_AT)
@@ -182,6 +182,9 @@ def _training(
     characters = sum(max(map(len, pair)) for pair in looked_at) * count // len(looked_at)
     short = not set(kinds) & set(LEARNED)
     tokens = characters if short else characters // 4
+    if preset == "tiny":
+        steps = min(10_000, max(2000, 15 * tokens // 2048))
+        return {"steps": steps, "checkpoint_every": steps // 10, "evaluate_every": steps // 10}
     if preset == "medium":  # measured: see RESULTS.md
         steps = max(5000, 25 * tokens // 8192)
         cut_anew = {"bpe_dropout": 0.1} if kinds == ("bpe", "bpe") else {}

@@ -131,6 +131,21 @@ def names_of(locale: str) -> Names:
     return Names(locale, full, shorter, weekdays, [*templates, *common], [word for word in words if word])
 
 
+def month_names() -> list[list[str]]:
+    """Return for each month its names in the learned languages, in all their regions, and its Roman number."""
+    from babel import localedata
+
+    learned = {locale[:2] for locale in LANGUAGES} | {"fil"}
+    found: list[set[str]] = [{roman} for roman in ROMAN]
+    for locale in localedata.locale_identifiers():
+        if locale.split("_")[0] in learned:
+            names = names_of(locale)
+            for month, several in enumerate(found):
+                both = (*names.full[month], *names.short[month])
+                several.update(name.strip(".") for name in both if not re.fullmatch(r"m\d\d", name))
+    return [sorted(names) for names in found]
+
+
 def ordinal(day: int, locale: str) -> str:
     """Write the number of a day as an ordinal, where the language does."""
     language = locale[:2]
