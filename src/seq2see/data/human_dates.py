@@ -40,6 +40,9 @@ _LETTER = r"[^\W\d_]"
 _ANY_LETTER = re.compile(_LETTER)
 _DOUBLED = re.compile(r"(.)\1")
 _WORDS = re.compile(r"[^\s\d!-/:-@\[-`{-~\u00a1-\u00bf\u2000-\u206f\u3000-\u303f]+")
+#: Words in which a reading machine took a letter for a digit: 0ct, n0vember, ju1y.
+_MISREAD = re.compile(r"(?=\w*[^\W\d_]{2})\w*\d\w*")
+_AS_LETTERS = str.maketrans("01358", "olesb")
 #: Numbers, and those in which a reading machine took a digit for a letter: l2, 2o20, s.
 _NUMBERS = re.compile(r"(?<![a-zа-я\d])(?:\d[\doоl|izsbg]*|[oоl|izsbg](?:\d[\doоl|izsbg]*)?)(?![a-zа-я])|\d+")
 
@@ -118,7 +121,7 @@ def names_month(text: str, month: int, day: int) -> bool:
     if not text.isascii():
         text = without_accents(text)
     names, within = _months()[month - 1]
-    words = _WORDS.findall(text)
+    words = _WORDS.findall(text) + [word.translate(_AS_LETTERS) for word in _MISREAD.findall(text)]
     if not names.isdisjoint(words) or within.search(text):
         return True
     numbers = _NUMBERS.findall(text)
