@@ -64,7 +64,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["compress"] == ["--model", "--out"]
     assert options["bench"] == ["--json", "--most", "--plot", "--rounds"]
     assert options["serve"] == [
-        "--access-log", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
+        "--access-log", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
     assert options["see"] == ["--bits", "--html", "--model", "--open"]
     assert options["site"] == ["--model", "--root"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from math import exp
 from pathlib import Path
@@ -24,6 +25,7 @@ from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Phrase
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
 from seq2see.folder import Tokenizers
+from seq2see.machine import uncollected
 from seq2see.network import Network
 from seq2see.text import documents
 from seq2see.text.documents import Document
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
 
+MANY = 256  # texts from which Python takes long to look for cycles among their answers
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
 LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
 
@@ -192,9 +195,10 @@ class Seq2Seq:
 
         ``anyway`` lets texts through that the model can read, but was not made for, such as a February 30.
         """
-        self._checked(text, anyway)
+        self._fitting(self.tokenizers.source.encode(self._readable(text, anyway)))
 
-    def _checked(self, text: str, anyway: bool = False) -> list[int]:
+    def _readable(self, text: str, anyway: bool = False) -> str:
+        """Return a text as the model reads it."""
         if not isinstance(text, str):
             raise UserError(f"A text was expected, but {text!r} is of type {type(text).__name__}.")
         if len(text) > LONGEST_TEXT:
@@ -206,7 +210,10 @@ class Seq2Seq:
         if not text.strip():
             raise InputError("The line is empty: a text was expected.")
         self.tokenizers.source.check(text)
-        ids = self.tokenizers.source.encode(text)
+        return text
+
+    def _fitting(self, ids: list[int]) -> list[int]:
+        """Return the ids of a text if they are not too many."""
         length, longest = len(ids), self.config.model.max_length
         if length > longest:
             raise InputError(
@@ -351,13 +358,15 @@ class Seq2Seq:
                 "`glossary` cannot be used together with `only`, `pattern` or `prefix`: leave one out."
             )
         sure = probabilities or min_confidence is not None
-        if terms is not None or (rules.sentences and n_best == 1 and held is None and not whole):
-            if n_best > 1:
-                raise UserError("`glossary` gives one answer to each text: leave `n_best` out.")
-            answers = self._answers_to_texts(texts, rules, sure, terms)
-        else:
-            answers = self._answers(texts, rules, n_best, sure, held)
-        return [or_withheld(self._read(answer, order), min_confidence) for answer in answers]
+        by_sentences = rules.sentences and n_best == 1 and held is None and not whole
+        if terms is not None and n_best > 1:
+            raise UserError("`glossary` gives one answer to each text: leave `n_best` out.")
+        with uncollected() if len(texts) > MANY else nullcontext():
+            if terms is not None or by_sentences:
+                answers = self._answers_to_texts(texts, rules, sure, terms)
+            else:
+                answers = self._answers(texts, rules, n_best, sure, held)
+            return [or_withheld(self._read(answer, order), min_confidence) for answer in answers]
 
     def _answers(
         self,
@@ -477,11 +486,11 @@ class Seq2Seq:
     ) -> list[Translated]:
         """Translate sentences of documents."""
         longest = min(MOST_TOKENS, self.config.model.max_length)
+        source = self.tokenizers.source
+        sure = longest - 3 if source.own else longest // 4  # a token of ours has at least one byte
 
         def fits(text: str) -> bool:
-            return (
-                len(text) < longest // 4 or len(self.tokenizers.source.encode(self.folded(text))) <= longest
-            )
+            return len(text.encode()) <= sure or len(source.encode(self.folded(text))) <= longest
 
         def answer(texts: list[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None) -> list[Any]:
             held = None
@@ -510,7 +519,7 @@ class Seq2Seq:
         for text in texts:
             try:
                 if not isinstance(text, str) or not text.strip():
-                    self._checked(text)  # raises
+                    self._readable(text)  # raises
                 read.append(self.document(text.strip()))
             except UserError as error:
                 if not isinstance(text, str):
@@ -543,11 +552,20 @@ class Seq2Seq:
 
     def _encoded(self, texts: Sequence[str]) -> tuple[dict[int, list[int]], dict[int, str]]:
         """Return the ids of each text that the model can take, by its place, and why the others are refused."""
+        read: dict[int, str] = {}
         encoded: dict[int, list[int]] = {}
         reasons: dict[int, str] = {}
         for index, text in enumerate(texts):
             try:
-                encoded[index] = self._checked(text)
+                read[index] = self._readable(text)
+            except InputError as error:
+                reasons[index] = str(error)
+        rows = self.tokenizers.source.encode_batch(
+            list(read.values())
+        )  # on all cores, if it is the library's
+        for index, ids in zip(read, rows, strict=True):
+            try:
+                encoded[index] = self._fitting(ids)
             except InputError as error:
                 reasons[index] = str(error)
         return encoded, reasons
