@@ -424,6 +424,16 @@ def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytes
     assert exported.engine_for(1).name == "ctranslate2, float32"
 
 
+def test_the_processor_tells_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "cpuinfo"
+    monkeypatch.setattr(machine, "Path", lambda name: told if name == "/proc/cpuinfo" else Path(name))
+    assert machine.instructions() == frozenset()
+    told.write_text("model name\t: X amx_bf16\nflags\t\t: fpu avx2\n\nflags\t\t: fpu avx2\n")
+    assert machine.instructions() == {"fpu", "avx2"}
+    told.write_text("Features\t: fp asimddp\n")
+    assert machine.instructions() == {"fp", "asimddp"}
+
+
 def test_threads_leave_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 8)
     for others, free in ((0, 8), (3, 5), (8, 1), (50, 1)):

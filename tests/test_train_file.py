@@ -306,6 +306,16 @@ def test_sentences_on_a_gpu_get_another_recipe() -> None:
     assert "layout" not in here.training
 
 
+def test_a_cpu_with_amx_trains_wide_models_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = sentences(12_000)
+    for known, precision in ((frozenset({"avx2"}), None), (frozenset({"avx2", "amx_bf16"}), "bfloat16")):
+        monkeypatch.setattr("seq2see.data.plan.instructions", lambda known=known: known)
+        plan = choose(pairs)
+        assert plan.preset == "small"
+        assert plan.training.get("precision") == precision
+        assert "precision" not in choose(pairs, preset="tiny").training  # matrices too small for it
+
+
 def test_tensorboard_finds_the_table(corpus: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -53,6 +53,16 @@ def free_cores() -> int:
     return max(1, total - busy)
 
 
+def instructions() -> frozenset[str]:
+    """Name what the processor can do, as the system tells it (amx_bf16, avx2, asimddp); nothing where it does not."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    lists = (line.partition(":")[2] for line in text.splitlines() if line.startswith(("flags", "Features")))
+    return frozenset(next(lists, "").split())
+
+
 def _others() -> int:
     """Count the threads that run or wait for a core now, without this one; 0 where the system does not tell."""
     try:

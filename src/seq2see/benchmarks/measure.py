@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from seq2see.machine import instructions
+
 PACKAGES = ("seq2see", "torch", "ctranslate2", "transformers", "tokenizers")
 
 
@@ -99,8 +101,8 @@ def _cpu() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
-    words = set(text.split())
+    known = instructions()
     flags = [
-        flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "asimddp", "i8mm") if flag in words
+        flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "asimddp", "i8mm") if flag in known
     ]
     return f"{names[0] if names else platform.machine()} ({', '.join(flags) or 'no vector flags known'})"

@@ -20,6 +20,7 @@ from seq2see.benchmarks.peers import PlainTransformer
 from seq2see.config import ModelConfig, TrainingConfig, preset
 from seq2see.data.batching import Batch
 from seq2see.data.dates import splits
+from seq2see.data.plan import fast_on
 from seq2see.decoding.cpu import threads_of
 from seq2see.model.transformer import Transformer
 from seq2see.training.learner import Learner
@@ -156,10 +157,13 @@ def dates_training(
 
 
 def small_training(rounds: int, sentences: int = 38, length: int = 27, vocabulary: int = 8000) -> Line:
-    """Take steps of the preset for small data on random sentences of one length, in float32, with its dropout."""
+    """Take steps of the preset for small data on random sentences of one length, with its dropout.
+
+    Ours has the precision that a training on this CPU gets; its peer has float32 and, if ours is narrower, autocast.
+    """
     chosen = preset("small")
     config = ModelConfig.of(**chosen.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
-    settings = TrainingConfig.of(**chosen.training)
+    settings = TrainingConfig.of(**{**chosen.training, **fast_on("cpu", chosen.model)})
     torch.manual_seed(1)
     model = Transformer(config)
     sources, targets = torch.randint(3, vocabulary, (2, sentences, length)).tolist()
@@ -176,24 +180,33 @@ def small_training(rounds: int, sentences: int = 38, length: int = 27, vocabular
     optimiser = torch.optim.Adam(parameters, lr=1e-4)
     mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
 
-    def peer_step() -> float:
-        x = peer(embedding(batch.source), embedding(target), tgt_mask=mask, tgt_is_causal=True)
-        logits = F.linear(x, embedding.weight).flatten(0, 1)
-        loss = F.cross_entropy(logits, batch.target_out.flatten(), label_smoothing=settings.label_smoothing)
+    def peer_step(narrow: bool = False) -> float:
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            x = peer(embedding(batch.source), embedding(target), tgt_mask=mask, tgt_is_causal=True)
+            logits = F.linear(x, embedding.weight).flatten(0, 1)
+            loss = F.cross_entropy(
+                logits, batch.target_out.flatten(), label_smoothing=settings.label_smoothing
+            )
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         return float(loss.detach())
 
-    contestants = {"seq2see": lambda: float(ours.learn([batch], 1e-4)), "nn.Transformer": peer_step}
+    contestants: dict[str, Callable[[], float]] = {
+        "seq2see": lambda: float(ours.learn([batch], 1e-4)),
+        "nn.Transformer": peer_step,
+    }
+    if settings.precision == "bfloat16":
+        contestants["nn.Transformer, autocast"] = lambda: peer_step(narrow=True)
     threads = min(torch.get_num_threads(), machine.free_cores())
     with threads_of(threads):
         seconds, flops = take_turns(contestants, rounds), float_speed()
     forward = products(config, sentences, batch.source.shape[1], target.shape[1])
     return Line(
         "small-training",
-        f"a step of the preset small, {sentences} sentences of {length} tokens, {threads} threads each",
+        f"a step of the preset small, {sentences} sentences of {length} tokens, {threads} threads each, ours in "
+        f"{settings.precision}",
         "tokens", batch.tokens, seconds, "1.5× of nn.Transformer", limit=3 * forward / flops,
     )  # fmt: skip
 

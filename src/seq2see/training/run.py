@@ -256,7 +256,9 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
     config = Config(
         "dates",
         ModelConfig.of(**{**recipe.model, **sizes, **request.settings["model"]}),
-        TrainingConfig.of(**{**recipe.training, **fast_on(request.device), **request.settings["training"]}),
+        TrainingConfig.of(
+            **{**recipe.training, **fast_on(request.device, recipe.model), **request.settings["training"]}
+        ),
     )
     train, validation, test = dates.splits(count, held_out, held_out, request.seed, years)
     ids = Cut.within((tokenizers.source, tokenizers.target), train, LONGEST).ids
