@@ -436,9 +436,11 @@ def test_the_processor_tells_what_it_can_do(tmp_path: Path, monkeypatch: pytest.
 
 def test_threads_leave_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 8)
-    for others, free in ((0, 8), (3, 5), (8, 1), (50, 1)):
+    for all_cores, others, free in ((8, 0, 8), (8, 3, 5), (8, 8, 1), (8, 50, 1), (64, 50, 8), (64, 60, 4)):
+        monkeypatch.setattr(machine.os, "cpu_count", lambda all_cores=all_cores: all_cores)
         monkeypatch.setattr(machine, "_others", lambda others=others: others)
         assert machine.free_cores() == free
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 8)
     seen = iter([6, 1, 4])  # the quietest moment counts
     monkeypatch.setattr(machine, "_others", lambda: next(seen))
     assert machine.free_cores() == 7

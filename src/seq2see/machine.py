@@ -50,7 +50,8 @@ def free_cores() -> int:
         if busy == 0:
             break
         time.sleep(PAUSE)
-    return max(1, total - busy)
+    everywhere = max(total, os.cpu_count() or 1)  # others may have cores that this process may not use
+    return min(total, max(1, everywhere - busy))
 
 
 def instructions() -> frozenset[str]:

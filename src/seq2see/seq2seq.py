@@ -366,7 +366,11 @@ class Seq2Seq:
                 answers = self._answers_to_texts(texts, rules, sure, terms)
             else:
                 answers = self._answers(texts, rules, n_best, sure, held)
-            return [or_withheld(self._read(answer, order), min_confidence) for answer in answers]
+            if self.config.task == "human-dates":
+                answers = [self._read(answer, order) for answer in answers]
+            if min_confidence is None:
+                return answers
+            return [or_withheld(answer, min_confidence) for answer in answers]
 
     def _answers(
         self,
@@ -401,7 +405,7 @@ class Seq2Seq:
 
     def _read(self, answer: Answer, order: str | None) -> Answer:
         """Return an answer as its task reads it: a human date that is none, or that can be two, is refused."""
-        if self.config.task != "human-dates" or answer.output is None:
+        if answer.output is None:
             return answer
         try:
             date = human_dates.read(answer.input, answer.output, order)

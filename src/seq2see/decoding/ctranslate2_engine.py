@@ -129,18 +129,17 @@ class CTranslate2Engine:
         assert allowed is None, "Seq2Seq.engine_for takes torch for answers that are held to something"
         assert min(map(len, sources)) > 0, "CTranslate2 would not answer an empty source"
         named = self._named(sources)
-        beam, limits = rules.beam, [rules.limit(len(source), self.max_length) for source in sources]
+        lengths = list(map(len, sources))
+        limit = {length: rules.limit(length, self.max_length) for length in set(lengths)}
+        beam, limits = rules.beam, [limit[length] for length in lengths]
         found = self._greedy(named, max(limits), rules)
         # The start of a greedy answer does not depend on where it is cut.
-        greedy = [
-            (row[0][:most], totals[0] if totals else 0.0)
-            for (row, totals), most in zip(found, limits, strict=True)
-        ]
         if beam == 1:
             return [
-                self._ended(self._numbers(row), most, rules)
-                for (row, _), most in zip(greedy, limits, strict=True)
+                self._ended(self._numbers(row[0][:most]), most, rules)
+                for (row, _), most in zip(found, limits, strict=True)
             ]
+        greedy = [(row[0][:most], totals[0]) for (row, totals), most in zip(found, limits, strict=True)]
         cut = [
             row
             for row, ((whole, _), most) in enumerate(zip(found, limits, strict=True))
@@ -267,10 +266,10 @@ class CTranslate2Engine:
 
     @staticmethod
     def _tokens_of(ids: Iterable[int], names: Sequence[str]) -> list[str]:
-        return [names[number] for number in ids]
+        return list(map(names.__getitem__, ids))
 
     def _numbers(self, tokens: list[str]) -> list[int]:
-        return [self.ids_of[token] for token in tokens]
+        return list(map(self.ids_of.__getitem__, tokens))
 
 
 def _after_fork() -> None:
