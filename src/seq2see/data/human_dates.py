@@ -40,6 +40,7 @@ _LETTER = r"[^\W\d_]"
 _ANY_LETTER = re.compile(_LETTER)
 _DOUBLED = re.compile(r"(.)\1")
 _WORDS = re.compile(r"[^\s\d!-/:-@\[-`{-~\u00a1-\u00bf\u2000-\u206f\u3000-\u303f]+")
+_TIME = re.compile(r"\d?\d:\d\d(?::\d\d)?")
 #: Numbers, and those in which a reading machine took a digit for a letter: l2, 2o20, s.
 _NUMBERS = re.compile(r"(?<![a-zа-я\d])(?:\d[\doоl|izsbg]*|[oоl|izsbg](?:\d[\doоl|izsbg]*)?)(?![a-zа-я])|\d+")
 
@@ -121,7 +122,7 @@ def names_month(text: str, month: int, day: int) -> bool:
     words = _WORDS.findall(text)
     if not names.isdisjoint(words) or within.search(text):
         return True
-    numbers = _NUMBERS.findall(text)
+    numbers = _NUMBERS.findall(_TIME.sub(" ", text))
     whole = [number for number in numbers if number.isdecimal()]
     if any(len(number) >= 6 for number in whole):  # 20240229
         return True
