@@ -8,7 +8,7 @@ of these:
 - ``no year``, ``no day``, ``no date``: what the text lacks.
 
 The model takes any word in the place of a month for the nearest one. So a date is returned only if its month is in the
-text: as a number, or as a name of it with one typing mistake at most.
+text: as a number, or as a name of it, cut short or with one typing mistake.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def read(text: str, answer: str, order: str | None = None) -> str:
         raise InputError(f"{shown(text)} would be {readings[chosen]}, a day that does not exist.")
     if not names_month(text, month, day):
         raise InputError(
-            f"{shown(text)} would be {readings[chosen]}, but that month is not in it, neither by a name that is known "
-            "nor as a number."
+            f"{shown(text)} would be {readings[chosen]}, but that month is not in the text, neither by a name that is "
+            "known nor as a number."
         )
     return readings[chosen]
 
@@ -149,7 +149,9 @@ def _months() -> list[tuple[frozenset[str], re.Pattern[str]]]:
 
 
 def _resembles(word: str, name: str) -> bool:
-    """Whether a word is a name with one mistake: a letter missing, added, doubled or another, or two swapped."""
+    """Whether a word is a name cut short, or with one mistake: a letter missing, more or other, or two swapped."""
+    if name.startswith(word) and len(word) >= 3:  # Decemb.
+        return True
     if len(name) >= 5 and name in word:  # no space was typed
         return True
     if abs(len(word) - len(name)) > 1:
