@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 import seq2see
 from seq2see.cli import app
 from seq2see.data import human_dates, written_dates
-from seq2see.decoding import ctranslate2_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.folder import find
@@ -184,13 +183,16 @@ def test_answers_in_eight_bits_are_those_of_the_full_numbers(
     monkeypatch.setattr(engine, "drafts", False)
     assert engine.ids(sources, rules) == answers
 
-    monkeypatch.setattr(ctranslate2_engine, "SURE", 0.0)  # no answer is
+    def unsure(rows: list[list[str]], *others: object, **options: object) -> object:
+        return [([["1"]], [-9.0]) for _ in rows]
+
+    monkeypatch.setattr(engine.draft, "_translate", unsure)
     monkeypatch.setattr(engine, "drafts", True)
     in_full.clear()
-    assert engine.ids(sources, rules) == answers
+    assert engine.ids(sources, rules) == answers  # each was answered again
     assert in_full == [len(sources)]
     monkeypatch.setattr(engine, "drafts", None)
-    engine.ids(sources, rules)
+    assert engine.ids(sources, rules) == answers
     assert engine.drafts is False
 
 
