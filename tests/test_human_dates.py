@@ -169,7 +169,8 @@ def test_answers_in_eight_bits_are_those_of_the_full_numbers(
     texts = [text for text, _ in written_dates.pairs(200, seed=6)]
     sources, rules = model.tokenizers.source.encode_batch(texts), model.config.decoding
     in_full: list[int] = []
-    translate = engine._translate
+    draft, translate = engine.draft, engine._translate
+    assert draft is not engine
 
     def counted(rows: list[list[str]], *others: object) -> object:
         in_full.append(len(rows))
@@ -186,7 +187,7 @@ def test_answers_in_eight_bits_are_those_of_the_full_numbers(
     def unsure(rows: list[list[str]], *others: object, **options: object) -> object:
         return [([["1"]], [-9.0]) for _ in rows]
 
-    monkeypatch.setattr(engine.draft, "_translate", unsure)
+    monkeypatch.setattr(draft, "_translate", unsure)
     monkeypatch.setattr(engine, "drafts", True)
     in_full.clear()
     assert engine.ids(sources, rules) == answers  # each was answered again
