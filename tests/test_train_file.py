@@ -296,6 +296,21 @@ def test_a_model_learns_on_from_another(corpus: Path) -> None:
     assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--set", "training.seconds=9")
 
 
+def test_many_short_texts_on_a_gpu_get_a_deeper_model() -> None:
+    pairs = [(f"w{n}", " ".join(f"P{n}")) for n in range(120_000)]
+    here, there = choose(pairs), choose(pairs, device="cuda")
+    assert (here.preset, there.preset) == ("small", "deep")
+    assert there.kinds == ("characters", "symbols")
+    assert (there.model["encoder_layers"], there.model["dropout"]) == (6, 0.2)
+    plan = there.training
+    assert plan["layout"] == "packed"
+    assert plan["steps"] == 60 * sum(len(target) for _, target in pairs[::60]) * 60 // 8192
+    # The last quarter has all the checkpoints that are averaged.
+    assert plan["average"] * plan["checkpoint_every"] <= plan["steps"] / 4 < 16.2 * plan["checkpoint_every"]
+    assert choose([(one * 20, other) for one, other in pairs[:20_000]], device="cuda").preset == "small"
+    assert choose(pairs[:90_000], device="cuda").preset == "tiny"
+
+
 def test_sentences_on_a_gpu_get_another_recipe() -> None:
     pairs = sentences(12_000)
     here, there = choose(pairs), choose(pairs, device="cuda")

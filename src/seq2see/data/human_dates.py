@@ -8,7 +8,7 @@ of these:
 - ``no year``, ``no day``, ``no date``: what the text lacks.
 
 The model takes any word in the place of a month for the nearest one. So a date is returned only if its month is in the
-text: as a number, or as a name of it with one typing mistake at most.
+text: as a number, or as a name of it, cut short or with one typing mistake.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _WORDS = re.compile(r"[^\s\d!-/:-@\[-`{-~\u00a1-\u00bf\u2000-\u206f\u3000-\u303f
 #: Words in which a reading machine took a letter for a digit: 0ct, n0vember, ju1y.
 _MISREAD = re.compile(r"(?=\w*[^\W\d_]{2})\w*\d\w*")
 _AS_LETTERS = str.maketrans("01358", "olesb")
+_TIME = re.compile(r"\d?\d:\d\d(?::\d\d)?")
 #: Numbers, and those in which a reading machine took a digit for a letter: l2, 2o20, s.
 _NUMBERS = re.compile(r"(?<![a-zа-я\d])(?:\d[\doоl|izsbg]*|[oоl|izsbg](?:\d[\doоl|izsbg]*)?)(?![a-zа-я])|\d+")
 
@@ -107,8 +108,8 @@ def read(text: str, answer: str, order: str | None = None) -> str:
         raise InputError(f"{shown(text)} would be {readings[chosen]}, a day that does not exist.")
     if not names_month(text, month, day):
         raise InputError(
-            f"{shown(text)} would be {readings[chosen]}, but that month is not in it, neither by a name that is known "
-            "nor as a number."
+            f"{shown(text)} would be {readings[chosen]}, but that month is not in the text, neither by a name that is "
+            "known nor as a number."
         )
     return readings[chosen]
 
@@ -124,7 +125,7 @@ def names_month(text: str, month: int, day: int) -> bool:
     words = _WORDS.findall(text) + [word.translate(_AS_LETTERS) for word in _MISREAD.findall(text)]
     if not names.isdisjoint(words) or within.search(text):
         return True
-    numbers = _NUMBERS.findall(text)
+    numbers = _NUMBERS.findall(_TIME.sub(" ", text))
     whole = [number for number in numbers if number.isdecimal()]
     if any(len(number) >= 6 for number in whole):  # 20240229
         return True
@@ -151,7 +152,9 @@ def _months() -> list[tuple[frozenset[str], re.Pattern[str]]]:
 
 
 def _resembles(word: str, name: str) -> bool:
-    """Whether a word is a name with one mistake: a letter missing, added, doubled or another, or two swapped."""
+    """Whether a word is a name cut short, or with one mistake: a letter missing, more or other, or two swapped."""
+    if name.startswith(word) and len(word) >= 3:  # Decemb.
+        return True
     if len(name) >= 5 and name in word:  # no space was typed
         return True
     if abs(len(word) - len(name)) > 1:

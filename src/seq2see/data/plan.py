@@ -134,7 +134,8 @@ def choose(
     if count < 10_000 or (not learned and count < 100_000 and not long):
         suited, size = "tiny", 2000
     elif count < 300_000:
-        suited, size = "medium" if sentences and device != "cpu" else "small", 8000
+        on_gpu = "medium" if sentences else "deep" if not learned and not long else "small"
+        suited, size = "small" if device == "cpu" else on_gpu, 8000
     else:
         suited, size = "base", 32_000
     what = "sentences" if sentences else "long texts" if long else "short texts"
@@ -206,8 +207,17 @@ def _training(
             "evaluate_every": steps // 10,
             "evaluate_on": 200,
         } | cut_anew
+    if preset == "deep":  # the mean of many checkpoints at a high rate is what helps: see RESULTS.md
+        steps = min(100_000, max(2000, 60 * tokens // 8192))
+        return {
+            "steps": steps,
+            "warmup": min(1000, steps // 10),
+            "checkpoint_every": steps // 60,
+            "evaluate_every": steps // 20,
+            "evaluate_on": 200,
+        }
     batch, passes = 4096 if preset == "small" else 16_384, 15
-    if short and preset == "small" and device != "cpu":  # a GPU has the time for what still helps short texts
+    if short and preset == "small" and device != "cpu":  # a GPU has the time for what still helps such texts
         batch, passes = 8192, 60
     steps = min(100_000, max(2000, passes * tokens // batch))
     every = max(100, steps // 20)
