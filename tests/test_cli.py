@@ -14,6 +14,7 @@ import typer.main
 from typer.testing import CliRunner, Result
 
 from seq2see.cli import app, output
+from seq2see.cli.answering import LONGEST, NoText, lines_of
 from seq2see.errors import UserError
 
 
@@ -192,6 +193,22 @@ def test_a_line_that_is_not_utf8_is_refused_alone(tmp_path: Path) -> None:
         assert "line 2: The line is not UTF-8 text" in done.stderr
         assert len(out.read_text(encoding="utf-8").splitlines()) == 3
     assert json.loads(out.read_text(encoding="utf-8").splitlines()[2])["output"] == "September 3, 2025"
+
+
+def test_binary_data_and_a_huge_line_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\n" * 100)
+    done = run("predict", "--file", str(source), "--out", str(out))
+    assert done.returncode == 2
+    assert done.stderr.rstrip() == (
+        "seq2see: in.txt is binary data, not text: one input a line was expected, in UTF-8."
+    )
+    assert list(tmp_path.iterdir()) == [source]
+    source.write_bytes(b"a" * LONGEST + b" more\n1845-01-05\n")  # its end is not lost without a word
+    found = list(lines_of(source))
+    assert isinstance(found[0], NoText)
+    assert "The line has more than 4,000,003 bytes" in found[0].reason
+    assert found[1:] == ["1845-01-05"]
 
 
 def test_the_questions_are_not_overwritten(tmp_path: Path) -> None:

@@ -872,6 +872,35 @@ def test_english_to_french(open_page: Open) -> None:
     expect(page.locator("#remark")).to_be_empty()
 
 
+def test_a_glossary_holds_the_answer(open_page: Open) -> None:
+    page = open_page("model=dates", expected="422")
+    expect(page.locator("#glossary")).to_be_hidden()
+    page.select_option("#model", "en-fr")
+    answer(page).to_have_text("Où est la gare ?")
+    page.locator("#glossary summary").click()
+    use = page.get_by_role("button", name="Answer with these terms")
+    page.locator("#terms").fill("train station = aérogare\nhospital")
+    use.click()
+    answer(page).to_have_text("Où est le aérogare ?")
+    expect(page.locator("#remark")).to_contain_text("1 term of the glossary")
+    filled(page)
+    chosen = page.locator("#scrub .chip").all_inner_texts()
+    assert "".join(chosen) == "Oùestleaérogare?<eos>"  # what is traced is this answer
+    page.reload()
+    answer(page).to_have_text("Où est le aérogare ?")
+    for terms, said in (
+        ("gare = a\ngare = b", "“gare” twice"),
+        ("gare = a\nGare = b", "contradicts an earlier one"),
+    ):
+        page.locator("#terms").fill(terms)
+        use.click()
+        expect(page.locator("#error")).to_contain_text(said)
+    page.locator("#terms").fill("")
+    use.click()
+    answer(page).to_have_text("Où est la gare ?")
+    expect(page.locator("#error")).to_be_empty()
+
+
 def test_a_selection_that_does_not_fit_the_next_answer_disturbs_nothing(open_page: Open) -> None:
     page = open_page()
     page.select_option("#model", "en-fr")

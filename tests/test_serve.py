@@ -97,6 +97,16 @@ def test_a_trace_holds_the_models_numbers(client: TestClient, model: Seq2Seq) ->
         assert step["top"][0]["id"] == step["id"]
 
 
+def test_a_trace_by_a_glossary_says_what_is_wrong_with_it(client: TestClient) -> None:
+    for more, said in (
+        ({"glossary": {"x": None}, "prefix": [1]}, "A glossary cannot be used with prefix"),
+        ({"glossary": {"x": "y", "X": "z"}}, "contradicts an earlier one"),
+    ):
+        refused = client.post("/api/trace", json={"input": "1845-01-05", "names": [], **more})
+        assert refused.status_code == 422
+        assert said in refused.json()["error"]
+
+
 def test_only_the_wanted_tensors_are_sent(client: TestClient) -> None:
     body = {"input": "1845-01-05", "names": ["*.cross_attention.weights"]}
     assert list(tensors(client.post("/api/trace", json=body).json())) == [

@@ -317,6 +317,7 @@ def test_what_is_hidden_does_not_swallow_the_end_of_a_line(form: str, text: str)
         ("html", "<p>Hi</p>\n<script>x", "<script> has no end"),
         ("srt", "Hello\nyou", "Line 1 is 'Hello': subtitles begin with a number"),
         ("srt", "1\n00:00:01,000 --> 00:00:04,000\nHi\n\nno times\n", "Line 5 is 'no times'"),
+        ("srt", "1\n00:00:01,000 --> 00:00:04\nHi\n", "Line 2 is '00:00:01,000 --> 00:00:04'"),
         ("json", '{"a": }', "is not JSON"),
         ("po", "hello", "There is no msgid"),
         ("po", 'msgid "a"\nnonsense\n', "Line 2 is 'nonsense'"),
@@ -335,6 +336,9 @@ def test_tags_without_partners_are_named_and_stay() -> None:
     document = documents.read("<p>One </b>two <i>three</p>", "html")
     assert document.notes == ("Line 1: </b> closes nothing; it was left where it is.",)
     assert through("<p>One </b>two <i>three</p>", "html", swapped) == "<p>oNE </b>TWO <i>THREE</p>"
+    assert document.sentences[0].text == "One two three"  # the words beside them are translated
+    assert through("<p>One</b> two<i> three</p>", "html", swapped) == "<p>oNE</b> TWO<i> THREE</p>"
+    assert through("<div><span>One two", "html", swapped) == "<div><span>oNE TWO"
 
 
 def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import os
@@ -34,6 +35,7 @@ COMPARED = 4  # last lines of an interrupted run that must be as they would be n
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
 HELD = 2**24  # characters of inputs held in memory at a time
 LONGEST = 4_000_004  # bytes of a line that are read; so many are more characters than any model takes
+HEAD = 8192  # bytes that tell whether a file is text
 
 RECORDS = (".jsonl", ".ndjson")
 TEXT_KEYS = ("input", "source", "text")  # of a JSON object, the first that is there
@@ -388,9 +390,10 @@ def lines_of(path: Path | None) -> Iterator[str]:
     """Read the inputs of a file or of standard input, one a line; gzip and xz are unpacked.
 
     A line of a .jsonl file is a JSON text, or an object with the text under "input", "source" or "text". Bytes that are
-    not UTF-8 stay, so that their line can be refused.
+    not UTF-8 stay, so that their line can be refused. A file of binary data is refused as a whole.
     """
     if path is None or str(path) == "-":
+        _check_text(sys.stdin.buffer, "Standard input")
         yield from _texts(sys.stdin.buffer)
         return
     from seq2see.data import formats
@@ -401,11 +404,24 @@ def lines_of(path: Path | None) -> Iterator[str]:
     try:
         # What is no file may be a pipe, which can be opened only once.
         with formats.unpacked(path) if path.is_file() else path.open("rb") as file:
+            _check_text(file, path.name)
             for text in _texts(file):
                 number += 1
                 yield _in_record(text) if records else text
     except formats.UNREADABLE as error:
         raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
+
+
+def _check_text(file: IO[bytes], name: str) -> None:
+    """Refuse binary data by their first bytes: some are zero, and all together are not UTF-8."""
+    head = file.peek(HEAD)[:HEAD] if hasattr(file, "peek") else b""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut in two
+    except UnicodeDecodeError:
+        if b"\0" in head:
+            raise UserError(
+                f"{name} is binary data, not text: one input a line was expected, in UTF-8."
+            ) from None
 
 
 def _texts(file: IO[bytes]) -> Iterator[str]:
@@ -415,13 +431,17 @@ def _texts(file: IO[bytes]) -> Iterator[str]:
             return
         if len(line) == LONGEST and not line.endswith(b"\n"):
             while len(rest := file.readline(LONGEST)) == LONGEST and not rest.endswith(b"\n"):
-                pass  # the rest of a line that is refused for its length is not held in memory
+                pass  # the rest is not held in memory
+            yield NoText(f"The line has more than {LONGEST - 1:,} bytes: cut it up, or use --format text.")
+            continue
         text = line.decode("utf-8", errors="surrogateescape").removesuffix("\n").removesuffix("\r")
         yield text if number else text.removeprefix("\ufeff")  # a byte order mark is no part of the text
 
 
 def _in_record(line: str) -> str:
     """Return the text that a line of JSON holds."""
+    if isinstance(line, NoText):
+        return line
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -71,6 +71,7 @@ def describe_model(name: str, config: Config, card: str, path: Path | None) -> d
         "card": card,
         "examples": EXAMPLES.get(config.task) or EXAMPLES.get(name) or _samples(path),
         "texts": SURVEYS.get(name, []),
+        "sentences": config.decoding.sentences,
     }
 
 

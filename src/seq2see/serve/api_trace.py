@@ -37,6 +37,7 @@ from seq2see.page.describe import describe
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Hasty, Request_, Text, check_work
 from seq2see.serve.batching import Limits
+from seq2see.text.terms import Glossary
 
 KEPT = 2**24  # a trace of up to so many numbers is remembered
 
@@ -92,6 +93,9 @@ class TraceRequest(Request_):
     step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
     anyway: bool = Field(
         False, description="Answer a text that the model was not made for, such as a February 30."
+    )
+    glossary: dict[Text, Text | None] | None = Field(
+        None, description="What terms become, as for /api/predict: the answer with them is traced."
     )
 
 
@@ -287,20 +291,26 @@ def describe_trace(
     column: int | None = None,
     anyway: bool = False,
     patches: Sequence[Patch] = (),
+    glossary: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
     """Answer a text and describe the trace.
 
     ``prefix`` holds ids that the answer must begin with. ``muted`` names heads as (attention, layer, head). ``anyway``
-    shows the model a text that it was not made for. ``patches`` are numbers of runs on other texts. The other arguments
-    are those of ``describe``.
+    shows the model a text that it was not made for. ``patches`` are numbers of runs on other texts. With a ``glossary``
+    the answer that holds its terms is forced. The other arguments are those of ``describe``.
     """
     _check_head(tracer.network, head)
     saliencies = 0 if "saliency" not in also else None if step is None else 1
     tracer.check_size(text, names, beam, compact, saliencies, anyway)
     for patch in patches:
         tracer.check_size(patch.input, [], 1, compact, 0)
+    known: dict[str, Any] = {}
+    if glossary is not None:
+        if prefix or muted or patches:
+            raise UserError("A glossary cannot be used with prefix, muted or patches: leave one out.")
+        prefix, known = _with_terms(tracer, text, glossary)
     traced = tracer.trace(text, prefix, muted, anyway, patches)
-    found = describe(traced, names, beam, compact, head, also, step, column)
+    found = {**describe(traced, names, beam, compact, head, also, step, column), **known}
     if not prefix and not muted and not patches:  # else the answer is not the model's own
         values = [one["log_probability"] for one in found["steps"]]
         sure, remark = tracer.model.judged(text, values, found["finished"])
@@ -308,6 +318,23 @@ def describe_trace(
         found |= {name: value for name, value in known.items() if value is not None}
     taken = {"patches": [patch.model_dump() for patch in patches]} if patches else {}
     return {**found, "forced": len(prefix), "muted": [list(key) for key in muted], **taken}
+
+
+def _with_terms(
+    tracer: Tracer, text: str, glossary: Mapping[str, str | None]
+) -> tuple[list[int], dict[str, Any]]:
+    """Answer a text by a glossary; return the ids of the answer, and what is to be said about it."""
+    if len(glossary) > tracer.limits.listed:
+        raise UserError(f"The glossary may have at most {tracer.limits.listed:,} terms.")
+    model, terms = tracer.model, Glossary(glossary)
+    [answer] = model.answers([text], glossary=terms)
+    if answer.output is None:
+        raise InputError(str(answer.error))
+    target = model.tokenizers.target
+    ids = target.encode(answer.output)[len(target.before) :]
+    said = {"confidence": answer.confidence, "remark": answer.remark}
+    known = {name: value for name, value in said.items() if value is not None}
+    return ids, {**known, "terms": len(terms.found(text)), "repairs": answer.repairs}
 
 
 def _count(name: str, config: ModelConfig, source: int, target: int) -> int:

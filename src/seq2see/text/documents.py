@@ -137,8 +137,9 @@ def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
             continue
         if line.strip("\ufeff \t\r\n"):
             if not seen:
+                where, what = (number + 2, ahead) if "-->" in ahead else (number + 1, line.strip())
                 raise UserError(
-                    f"Line {number + 1:,} is {shown(line.strip())}: subtitles begin with a number, and under it a line "
+                    f"Line {where:,} is {shown(what)}: subtitles begin with a number, and under it a line "
                     "such as 00:00:01,000 --> 00:00:04,000. Use the format text for other texts."
                 )
             if new and not between.rstrip(" \t").endswith(("\n", "\r")):

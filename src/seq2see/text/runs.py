@@ -28,7 +28,7 @@ Escape = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Pair:
-    """A tag and its end tag, around some text of a run."""
+    """A tag and its end tag, around some text of a run. A tag without a partner is around nothing."""
 
     first: int
     last: int
@@ -137,7 +137,8 @@ class Run:
         for number, pair in enumerate(self.pairs):
             place = bisect_left(spans, (pair.first + 1,)) - 1
             first, last = spans[place] if place >= 0 else (0, 0)
-            if first <= pair.first < pair.last <= last and (pair.first, pair.last) != (first, last):
+            around = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (first, last)
+            if around or (not pair.close and first < pair.first < last):
                 inside[number] = pair
         # What is not within a sentence is written where it stands; a tag across sentences opens and closes in them.
         marks = sorted(
@@ -254,6 +255,8 @@ class _Writer:
     def _span(self, pair: Pair, low: int, high: int) -> Span:
         """Return the words of the answer that come from the words within a pair."""
         first, last = self.read.place(pair.first), self.read.place(pair.last)
+        if first == last:
+            return self._spot(first, pair.open.startswith("</"), low, high)
         found = [
             target
             for source, target in self.links
@@ -272,6 +275,20 @@ class _Writer:
             after = re.compile(rf"\s?{re.escape(sign)}").match(self.answer, end, high)
             end = after.end() if after else end
         return self._outside(start, end)
+
+    def _spot(self, place: int, ends: bool, low: int, high: int) -> Span:
+        """Return where a tag without a partner stands: at the word it touches; of two, an end tag takes the first."""
+        near = [(source, target) for source, target in self.links if low <= target[0] and target[1] <= high]
+        before, after = (
+            side.strip() == side != "" for side in (self.read.text[:place][-1:], self.read.text[place:][:1])
+        )
+        if before and (ends or not after):
+            found = [(place - source[1], target[1]) for source, target in near if source[1] <= place]
+        else:
+            found = [(source[0] - place, target[0]) for source, target in near if source[0] >= place]
+        share = nearest_gap(self.answer, place / max(1, len(self.read.text)))
+        spot = min(found)[1] if found else min(max(share, low), high)
+        return self._outside(spot, spot)
 
     def _outside(self, first: int, last: int) -> Span:
         """Move the ends of a span out of what is replaced as a whole."""
@@ -299,11 +316,11 @@ class Builder:
         self.parts.append(("held", "", text))
 
     def open(self, name: str, text: str) -> None:
-        """Add a tag; without an end it is held."""
+        """Add a tag."""
         self.parts.append(("open", name, text))
 
     def close(self, name: str, text: str) -> None:
-        """Add an end tag; without a beginning it is held."""
+        """Add an end tag."""
         self.parts.append(("close", name, text))
 
     def line(self, text: str) -> None:
@@ -325,6 +342,9 @@ class Builder:
             elif kind == "close" and number in matched:
                 first, opened = stack.pop()
                 pairs.append(Pair(first, length, opened, text))
+                continue
+            elif kind in ("open", "close"):
+                pairs.append(Pair(length, length, text, ""))
                 continue
             elif kind != "words":
                 held.append((length, length + len(text)))

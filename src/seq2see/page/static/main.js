@@ -8,6 +8,7 @@ import { KINDS, place, Trace } from "./data.js";
 import { announce, byId, h, percent, visible } from "./dom.js";
 import { fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
+import { glossaryOf, showGlossary, writtenTerms } from "./glossary.js";
 import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
@@ -19,7 +20,7 @@ import { fillAll, Panel } from "./section.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], texts: string[], small: boolean}} Model */
+/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], texts: string[], sentences?: boolean, small: boolean}} Model */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
@@ -37,7 +38,9 @@ const chosenModel = () => models.find(({ name }) => name === view.model) ?? mode
 /** @returns {Promise<Trace>} */
 function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = []) {
   const { small } = chosenModel();
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches) };
+  const own = !prefix.length && !muted.length && !patches.length; // else the answer is not held to terms
+  const glossary = own && chosenModel().sentences ? glossaryOf(view.terms) : undefined;
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches), glossary };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
@@ -135,6 +138,7 @@ async function load() {
   const mine = (asked += 1);
   stop();
   if (byId("text").value !== view.text) byId("text").value = view.text;
+  showGlossary(Boolean(chosenModel().sentences), view.terms);
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
     const found = live ? await getTrace(view.text, view.prefix, view.muted, view.patches) : (trace ?? (await fromFile()));
@@ -246,11 +250,12 @@ function build(/** @type {Trace} */ found) {
 
 /** List the manual changes and offer to undo them. */
 function buildRemark(/** @type {Trace} */ found) {
-  const { finished, confidence, remark } = found.json;
+  const { finished, confidence, remark, terms, repairs = [] } = found.json;
   const remarks = [];
   if (!finished) remarks.push(h("span", { className: "cut" }, "The answer was cut: it did not come to its end."));
   if (confidence !== undefined) remarks.push(h("span", { className: "sure", title: "The calibrated probability that the answer is right" }, `confidence ${percent(confidence)}`));
-  if (remark) remarks.push(h("span", {}, remark));
+  for (const said of [remark, ...repairs]) if (said) remarks.push(h("span", {}, said));
+  if (terms !== undefined) remarks.push(h("span", {}, `${terms} ${terms === 1 ? "term" : "terms"} of the glossary in it`));
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
@@ -327,7 +332,7 @@ onChange((changed) => {
     byId("model").value = view.model;
     showExamples(chosenModel());
   }
-  if (["model", "text", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
+  if (["model", "text", "terms", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
@@ -368,7 +373,7 @@ function ask(/** @type {string} */ text, midway = false) {
   const before = asked;
   const again = typing && !midway; // what was silently refused is explained now
   [typed, typing] = [true, midway];
-  change({ text, prefix: [], patches: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
+  change({ text, terms: writtenTerms(), prefix: [], patches: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
 }
 
@@ -400,7 +405,7 @@ async function start() {
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
-    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
+    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, terms: "", prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
   });
   byId("model-choice").hidden = saved !== null;
   if (!live) {

@@ -8,6 +8,7 @@
  * @property {string} model
  * @property {string} text
  * @property {string} against another text to compare with
+ * @property {string} terms the glossary, a term a line
  * @property {number[]} prefix ids that the answer must begin with
  * @property {string[]} muted heads that are off, as kind.layer.head
  * @property {Kind} kind
@@ -27,7 +28,7 @@
 
 /** @type {View} */
 export const view = {
-  model: "", text: "", against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
+  model: "", text: "", terms: "", against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
   side: "source", part: "encoder.feed_forward", box: "", tour: 0, anyway: false, pin: null,
 };
 
@@ -42,7 +43,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "against", "prefix", "muted", "patches", "beam", "box", "tour", "anyway"];
+const BIG = ["model", "text", "terms", "against", "prefix", "muted", "patches", "beam", "box", "tour", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
