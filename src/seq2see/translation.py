@@ -252,7 +252,9 @@ def _said(before: Part) -> tuple[str, ...]:
 
 def _mended(part: Part) -> Part:
     """Put in what is still missing, and write large numbers with one sign between their thousands."""
-    part = replace(part, output=regrouped(part.output, part.read.text))
+    output = regrouped(part.output, part.read.text)
+    if output != part.output:
+        part = replace(part, output=output)
     missing = part.read.missing(part.output) if part.reply.error is None else []
     if not missing:
         return part

@@ -37,6 +37,9 @@ EMOJI = re.compile(
     "(?:‍[\U0001f000-\U0001faff☀-➿]️?[\U0001f3fb-\U0001f3ff]?)*"
 )
 MARK = re.compile(r"\{ ?(\d+) ?\}")
+ITEM = re.compile(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}")
+#: What each of these has; most sentences have none, and are not looked at closely.
+ANY_ITEM = re.compile("[\\d\U0001f000-\U0001faff☀-➿⬀-⯿]")
 #: Times of day, which languages count to 12 or to 24: 3:30 pm is 15 h 30 or 15.30 Uhr.
 AFTERNOON = re.compile(r"(?<![\d.,:])(\d{1,2})(?::\d\d)?\s?p\.?\s?m(?!\w)", re.IGNORECASE)
 LATE = re.compile(r"(?<![\d.,:])(1[3-9]|2[0-3])(?::[0-5]\d|\s?h(?:eures?)?\b|(?:\.[0-5]\d)?\s?Uhr\b)")
@@ -46,7 +49,7 @@ LONG = re.compile(r"\S{500,}")  # no word is so long: it is data, such as a pict
 
 def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
     """Return what is hidden from the model: what a document says (``also``), and what looks like an address or code."""
-    long = [match.span() for match in LONG.finditer(text)]
+    long = [match.span() for match in LONG.finditer(text)] if len(text) >= 500 else []
     spans = sorted([*long, *(span for span in also if not _overlaps(span, long))])
     if not TRIGGER.search(text):
         return spans
@@ -79,7 +82,7 @@ def _address(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """Return what a model reads without what it only carries over: marks and emoji."""
-    return EMOJI.sub("", MARK.sub("", text))
+    return EMOJI.sub("", MARK.sub("", text)) if ANY_ITEM.search(text) else text
 
 
 @dataclass(frozen=True)
@@ -157,10 +160,13 @@ class Read:
 
     def missing(self, answer: str) -> list[str]:
         """Return the marks, numbers and emoji that an answer lacks, in the order of the text."""
-        lacking = Counter(needed(self.text, len(self.items)))
+        wanted = needed(self.text, len(self.items))
+        if not wanted:
+            return []
+        lacking = Counter(wanted)
         lacking.subtract(needed(answer, len(self.items)))
         found, hours = [], other_hours(self.text)
-        for item in needed(self.text, len(self.items)):
+        for item in wanted:
             if lacking[item] > 0:
                 lacking[item] -= 1
                 if item in hours and lacking[hours[item]] < 0:
@@ -182,8 +188,10 @@ class Read:
 
 def needed(text: str, marks: int = 0) -> list[str]:
     """Return the marks, numbers (as digits alone) and emoji of a text, in its order."""
-    found = []
-    for match in re.finditer(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}", CLOCK.sub(r"\1:\2", text)):
+    found: list[str] = []
+    if not ANY_ITEM.search(text):
+        return found
+    for match in ITEM.finditer(CLOCK.sub(r"\1:\2", text)):
         if match[1] is not None and 1 <= int(match[1]) <= marks:
             found.append(f"{{{match[1]}}}")
         elif match[0][0].isdigit() or match[1] is not None:
@@ -201,6 +209,8 @@ def other_hours(text: str) -> dict[str, str]:
 
 def regrouped(answer: str, text: str) -> str:
     """Write the thousands of a large number with one sign, if the text does: 12,345,678 is not 12.345,678."""
+    if not GROUPED.search(text):
+        return answer
     grouped = {re.sub(r"\D", "", one) for one in NUMBER.findall(text) if GROUPED.fullmatch(one)}
 
     def one_sign(match: re.Match[str]) -> str:
@@ -224,6 +234,7 @@ def spellings(item: str, text: str) -> list[str]:
 
 def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
     """Put what is missing into an answer: in the place of a number that the text does not have, or near its place."""
+    answer = MARK.sub(r"{\1}", answer)  # a space in a mark is no place for anything
     for item in missing:
         strange = Counter(needed(answer, len(read.items)))
         strange.subtract(needed(read.text, len(read.items)))
@@ -254,13 +265,16 @@ def nearest_gap(text: str, share: float) -> int:
 
 def loops(answer: str, source: str = "") -> bool:
     """Whether an answer says the same three times or more in a row, where its source does not."""
-    return _repeats(answer) > max(2, _repeats(source))
+    often = _repeats(answer)
+    return often > 2 and often > _repeats(source)
 
 
 def _repeats(text: str) -> int:
     """Return how often the same one to eight words, or the same letter, follow each other at most."""
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     most = max((len(run[0]) - 1 for run in re.finditer(r"([^\W\d_])\1{3,}", text)), default=0)
+    if max(Counter(words).values(), default=0) < 3:  # no word is there so often
+        return most
     for size in range(1, 9):
         run = 0
         for place in range(size, len(words)):
