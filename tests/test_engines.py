@@ -349,11 +349,11 @@ def test_from_how_many_inputs_torch_is_faster_is_found_by_a_trial_and_remembered
     assert trial.torch_from(model.config.model) is None  # too few inputs for a trial
     asked.clear()
     assert model.predict(texts) == right
-    sizes = [size for size in (32, 32, 128, 512) for _ in range(2)]
+    sizes = [size for size in (8, 32, 128, 512) for _ in range(2)]
     assert asked[:8] == list(
         zip(["ctranslate2", "torch"] * 4, sizes, strict=True)
     )  # each in turn, and nothing is lost
-    assert asked[8:] == [("torch", 592)]
+    assert asked[8:] == [("torch", 640)]
     assert trial.torch_from(model.config.model) == pytest.approx(2000, rel=1e-6)
     for count, fast in ((1999, "ctranslate2"), (2000, "torch")):
         asked.clear()
@@ -372,8 +372,8 @@ def test_a_trial_ends_where_its_turns_become_long(tmp_path: Path, monkeypatch: p
         "torch": lambda: "torch",
     }  # the trial only hands engines out
     for prices, sizes, crossing in (
-        ({"ctranslate2": 1e-4, "torch": 5e-3}, [32, 32, 128], math.inf),
-        ({"ctranslate2": 2e-2, "torch": 1e-4}, [32, 32], 0.0),
+        ({"ctranslate2": 1e-4, "torch": 5e-3}, [8, 32, 128], math.inf),
+        ({"ctranslate2": 2e-2, "torch": 1e-4}, [8, 32], 0.0),
     ):
         given = []
         for engine, part in trial.turns(both, range(10_000), dict.fromkeys(range(10_000), 10), config):

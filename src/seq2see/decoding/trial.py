@@ -28,7 +28,7 @@ from seq2see.machine import cores, free_cores
 FEW = 256  # below so many inputs nobody asks which engine is faster: the answer would take as long
 WORTH = 1536  # inputs from which a trial pays
 #: Inputs that each engine gets in its turns. The first turn warms up and does not count.
-SIZES = (32, 32, 128, 512, 2048)
+SIZES = (8, 32, 128, 512, 2048)
 LONG = 0.5  # seconds of a turn after which no larger one follows
 
 
