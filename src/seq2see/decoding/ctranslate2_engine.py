@@ -30,8 +30,9 @@ EACH = 8  # inputs that each worker must get if several of one thread are to be 
 #: with this one it stops when ``beam`` have ended, and they can be ranked by the paper's penalty, which it does not know.
 ALMOST_NO_PENALTY = 1e-6
 
-#: Answers in int8 take half the time. One with this probability is that of the full numbers too: each of its tokens is
-#: ahead of any other by log(0.6 / 0.4) or more, and int8 moves a log-probability by a tenth of that at most.
+#: Answers in int8 take half the time. One with this probability is taken for that of the full numbers: each of its tokens
+#: is ahead of any other by log(0.6 / 0.4) = 0.41 or more. Int8 moved the log-probability of no such answer of human-dates
+#: by more than 0.026 (20,000 texts); no other model was measured.
 SURE = log(0.6)
 FEW_TOKENS = 256  # a target vocabulary of so many, such as characters, is one whose answers may be so sure
 DRAFTED = (
