@@ -207,7 +207,7 @@ def _training(
             "evaluate_every": steps // 10,
             "evaluate_on": 200,
         } | cut_anew
-    if preset == "deep":  # the mean of many checkpoints at a high rate is what helps: see RESULTS.md
+    if preset == "deep":  # the best of three recipes for pronunciations: see RESULTS.md
         steps = min(100_000, max(2000, 60 * tokens // 8192))
         return {
             "steps": steps,
