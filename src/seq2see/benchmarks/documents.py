@@ -30,12 +30,17 @@ PARTS = [
 ]  # fmt: skip
 
 
-def text_of(words: int) -> str:
-    """Make paragraphs of sentences, all of them different, with so many words."""
+def different_sentences() -> list[str]:
+    """Make all sentences of these parts, in an order of chance."""
     sentences = [" ".join(parts) + "." for parts in product(*PARTS)]
     Random(7).shuffle(sentences)
+    return sentences
+
+
+def text_of(words: int) -> str:
+    """Make paragraphs of sentences, all of them different, with so many words."""
     paragraphs, count = list[list[str]](), 0
-    for number, sentence in enumerate(sentences):
+    for number, sentence in enumerate(different_sentences()):
         if number % 6 == 0:
             paragraphs.append([])
         paragraphs[-1].append(sentence)

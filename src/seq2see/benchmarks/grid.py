@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from seq2see.benchmarks.busy import SENTENCES
 from seq2see.benchmarks.cpu import LETTERS, SOURCE, random_model
+from seq2see.benchmarks.documents import different_sentences
 from seq2see.benchmarks.measure import machine, take_turns
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding.engines import EXACT
@@ -99,7 +99,7 @@ def _texts(name: str, count: int) -> list[str]:
         chosen = np.random.default_rng(3).choice(all_ordinals(), count, replace=False)
         return [source for source, _ in pairs_of(chosen)]
     if name == "en-fr":
-        return (SENTENCES * -(-count // len(SENTENCES)))[:count]
+        return different_sentences()[:count]  # equal ones are answered once
     if name != "base":
         raise UserError(f"There is no model {name!r} in this benchmark: dates, en-fr or base was expected.")
     numbers = np.random.default_rng(5).integers(0, len(LETTERS), (count, SOURCE))
