@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -71,7 +70,7 @@ def _predictions(name: str, model: str, texts: list[str], unit: str, rounds: int
             left_out.append(FORMAT)
         else:
             direct = partial(_directly, ours, rules.beam, texts)
-            cores = os.cpu_count() or 1
+            cores = machine.cores()
             contestants["CTranslate2 directly, its own threads"] = direct(1, 0)
             contestants[f"CTranslate2 directly, {cores} × 1 threads"] = direct(cores, 1)
         seconds = take_turns(contestants, rounds)

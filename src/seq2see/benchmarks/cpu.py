@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from seq2see import folder
+from seq2see import folder, machine
 from seq2see.benchmarks.measure import Line, take_turns
 from seq2see.benchmarks.peers import PlainTransformer, hugging_face
 from seq2see.config import Config, ModelConfig, TrainingConfig
@@ -77,7 +76,7 @@ def dates_10000(rounds: int, count: int = 10_000) -> Line:
     if find_spec(FORMAT) is None:
         left_out.append(FORMAT)
     else:
-        named, cores = tokens.vocabulary(), os.cpu_count() or 1
+        named, cores = tokens.vocabulary(), machine.cores()
 
         def through_ctranslate2(translate: Translate) -> list[str]:
             sources = [[named[i] for i in row] for row in tokens.encode_batch(texts)]
@@ -149,7 +148,7 @@ def _direct(path: Path, tokens: int, kind: str = "default", workers: int = 1, th
         str(path / FORMAT),
         compute_type=kind,
         inter_threads=workers,
-        intra_threads=threads or os.cpu_count() or 1,
+        intra_threads=threads or machine.cores(),
     )
 
     def translate(sources: list[list[str]]) -> list[list[str]]:

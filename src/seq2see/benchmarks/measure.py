@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from seq2see.machine import instructions
+from seq2see.machine import cores, instructions
 
 PACKAGES = ("seq2see", "torch", "ctranslate2", "transformers", "tokenizers")
 
@@ -80,7 +80,7 @@ def machine() -> dict[str, Any]:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "cpu": _cpu(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "load": load,
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
