@@ -10,12 +10,12 @@ demo: .venv/installed
 	$(BIN)/seq2see demo
 	$(BIN)/seq2see predict --model en-fr "Where is the train station?"
 
-# Two workers of one thread each: more threads than cores only wait for each other.
+# Workers of one thread each; a third one for two cores, since tests wait for browsers, servers and time limits.
 test: .venv/tested chromium types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy > .venv/mypy.log 2>&1 & types=$$!; \
-	  OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not heavy"; tests=$$?; \
+	  OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal -m "not heavy"; tests=$$?; \
 	  wait $$types; types=$$?; cat .venv/mypy.log; test $$tests = 0 -a $$types = 0
 
 # The browser of the page's tests: Debian's, since tests must not download one.
