@@ -420,6 +420,7 @@ def test_an_interrupted_fit_returns_the_model_so_far(how: str, tmp_path: Path) -
     assert same(little(out=tmp_path / "run", resume=True), little())
 
 
+@pytest.mark.heavy
 def test_fit_shows_a_bar_on_a_terminal_only(capfd: pytest.CaptureFixture[str]) -> None:
     import pty
 

@@ -90,7 +90,13 @@ def kinds_of(cell: NotebookNode) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+#: The one that trains the longest runs with `make verify`; the training that it shows is tested elsewhere.
+LONG = "07-training-on-dates"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.heavy] if name == LONG else []) for name in NAMES]
+)
 def test_a_lesson_runs_from_top_to_bottom(name: str) -> None:
     done = execute(name)
     assert all(output.output_type != "error" for cell in code_cells(done) for output in cell.outputs)

@@ -248,6 +248,7 @@ def test_a_page_whose_server_has_gone_says_so(
     expect(page.locator("#error")).to_contain_text("seq2see watch FOLDER")
 
 
+@pytest.mark.heavy
 def test_train_watch_prints_the_address(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "seq2see", "train", "dates", "--watch", "--out", str(tmp_path / "w"), "--steps", "3",
