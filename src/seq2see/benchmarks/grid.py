@@ -99,7 +99,8 @@ def _texts(name: str, count: int) -> list[str]:
         chosen = np.random.default_rng(3).choice(all_ordinals(), count, replace=False)
         return [source for source, _ in pairs_of(chosen)]
     if name == "en-fr":
-        return different_sentences()[:count]  # equal ones are answered once
+        sentences = different_sentences()  # equal ones are answered once
+        return (sentences * -(-count // len(sentences)))[:count]
     if name != "base":
         raise UserError(f"There is no model {name!r} in this benchmark: dates, en-fr or base was expected.")
     numbers = np.random.default_rng(5).integers(0, len(LETTERS), (count, SOURCE))
