@@ -1,4 +1,4 @@
-"""What this machine has to give: its cores, those that nobody else is using right now, its instructions; a rest for the collector."""
+"""What this machine has to give: its cores, those that are free right now, its instructions; a rest for the collector."""
 
 from __future__ import annotations
 
