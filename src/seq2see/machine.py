@@ -54,14 +54,20 @@ def free_cores() -> int:
     return min(total, max(1, everywhere - busy))
 
 
-def instructions() -> frozenset[str]:
-    """Name what the processor can do, as the system tells it (amx_bf16, avx2, asimddp); nothing where it does not."""
+def processor() -> dict[str, str]:
+    """Return what the system tells about its first core ("model name", "flags", …); nothing where it does not."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return frozenset()
-    lists = (line.partition(":")[2] for line in text.splitlines() if line.startswith(("flags", "Features")))
-    return frozenset(next(lists, "").split())
+        return {}
+    told = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in told}
+
+
+def instructions() -> frozenset[str]:
+    """Name what the processor can do (amx_bf16, avx2, asimddp)."""
+    told = processor()
+    return frozenset((told.get("flags") or told.get("Features") or "").split())
 
 
 def _others() -> int:

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-from seq2see.machine import cores, instructions
+from seq2see.machine import cores, instructions, processor
 
 PACKAGES = ("seq2see", "torch", "ctranslate2", "transformers", "tokenizers")
 
@@ -96,13 +95,11 @@ def _version(package: str) -> str | None:
 
 def _cpu() -> str:
     """Name the processor and the instructions that matter here."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    told = processor()
+    if not told:
         return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
     known = instructions()
     flags = [
         flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "asimddp", "i8mm") if flag in known
     ]
-    return f"{names[0] if names else platform.machine()} ({', '.join(flags) or 'no vector flags known'})"
+    return f"{told.get('model name') or platform.machine()} ({', '.join(flags) or 'no vector flags known'})"

@@ -23,7 +23,7 @@ from seq2see.config import ModelConfig
 from seq2see.decoding.engines import Engine
 from seq2see.errors import FolderError
 from seq2see.files import cache_folder, write_atomically
-from seq2see.machine import cores, free_cores
+from seq2see.machine import cores, free_cores, processor
 
 FEW = 256  # below so many inputs nobody asks which engine is faster: the answer would take as long
 WORTH = 1536  # inputs from which a trial pays
@@ -97,8 +97,8 @@ def _version(package: str) -> str:
 
 def _processor() -> str:
     """Name the processor, and all that tells it from others of its name."""
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        told = ("model name", "CPU part", "CPU implementer", "flags", "Features")
-        return "\n".join(sorted({line for line in lines if line.startswith(told)}))
-    return platform.processor() or platform.machine()
+    told = processor()
+    names = ("model name", "CPU part", "CPU implementer", "flags", "Features")
+    return (
+        "\n".join(told[name] for name in names if name in told) or platform.processor() or platform.machine()
+    )
