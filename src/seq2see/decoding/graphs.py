@@ -24,8 +24,10 @@ from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
-from seq2see.decoding.search import Beams, likeliest, limits_of, stacked
+from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, stacked
+from seq2see.decoding.step import Parts, Step, form_of
 from seq2see.errors import UserError
+from seq2see.fast import step_written
 from seq2see.fast.cache import BufferCache, DecoderCache
 from seq2see.fast.projections import SideBySide, open_sums
 from seq2see.masks import Mask
@@ -40,6 +42,7 @@ MANY_ROWS = 32  # with more, a step takes long
 SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
 MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
+BY_STEPS = True  # whether graphs that are not compiled take the steps of ``decoding.step``; else the model's layers
 MOST_SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
@@ -62,6 +65,7 @@ class GraphSearch:
         rules: DecodingConfig,
         before: Callable[[], None],
         gate: Gate | None = None,
+        by_layers: bool = False,
     ) -> None:
         self.model, self.special, self.length, self.before = model, special, length, before
         self.rules, self.beam = rules, rules.beam
@@ -96,6 +100,9 @@ class GraphSearch:
         self.cache = DecoderCache([*zip(self.past, self.read, strict=True)], self.position)
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
+        self.step = None if by_layers else Step(model, form_of(rows))  # None: the model's layers, one by one
+        self.divisors = rules.divisor(torch.arange(1, length + 1, device=device, dtype=torch.float32))
+        self.by_kernels = self.step is not None and self.step.do is not step_written and self._can_choose()
         self.chunk = math.gcd(length, LOOK_EVERY)
         self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > MANY_ROWS else self.chunk
         self.begin = _captured(self._begin, device)
@@ -173,11 +180,50 @@ class GraphSearch:
 
     def _steps(self) -> None:
         for _ in range(self.together):
-            past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
-            source = Mask(keys=self.real.flatten(0, 1), rows=self.sentence)
-            last = self.last.view(-1, 1)  # (R, 1)
-            logits = self.model.decode(last, last, source, self.cache, past)  # (R, 1, V)
-            self.choose(logits[:, -1])  # the position has moved on
+            if self.step is None:
+                self.choose(self._read_by_layers())  # the position has moved on
+                continue
+            caches = [*zip(self.past, self.read, strict=True)]
+            last = self.last.flatten()
+            logits, parts = self.step(
+                last, self.position, caches, self.rows, self.real[:, 0], self.beam
+            )  # (R, V)
+            if self.by_kernels:
+                self._choose_by_kernels(logits, parts)
+            else:
+                self.position.add_(1)
+                self.choose(logits)
+
+    def _read_by_layers(self) -> Tensor:
+        past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
+        source = Mask(keys=self.real.flatten(0, 1), rows=self.sentence)
+        last = self.last.view(-1, 1)  # (R, 1)
+        return self.model.decode(last, last, source, self.cache, past)[:, -1]  # (R, V)
+
+    def _can_choose(self) -> bool:
+        """Whether our kernels choose the tokens: no rule says what an answer may be, and there is room."""
+        if self.beam == 1 or not self.rule.idle:
+            return self.rule.idle
+        from seq2see.fast.choose_kernels import can_grow
+
+        return can_grow(self.beam, self.length, self.model.config.target_vocabulary, LOGITS_PART)
+
+    def _choose_by_kernels(self, logits: Tensor, parts: Parts | None) -> None:
+        """Do what ``choose`` does, in one kernel or two."""
+        from seq2see.fast import choose_kernels
+        from seq2see.fast.scan import scan
+
+        parts = parts or (*scan(logits, LOGITS_PART), LOGITS_PART)
+        if self.beam == 1:
+            special = self.special
+            choose_kernels.choose_one(
+                logits, parts, self.position, self.last, self.beams, self.divisors, special.end, special.pad
+            )
+            return
+        choose_kernels.grow(
+            logits, parts, self.position, self.last, self.ancestors, self.rows, self.beams, self.divisors,
+            self.special.end, self.rules.stopping,
+        )  # fmt: skip
 
     def _choose_beams(self, logits: Tensor) -> None:
         t = self.position - 1
@@ -352,7 +398,8 @@ class GraphDecoder:
         key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))
         if key not in self.searches:
             self._make_room(key)
-            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate)
+            by_layers = self.compiled or not BY_STEPS
+            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate, by_layers)
             if self.compiled:
                 search.choose = fast(search.choose)
         else:
