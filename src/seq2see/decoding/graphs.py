@@ -12,7 +12,7 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -66,6 +66,7 @@ class GraphSearch:
         before: Callable[[], None],
         gate: Gate | None = None,
         by_layers: bool = False,
+        pool: Any = None,
     ) -> None:
         self.model, self.special, self.length, self.before = model, special, length, before
         self.rules, self.beam = rules, rules.beam
@@ -105,27 +106,23 @@ class GraphSearch:
         self.by_kernels = self.step is not None and self.step.do is not step_written and self._can_choose()
         self.chunk = math.gcd(length, LOOK_EVERY)
         self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > MANY_ROWS else self.chunk
-        self.begin = _captured(self._begin, device)
-        self.steps = _captured(self._steps, device)
+        self.open = torch.ones(sentences, dtype=torch.bool, device=device)
+        self.begin = _captured(self._begin, device, pool)
+        self.steps = _captured(self._steps, device, pool)
+        self.look = _captured(self._look, device, pool)
 
-    def start(
-        self, sources: Sequence[Sequence[int]], rules: DecodingConfig, allowed: Automaton | None = None
-    ) -> None:
-        """Read at most as many sources as there is room for. The rules say how long their answers may be."""
-        width = self.source.shape[1]
-        rows = [*sources, *[sources[-1]] * (len(self.source) - len(sources))]
-        if allowed is not None:
-            states = torch.from_numpy(allowed.starts_of(len(sources)))
-            self.first_state.copy_(F.pad(states, (0, len(rows) - len(states)), value=int(states[-1])))
-        lengths = torch.tensor([len(row) for row in rows])
-        self.source.copy_(stacked(rows, width, self.special.pad))
-        self.source_real.copy_(torch.arange(width) < lengths[:, None])
-        self.limits.copy_(limits_of(self.model, rows, rules=rules, allowed=allowed))
+    def start(self, laid: Laid) -> None:
+        """Read sources that were laid out for a search of this size."""
+        if laid.states is not None:
+            self.first_state.copy_(laid.states)
+        self.source.copy_(laid.source)
+        self.source_real.copy_(laid.real)
+        self.limits.copy_(laid.limits)
         self.begin()
 
     def take_over(self, other: GraphSearch, rows: Tensor) -> None:
         """Go on with these sentences of another search, in buffers of this size."""
-        rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1]))
+        rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1])).to(self.source.device)
         self.position.copy_(other.position)
         for mine, theirs in zip(self._state(), other._state(), strict=True):
             mine.copy_(theirs[rows])
@@ -143,16 +140,23 @@ class GraphSearch:
         """Take some steps; return which of the first sentences are still open."""
         for _ in range(self.chunk // self.together):
             self.steps()
-        return (~self.beams.finished(self.position - 1)[:count]).nonzero()[:, 0]
+        self.look()
+        return self.open[:count].cpu().nonzero()[:, 0]
 
-    def answers(self, count: int) -> list[list[Hypothesis]]:
-        """Return what has been found for the first sentences."""
-        return self.beams.select(slice(count)).hypotheses()
+    def _look(self) -> None:
+        self.open.copy_(~self.beams.finished(self.position - 1))
 
-    def ids(self, count: int) -> list[list[int]]:
-        """Return the best answers' ids only."""
-        rows, lengths = self.beams.done_ids[:count, 0].tolist(), self.beams.done_length[:count, 0].tolist()
-        return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+    def answers(self, count: int) -> Callable[[], list[list[Hypothesis]]]:
+        """Take what has been found for the first sentences off the GPU; what is returned makes answers of it."""
+        beams = self.beams.select(slice(count))
+        return Beams(**{name: getattr(beams, name).cpu() for name in BEAM_FIELDS}).hypotheses
+
+    def ids(self, count: int) -> Callable[[], list[list[int]]]:
+        """Do the same with the best answers' ids only."""
+        ids, lengths = self.beams.done_ids[:count, 0].cpu(), self.beams.done_length[:count, 0].cpu()
+        return lambda: [
+            row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)
+        ]
 
     def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
@@ -258,8 +262,43 @@ class GraphSearch:
         b.done_score.copy_(torch.where(stops, b.total / self.rules.divisor(t + 1), b.done_score))
 
 
-def _captured(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Return the function as a CUDA graph, captured at its first use; on a CPU, as it is."""
+@dataclass(frozen=True)
+class Laid:
+    """Some sources as tensors of a search's size, still on the CPU."""
+
+    source: Tensor  # (B, S)
+    real: Tensor  # (B, S)
+    limits: Tensor  # (B,)
+    states: Tensor | None  # (B,): the first of the gate
+
+    @classmethod
+    def of(
+        cls,
+        model: Transformer,
+        special: Special,
+        sources: Sequence[Sequence[int]],
+        width: int,
+        rules: DecodingConfig,
+        allowed: Automaton | None,
+    ) -> Laid:
+        """Lay sources out; the last is repeated until there is a power of two. The rules limit their answers."""
+        rows = [*sources, *[sources[-1]] * (power_of_two(len(sources)) - len(sources))]
+        states = None
+        if allowed is not None:
+            states = torch.from_numpy(allowed.starts_of(len(sources)))
+            states = F.pad(states, (0, len(rows) - len(states)), value=int(states[-1]))
+        lengths = torch.tensor([len(row) for row in rows])
+        limits = limits_of(model, rows, rules=rules, allowed=allowed)
+        return cls(
+            stacked(rows, width, special.pad), torch.arange(width) < lengths[:, None], limits, states
+        )
+
+
+def _captured(function: Callable[[], None], device: torch.device, pool: Any) -> Callable[[], None]:
+    """Return the function as a CUDA graph, captured at its first use; on a CPU, as it is.
+
+    Graphs of one pool share memory: what they leave is in buffers outside of it, and one runs at a time.
+    """
     if device.type != "cuda":
         return function
     graph: torch.cuda.CUDAGraph | None = None
@@ -274,7 +313,7 @@ def _captured(function: Callable[[], None], device: torch.device) -> Callable[[]
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(
-                graph, capture_error_mode="thread_local"
+                graph, pool=pool, capture_error_mode="thread_local"
             ):  # others may use the GPU meanwhile
                 function()
         else:
@@ -297,6 +336,7 @@ class GraphDecoder:
         self.searches: dict[Key, GraphSearch] = {}
         self.gates: dict[Key, Gate] = {}
         self.lock, self.device = Lock(), next(model.parameters()).device
+        self.pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         with self._alone():
             self.model = copy.deepcopy(model).to(dtype).eval()
             decoder = self.model.decoder
@@ -351,17 +391,19 @@ class GraphDecoder:
         self,
         sources: Sequence[Sequence[int]],
         rules: DecodingConfig,
-        read: Callable[[GraphSearch, int], list[T]],
+        read: Callable[[GraphSearch, int], Callable[[], list[T]]],
         allowed: Automaton | None,
     ) -> list[T]:
+        """Search, one at a time; what needs no GPU is done before and after, while another search may run."""
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
         limit = max(rules.limit(most, longest), 0 if allowed is None else allowed.room(rules, longest))
         width, length = (min(_rounded(n), longest) for n in (most, limit))
-        answers: dict[int, T] = {}
+        laid = Laid.of(self.model, self.special, sources, width, rules, allowed)
+        found: list[tuple[list[int], Callable[[], list[T]]]] = []
         with self._alone():
             gate = None if allowed is None else self._gate(allowed, rules)
-            search = self._of(power_of_two(len(sources)), width, length, rules, gate)
-            search.start(sources, rules, allowed)
+            search = self._of(len(laid.source), width, length, rules, gate)
+            search.start(laid)
             numbers = [*range(len(sources))]  # which source each row is about
             while True:
                 rows = search.advance(len(numbers))
@@ -369,12 +411,16 @@ class GraphDecoder:
                 if len(rows) and size >= len(search.source):
                     continue
                 # This includes sentences that are still open. Their final answers replace these later.
-                answers.update(zip(numbers, read(search, len(numbers)), strict=True))
+                found.append((numbers, read(search, len(numbers))))
                 if not len(rows):
-                    return [answers[number] for number in range(len(sources))]
+                    break
                 smaller = self._of(size, width, length, rules, gate)
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
+        answers = {
+            number: one for some, taken in found for number, one in zip(some, taken(), strict=True)
+        }
+        return [answers[number] for number in range(len(sources))]
 
     def _gate(self, allowed: Automaton, rules: DecodingConfig) -> Gate:
         """Return what is allowed as tensors that lie where those of an automaton of this size lay before."""
@@ -399,7 +445,7 @@ class GraphDecoder:
         if key not in self.searches:
             self._make_room(key)
             by_layers = self.compiled or not BY_STEPS
-            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate, by_layers)
+            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate, by_layers, self.pool)
             if self.compiled:
                 search.choose = fast(search.choose)
         else:

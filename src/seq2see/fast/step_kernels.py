@@ -244,7 +244,7 @@ def add_norm(x: Tensor, y: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
 def _attend(  # type: ignore[no-untyped-def]
     q, k, v, rows, real, position, z, S, heads, q_row, real_row, SCALE, BEAM: tl.constexpr, PAST: tl.constexpr,
     K: tl.constexpr, V: tl.constexpr, K_ALL: tl.constexpr, V_ALL: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    MANY: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Let one row's head gather from its past, to which it adds the new position first, or from its source."""
     _started(PDL)
@@ -278,14 +278,14 @@ def _attend(  # type: ignore[no-untyped-def]
         else:
             at = (row // BEAM) * S + place
             seen = tl.load(real + (row // BEAM) * real_row + place, mask=seen, other=0) != 0
+        # With many programs what is hidden is not read; with few that would only make the others wait for the mask.
+        wanted = seen if MANY else place < count
         key = tl.load(
-            k + (at[:, None] * heads + head) * K + in_k[None, :], mask=(place < count)[:, None] & is_k[None, :],
-            other=0.0,
-        )  # fmt: skip
+            k + (at[:, None] * heads + head) * K + in_k[None, :], mask=wanted[:, None] & is_k[None, :], other=0.0
+        )
         value = tl.load(
-            v + (at[:, None] * heads + head) * V + in_v[None, :], mask=(place < count)[:, None] & is_v[None, :],
-            other=0.0,
-        )  # fmt: skip
+            v + (at[:, None] * heads + head) * V + in_v[None, :], mask=wanted[:, None] & is_v[None, :], other=0.0
+        )
         scores = tl.where(seen, tl.sum(query[None, :] * key.to(tl.float32), 1), -float("inf"))
         larger = tl.maximum(largest, tl.max(scores, 0))
         weights, old = tl.exp(scores - larger), tl.exp(largest - larger)
@@ -314,9 +314,10 @@ def _attended(
 ) -> Tensor:
     R, (_, S, H, K), V = len(q), k.shape, v.shape[-1]
     z = torch.empty(R, H * V, dtype=q.dtype, device=q.device)
-    block, warps = MANY_KEYS if R * H >= MANY_PROGRAMS else FEW_KEYS
+    many = R * H >= MANY_PROGRAMS
+    block, warps = MANY_KEYS if many else FEW_KEYS
     _attend[(R, H)](
         q, k, v, rows, real, position, z, S, H, q.stride(0), real.stride(0), 1 / math.sqrt(K), beam, past, K, V,
-        triton.next_power_of_2(K), triton.next_power_of_2(V), block, num_warps=warps, **_early(q),
+        triton.next_power_of_2(K), triton.next_power_of_2(V), block, many, num_warps=warps, **_early(q),
     )  # fmt: skip
     return z
