@@ -42,7 +42,9 @@ MANY_ROWS = 32  # with more, a step takes long
 SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
 MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
-BY_STEPS = True  # whether graphs that are not compiled take the steps of ``decoding.step``; else the model's layers
+BY_STEPS = (
+    True  # whether graphs that are not compiled take the steps of ``decoding.step``; else the model's layers
+)
 MOST_SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
@@ -154,9 +156,7 @@ class GraphSearch:
     def ids(self, count: int) -> Callable[[], list[list[int]]]:
         """Do the same with the best answers' ids only."""
         ids, lengths = self.beams.done_ids[:count, 0].cpu(), self.beams.done_length[:count, 0].cpu()
-        return lambda: [
-            row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)
-        ]
+        return lambda: [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
@@ -289,9 +289,7 @@ class Laid:
             states = F.pad(states, (0, len(rows) - len(states)), value=int(states[-1]))
         lengths = torch.tensor([len(row) for row in rows])
         limits = limits_of(model, rows, rules=rules, allowed=allowed)
-        return cls(
-            stacked(rows, width, special.pad), torch.arange(width) < lengths[:, None], limits, states
-        )
+        return cls(stacked(rows, width, special.pad), torch.arange(width) < lengths[:, None], limits, states)
 
 
 def _captured(function: Callable[[], None], device: torch.device, pool: Any) -> Callable[[], None]:
@@ -417,9 +415,7 @@ class GraphDecoder:
                 smaller = self._of(size, width, length, rules, gate)
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
-        answers = {
-            number: one for some, taken in found for number, one in zip(some, taken(), strict=True)
-        }
+        answers = {number: one for some, taken in found for number, one in zip(some, taken(), strict=True)}
         return [answers[number] for number in range(len(sources))]
 
     def _gate(self, allowed: Automaton, rules: DecodingConfig) -> Gate:
@@ -445,7 +441,9 @@ class GraphDecoder:
         if key not in self.searches:
             self._make_room(key)
             by_layers = self.compiled or not BY_STEPS
-            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate, by_layers, self.pool)
+            search = GraphSearch(
+                self.model, self.special, *shape[:3], rules, self._follow, gate, by_layers, self.pool
+            )
             if self.compiled:
                 search.choose = fast(search.choose)
         else:

@@ -77,7 +77,9 @@ class Step:
             assert w is not None
             norms = [part.norm for part in _norms(layer)]
             before = norms if self.pre else [last, norms[0], norms[1]]  # of what each sub-layer reads
-            kept: list[nn.LayerNorm | None] = [None, None, None] if self.pre else before  # and of its residual
+            kept: list[nn.LayerNorm | None] = (
+                [None, None, None] if self.pre else before
+            )  # and of its residual
             qkv = do.product(x, w.weight, w.bias, before[0])
             z = do.attend_past(qkv, own.all_k, own.all_v, position, rows, beam)
             o = layer.self_attention.w_o
@@ -117,9 +119,7 @@ class Step:
                 assert following is None or isinstance(following, DecoderLayer)
                 end = self.model.decoder.norm if following is None else following.self_attention_norm.norm
                 norms = [norms[1], norms[2], end]
-            z = do.attend_past(
-                torch.addmm(w.bias, y, w.weight.T), own.all_k, own.all_v, position, rows, beam
-            )
+            z = do.attend_past(torch.addmm(w.bias, y, w.weight.T), own.all_k, own.all_v, position, rows, beam)
             x, y = self._added(x, layer.self_attention.w_o(z), norms[0])
             q = layer.cross_attention.w_q(y)
             z = do.attend_source(q, cross.all_k, cross.all_v, real, beam)
@@ -134,7 +134,8 @@ class Step:
 
     def _hidden(self, y: Tensor, w_1: nn.Linear) -> Tensor:
         if self.activation == "relu" and y.is_cuda:  # as a part of the product
-            return torch._addmm_activation(w_1.bias, y, w_1.weight.T)
+            hidden: Tensor = torch._addmm_activation(w_1.bias, y, w_1.weight.T)
+            return hidden
         return step_written.ACTIVATIONS[self.activation](w_1(y))
 
 

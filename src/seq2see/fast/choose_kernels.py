@@ -1,7 +1,7 @@
 """How a search chooses tokens and takes note of them, as kernels of our own, in Triton.
 
 They do what ``GraphSearch`` does with PyTorch's operations, one kernel instead of twenty small ones, where no rule says
-what an answer may be. A row of logits is cut into parts; the largest logit of each part, and log Σ exp, are known already.
+what an answer may be. A row of logits is cut into parts. The largest logit of each, and log Σ exp, are known already.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STOPPING = {"likeliest": 0, "beaten": 1, "full": 2}
 WIDEST_BEAM, LARGEST_TILE = 16, 4096  # for one program: beams of a sentence, and their tokens
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _log_total(maxima, logs, inside, parts_of_row):  # type: ignore[no-untyped-def]
     """Return log Σ exp of a whole row, of its parts'."""
     log = tl.load(logs + parts_of_row, mask=inside, other=-float("inf"))
@@ -68,7 +68,14 @@ def _choose_one(  # type: ignore[no-untyped-def]
 
 
 def choose_one(
-    logits: Tensor, parts: Parts, position: Tensor, last: Tensor, beams: Any, divisors: Tensor, end: int, pad: int
+    logits: Tensor,
+    parts: Parts,
+    position: Tensor,
+    last: Tensor,
+    beams: Any,
+    divisors: Tensor,
+    end: int,
+    pad: int,
 ) -> None:
     """Take the likeliest token of each row of logits (B, V), note it in the beams, and count the step."""
     maxima, logs, part = parts
@@ -135,7 +142,7 @@ def can_grow(beam: int, length: int, vocabulary: int, part: int) -> bool:
     return beam <= WIDEST_BEAM and room <= LARGEST_TILE and 2 * beam < vocabulary // part
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _picked(vector, number, chosen):  # type: ignore[no-untyped-def]
     """Return the entries of a vector at chosen places."""
     return tl.sum(tl.where(number[None, :] == chosen[:, None], vector[None, :], 0), 1)

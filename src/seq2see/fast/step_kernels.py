@@ -50,7 +50,7 @@ def _wait(PDL: tl.constexpr):  # type: ignore[no-untyped-def]
         tl.extra.cuda.gdc_wait()
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _normalised(x, weight, bias, inside, WIDTH, EPS):  # type: ignore[no-untyped-def]
     """Normalise one row; what is beyond its width is 0."""
     centred = tl.where(inside, x - tl.sum(x, 0) / WIDTH, 0.0)
@@ -166,9 +166,7 @@ def product(
     N, K = weight.shape
     k_all = triton.next_power_of_2(K)
     block = max(1, min(TILE // k_all, triton.next_power_of_2(triton.cdiv(N, FILLS_A_GPU))))
-    return _multiplied(
-        x, weight, bias, norm, activation, residual, residual_norm, block, PRODUCT_WARPS, None
-    )
+    return _multiplied(x, weight, bias, norm, activation, residual, residual_norm, block, PRODUCT_WARPS, None)
 
 
 def logits_and_parts(
@@ -177,9 +175,7 @@ def logits_and_parts(
     """Return norm(x)·Wᵀ + b, (R, V), the maximum and log Σ exp of each part of a row, and the size of a part."""
     shape = (len(x), triton.cdiv(len(weight), OUTPUT_PART))
     maxima, logs = (torch.empty(shape, device=x.device) for _ in range(2))
-    found = _multiplied(
-        x, weight, bias, norm, "", None, None, OUTPUT_PART, OUTPUT_WARPS, (maxima, logs)
-    )
+    found = _multiplied(x, weight, bias, norm, "", None, None, OUTPUT_PART, OUTPUT_WARPS, (maxima, logs))
     return found, (maxima, logs, OUTPUT_PART)
 
 
@@ -258,9 +254,9 @@ def _attend(  # type: ignore[no-untyped-def]
         count = tl.load(position).to(tl.int32)
         new_k = tl.load(mine + heads * K + in_k, mask=is_k, other=0.0)
         new_v = tl.load(q + row * q_row + 2 * heads * K + head * V + in_v, mask=is_v, other=0.0)
-        place = (row * S + count) * heads + head
-        tl.store(k + place * K + in_k, new_k, mask=is_k)
-        tl.store(v + place * V + in_v, new_v, mask=is_v)
+        new = (row * S + count) * heads + head
+        tl.store(k + new * K + in_k, new_k, mask=is_k)
+        tl.store(v + new * V + in_v, new_v, mask=is_v)
         largest, total = tl.sum(query * new_k.to(tl.float32), 0), 1.0
         gathered = new_v.to(tl.float32)
     else:
@@ -281,10 +277,14 @@ def _attend(  # type: ignore[no-untyped-def]
         # With many programs what is hidden is not read; with few that would only make the others wait for the mask.
         wanted = seen if MANY else place < count
         key = tl.load(
-            k + (at[:, None] * heads + head) * K + in_k[None, :], mask=wanted[:, None] & is_k[None, :], other=0.0
+            k + (at[:, None] * heads + head) * K + in_k[None, :],
+            mask=wanted[:, None] & is_k[None, :],
+            other=0.0,
         )
         value = tl.load(
-            v + (at[:, None] * heads + head) * V + in_v[None, :], mask=wanted[:, None] & is_v[None, :], other=0.0
+            v + (at[:, None] * heads + head) * V + in_v[None, :],
+            mask=wanted[:, None] & is_v[None, :],
+            other=0.0,
         )
         scores = tl.where(seen, tl.sum(query[None, :] * key.to(tl.float32), 1), -float("inf"))
         larger = tl.maximum(largest, tl.max(scores, 0))

@@ -6,6 +6,7 @@ R is the number of rows: sentences × beams. Each row has one new position.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,12 @@ from torch import Tensor, nn
 
 from seq2see.masks import Mask
 
-ACTIVATIONS = {"": lambda x: x, "relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "": lambda x: x,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+}
 
 
 def embed(
