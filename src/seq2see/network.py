@@ -11,7 +11,6 @@ import platform
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -171,6 +170,8 @@ class Network:
             for engine, rows in batches:
                 yield rows, search(engine, rows)
             return
+        from concurrent.futures import ThreadPoolExecutor
+
         with machine.brisk(), ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = deque((rows, pool.submit(search, engine, rows)) for engine, rows in batches)
             try:

@@ -409,7 +409,7 @@ class Seq2Seq:
             for rows, found in self.network.searched(batches, best):
                 for row, ids, output in zip(rows, *found, strict=True):
                     remark = self._remark(texts[row], lengths[row], False)[0]
-                    results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end, remark=remark)
+                    results[row] = Answer.plain(texts[row], output, ids, ids[-1] == end, remark)
         return [answer for answer in results if answer is not None]
 
     def _read(self, answer: Answer, order: str | None) -> Answer:
