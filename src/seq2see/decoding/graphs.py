@@ -31,7 +31,9 @@ from seq2see.fast import step_written
 from seq2see.fast.cache import BufferCache, DecoderCache
 from seq2see.fast.projections import SideBySide, open_sums
 from seq2see.masks import Mask
+from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import Decoder, DecoderLayer
+from seq2see.model.encoder import EncoderLayer
 from seq2see.model.transformer import Transformer
 
 STEPS_OF_MANY_ROWS = (
@@ -161,7 +163,8 @@ class GraphSearch:
     def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
         self.before()
-        memory = self.model.encode(self.source, Mask(keys=self.source_real))
+        encode = self.model.encode if self.step is None else self.step.encode
+        memory = encode(self.source, Mask(keys=self.source_real))
         for layer, cross in zip(self.model.decoder.layers, self.read, strict=True):
             assert isinstance(layer, DecoderLayer)
             k, v = layer.cross_attention.keys_values(memory)  # (B, S, H, K)
@@ -339,6 +342,10 @@ class GraphDecoder:
             self.model = copy.deepcopy(model).to(dtype).eval()
             decoder = self.model.decoder
             prepare(decoder)
+            if not compiled:
+                for layer in self.model.encoder.layers:
+                    assert isinstance(layer, EncoderLayer)
+                    side_by_side(layer.self_attention)
             if compiled:  # the layers are alike, so that one compilation serves all
                 for part in (*decoder.layers, decoder.embedding, self.model.output):
                     part.forward = fast(part.forward)
@@ -476,9 +483,13 @@ def prepare(decoder: Decoder) -> None:
     """Give a decoder one product for q, k and v, and give the compiler the sums of all products."""
     for layer in decoder.layers:
         assert isinstance(layer, DecoderLayer)
-        own = layer.self_attention
-        own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
+        side_by_side(layer.self_attention)
     open_sums(decoder)
+
+
+def side_by_side(attention: MultiHeadAttention) -> None:
+    """Give an attention one product for q, k and v."""
+    attention.whole = SideBySide(attention.w_q, attention.w_k, attention.w_v)
 
 
 def fast(function: Callable[..., T]) -> Callable[..., T]:

@@ -1,4 +1,4 @@
-"""One decoding step of a whole batch on a GPU, in few kernels: the same numbers as the decoder's layers give.
+"""A batch's source and its decoding steps on a GPU, in few kernels: the same numbers as the model's layers give.
 
 The layers in ``model`` say what is computed; a test holds this against them. There are two forms. With few rows each
 product is a kernel of ours that normalises what it reads and adds the residual, so that a layer is 8 kernels. With many
@@ -12,9 +12,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from seq2see.fast import HAS_TRITON, step_written
+from seq2see.fast import HAS_TRITON, fast_attention, step_written
 from seq2see.fast.cache import BufferCache
+from seq2see.masks import Mask
 from seq2see.model.decoder import DecoderLayer
+from seq2see.model.encoder import EncoderLayer
 from seq2see.model.transformer import Transformer
 
 FEW_ROWS = 8  # with more, PyTorch's products are faster than ours
@@ -64,6 +66,28 @@ class Step:
         )
         layers = self._few if self.form == "few rows" else self._many
         return layers(x, caches, position, rows, real, beam)
+
+    def encode(self, source: Tensor, mask: Mask) -> Tensor:
+        """Map source ids (B, S) to memory (B, S, D): the encoder with its sums and norms in one."""
+        layers: list[EncoderLayer] = [*self.model.encoder.layers]
+        shape = source.shape
+        x = self.model.encoder.embedding(source).flatten(0, 1)  # (B·S, D)
+        y = layers[0].self_attention_norm.norm(x) if self.pre and layers else x
+        for number, layer in enumerate(layers):
+            norms = [layer.self_attention_norm.norm, layer.feed_forward_norm.norm]
+            if self.pre:  # the norm after a sum is that of the next sub-layer
+                last = number + 1 == len(layers)
+                end = self.model.encoder.norm if last else layers[number + 1].self_attention_norm.norm
+                norms = [norms[1], end]  # type: ignore[list-item]
+            attention = layer.self_attention
+            q, k, v = attention.project(
+                y.view(*shape, -1), attention.w_q, attention.w_k, attention.w_v
+            )  # (B, S, H, K)
+            z = fast_attention(q, k, v, mask).flatten(-2).flatten(0, 1)
+            x, y = self._added(x, attention.w_o(z), norms[0])
+            x, y = self._added(x, layer.feed_forward.w_2(self._hidden(y, layer.feed_forward.w_1)), norms[1])
+        memory: Tensor = y.view(*shape, -1)
+        return memory
 
     def _few(
         self, x: Tensor, caches: list[tuple[BufferCache, BufferCache]], position: Tensor, rows: Tensor, real: Tensor,
