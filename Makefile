@@ -36,7 +36,7 @@ types: .venv/tested
 # (Triton is 0.9 GB, and kept apart), a Ray cluster of two workers, whether the tests notice a sample of small changes in
 # the code, and what others get: the wheel in a clean environment, and known holes in the packages that it needs.
 verify: .venv/tested .venv/interpreted .venv/clustered .venv/tools/installed
-	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels
+	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels step choices
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy
 	$(BIN)/python tests/mutation.py

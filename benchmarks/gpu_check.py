@@ -1,7 +1,8 @@
 """Is the fast GPU path right? Its training, its search and its kernels beside the plain ones.
 
-    python benchmarks/gpu_check.py [kernels] [search] [training]      prints one JSON object a line; exits with 1 where
-                                                                      they part
+    python benchmarks/gpu_check.py [kernels] [step] [choices] [search] [training]
+
+prints one JSON object a line and exits with 1 where they part.
 
 Packed, compiled and captured training: same start, same batches, no dropout; the losses of ten steps (three of them
 before the graph is captured) must agree, in float32 closely and in bfloat16 roughly. Search: tokens and log-probabilities
@@ -26,8 +27,8 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Ragged
 from seq2see.data.dates import splits
 from seq2see.data.packing import PackedBatches
-from seq2see.decoding.graphs import GraphDecoder
-from seq2see.decoding.hypothesis import Special, with_beam
+from seq2see.decoding.graphs import GraphDecoder, GraphSearch
+from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
 from seq2see.masks import Mask
 from seq2see.model.attention import written_attention
@@ -94,6 +95,83 @@ def kernels() -> Iterator[tuple[str, float, float]]:
         yield f"scan of logits, {shape}", worst, 1e-5
 
 
+def step_kernels() -> Iterator[tuple[str, float, float]]:
+    """Yield what an operation of a decoding step is, how far our kernel is from PyTorch's operations, and may be."""
+    from seq2see.fast import step_kernels as ours
+    from seq2see.fast import step_written as written
+
+    def randn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=DEVICE)
+
+    sizes = ((1, 512, 512), (3, 24, 40)) if DEVICE == "cuda" else ((2, 24, 40),)
+    for R, D, N in sizes:
+        x, w, b, residual = randn(R, D), randn(N, D) / D**0.5, randn(N), randn(R, N)
+        first, second = (torch.nn.LayerNorm(width).to(DEVICE) for width in (D, N))
+        for norm in (first, second):
+            torch.nn.init.normal_(norm.weight)
+            torch.nn.init.normal_(norm.bias)
+        for activation in written.ACTIVATIONS:
+            given = (x, w, b, first, activation, residual, second)
+            worst = float((ours.product(*given) - written.product(*given)).abs().max())
+            yield f"product, {(R, D, N)}, {activation or 'plain'}", worst, 1e-4
+        both = (ours.add_norm(x, x.sin(), first), written.add_norm(x, x.sin(), first))
+        yield (
+            f"sum and norm, {(R, D)}",
+            max(float((a - b).abs().max()) for a, b in zip(*both, strict=True)),
+            1e-4,
+        )
+    for B, beam, L, H, K, V in ((2, 1, 9, 2, 6, 12), (2, 3, 9, 2, 16, 16)):
+        R = B * beam
+        for place in (0, 5):
+            position, qkv = torch.tensor([place], device=DEVICE), randn(R, H * (2 * K + V))
+            rows = torch.arange(R, device=DEVICE)[:, None] // beam * beam
+            rows = (rows + torch.randint(0, beam, (R, L), device=DEVICE)).int()
+            rows[:, place] = torch.arange(R, device=DEVICE)
+            buffers = [randn(R, L, H, K), randn(R, L, H, V)]
+            others = [one.clone() for one in buffers]
+            found = ours.attend_past(qkv, buffers[0], buffers[1], position, rows, beam)
+            right = written.attend_past(qkv, others[0], others[1], position, rows, beam)
+            pairs = [(found, right), *zip(buffers, others, strict=True)]
+            worst = max(float((a - b).abs().max()) for a, b in pairs)
+            yield f"attention to the past, {(B, beam, L, H, K, V)}, position {place}", worst, 1e-4
+        real = torch.rand(B, L, device=DEVICE) < 0.7
+        real[:, 0] = True
+        given = (randn(R, H * K), randn(B, L, H, K), randn(B, L, H, V), real, beam)
+        worst = float((ours.attend_source(*given) - written.attend_source(*given)).abs().max())
+        yield f"attention to the source, {(B, beam, L, H, K, V)}", worst, 1e-4
+
+
+@torch.no_grad()
+def choices() -> Iterator[tuple[str, float, float]]:
+    """Yield how a search chooses tokens, how far our kernels leave its state from PyTorch's operations, and may."""
+    special, rules = Special(start=1, end=2, pad=0), PAPER.but(length_offset=4)
+    torch.manual_seed(3)
+    config = ModelConfig.of(
+        source_vocabulary=2100, target_vocabulary=2100, d_model=8, heads=2, d_ff=8, max_length=16
+    )
+    model = Transformer(config).to(DEVICE).eval()
+    for beam in (1, 4):
+        sides = [GraphSearch(model, special, 3, 8, 8, rules.but(beam=beam), lambda: None) for _ in range(2)]
+        for side in sides:
+            side.limits.copy_(torch.tensor([8, 5, 8]))
+            side._begin()
+        worst = 0.0
+        for _ in range(7):
+            logits = 3 * torch.randn(3 * beam, 2100, device=DEVICE)
+            logits[:, special.end] += 7
+            sides[0]._choose_by_kernels(logits, None)
+            sides[1].position.add_(1)
+            sides[1].choose(logits)
+            done = [[h.ids for row in side.beams.hypotheses() for h in row] for side in sides]
+            worst = worst if done[0] == done[1] else math.inf
+            for name in ("total", "ids", "values", "done_score", "settled"):
+                mine, theirs = (getattr(side.beams, name).float().clamp(min=-1e4) for side in sides)
+                worst = max(worst, float((mine - theirs).abs().max()))
+            for name in ("ancestors", "rows", "last", "position"):
+                worst = worst if getattr(sides[0], name).equal(getattr(sides[1], name)) else math.inf
+        yield f"choosing tokens, beam {beam}", worst, 1e-4
+
+
 def searches() -> Iterator[tuple[str, float, float]]:
     """Yield a kind of search, how far its log-probabilities are from the plain one's (∞: other tokens), and may be."""
     torch.manual_seed(1)
@@ -131,7 +209,13 @@ def trainings() -> Iterator[tuple[str, float, float]]:
         yield f"training, {precision}, losses {found[0]:.4f} … {found[-1]:.4f}", worst, tolerance
 
 
-PARTS = {"kernels": kernels, "search": searches, "training": trainings}
+PARTS = {
+    "kernels": kernels,
+    "step": step_kernels,
+    "choices": choices,
+    "search": searches,
+    "training": trainings,
+}
 
 
 def main() -> None:

@@ -453,3 +453,9 @@ def test_the_shipped_model_is_right_far_beyond_the_documents_years(model: seq2se
     for years in ((1000, 2025), (2026, 2999), (3000, 9999)):
         sample = np.random.default_rng(5).choice(all_ordinals(*years), 1000, replace=False)
         assert model.evaluate(pairs_of(sample)).exact == 1000
+
+
+def test_a_plain_answer_has_the_fields_of_any_other() -> None:
+    plain = seq2see.Answer.plain("a", "b", [1, 2], False, "c")
+    assert plain == seq2see.Answer("a", "b", ids=[1, 2], finished=False, remark="c")
+    assert [*vars(plain)] == [*vars(seq2see.Answer("a", "b"))]

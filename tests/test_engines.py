@@ -583,3 +583,35 @@ def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
     assert "2 answers" in engines.cannot(2, 2, 30)
     assert "too wide" in engines.cannot(2, 1, 3)
     assert "held" in engines.cannot(1, 1, 30, held=True)
+
+
+def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second batch is under way before the first one is there; a failure is raised, and the rest is left out."""
+    model, both = seq2see.load("dates", engine="torch"), threading.Barrier(2)
+    engine, interval = model.engine_for(4), sys.getswitchinterval()
+    monkeypatch.setattr(model.network, "device", "cuda")
+    batches = [(engine, [number]) for number in range(20)]
+
+    def search(engine: object, rows: list[int]) -> int:
+        if rows[0] < 2:
+            both.wait(60)
+        assert sys.getswitchinterval() < interval
+        if rows == [7]:
+            raise UserError("no 7")
+        return 10 * rows[0]
+
+    assert [*model.network.searched(batches[:7], search)] == [([number], 10 * number) for number in range(7)]
+    assert sys.getswitchinterval() == interval
+    with pytest.raises(UserError, match="no 7"):
+        list(model.network.searched(batches, search))
+    assert sys.getswitchinterval() == interval
+
+
+def test_those_who_want_threads_brisk_leave_the_interval_as_it_was() -> None:
+    interval, first, second = sys.getswitchinterval(), machine.brisk(), machine.brisk()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert sys.getswitchinterval() == pytest.approx(machine.BRISK)
+    second.__exit__(None, None, None)
+    assert sys.getswitchinterval() == interval

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
+from conftest import small_model
 from seq2see.config import ModelConfig
-from seq2see.decoding import graphs
+from seq2see.decoding import graphs, step
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.search import Special, beam_search, greedy
@@ -164,3 +166,36 @@ def test_a_missing_compiler_is_said_and_any_other_error_left_as_it_is(
         monkeypatch.setattr(graphs.GraphSearch, "start", failing)
         with pytest.raises(kind, match="install gcc" if kind is UserError else message):
             decoder.ids(SOURCES)
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"norm": "pre"},
+        {"activation": "gelu", "embedding_norm": True},
+        {"norm": "pre", "activation": "swish", "d_k": 3, "d_v": 5, "output_bias": True},
+    ],
+)
+def test_a_step_of_few_or_many_rows_is_a_step_of_the_layers(
+    shape: dict[str, Any], few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "FEW_ROWS", few)
+    model = small_model(2, **shape)
+    with torch.no_grad():
+        assert model.output.bias is not None
+        model.output.bias[SPECIAL.end] += 3.0
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # biases and norms that do nothing could be left out
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    for beam in (1, 3):
+        decoder = GraphDecoder(model, SPECIAL)
+        found = decoder.search(SOURCES, with_beam(beam))
+        search = next(iter(decoder.searches.values()))
+        assert search.step is not None
+        assert search.step.form == ("few rows" if few else "many rows")
+        expected = beam_search(model, SOURCES, SPECIAL, with_beam(beam))
+        assert [[h.ids for h in row] for row in found] == [[h.ids for h in row] for row in expected]
+        for row, right in zip(found, expected, strict=True):
+            assert [h.score for h in row] == pytest.approx([h.score for h in right], abs=1e-4)

@@ -56,6 +56,16 @@ class Answer:
     repairs: list[str] = field(default_factory=list)  # what had to be done, so that it holds what it must
     parts: list[Answer] = field(default_factory=list, repr=False)  # of its sentences, if it was cut into some
 
+    @classmethod
+    def plain(cls, input: str, output: str, ids: list[int], finished: bool, remark: str | None) -> Answer:
+        """Make an answer of which no more is known; for many of them this is faster than to set each field."""
+        made = cls.__new__(cls)
+        made.__dict__.update(
+            input=input, output=output, log_probability=None, tokens=[], alternatives=[], ids=ids, finished=finished,
+            error=None, confidence=None, remark=remark, withheld=None, repairs=[], parts=[],
+        )  # fmt: skip
+        return made
+
     @property
     def probability(self) -> float | None:
         """Probability of the whole answer."""

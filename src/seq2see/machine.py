@@ -1,17 +1,22 @@
-"""What this machine has to give: its cores, those that are free right now, its instructions; a rest for the collector."""
+"""What this machine has to give: its cores, those that are free right now, its instructions; how Python shares them."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 SAMPLES = 3  # a moment in which somebody else happens to run says little
 PAUSE = 0.001  # seconds between them
 _asked: int | None = None  # how many threads the user wants
+BRISK = 0.0002  # seconds after which a thread of Python gives way to another
+_brisk: list[float] = []  # what this was before, once for everyone who wants it brisk
+_brisk_lock = Lock()
 
 
 def use(threads: int | None) -> None:
@@ -89,3 +94,18 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def brisk() -> Iterator[None]:
+    """Let threads of Python take turns quickly meanwhile: the one that feeds a GPU must not wait long for the others."""
+    with _brisk_lock:
+        _brisk.append(_brisk[0] if _brisk else sys.getswitchinterval())
+        sys.setswitchinterval(BRISK)
+    try:
+        yield
+    finally:
+        with _brisk_lock:
+            before = _brisk.pop()
+            if not _brisk:
+                sys.setswitchinterval(before)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import platform
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from seq2see import folder
+from seq2see import folder, machine
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding import engines, trial
 from seq2see.decoding.engines import Engine
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.model.transformer import Transformer
 
+T = TypeVar("T")
+
+AT_ONCE = 2  # batches that are under way on a GPU: one is searched on, the other laid out or read
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
 LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
@@ -157,6 +161,25 @@ class Network:
             engine = self.engine_for(len(lengths), rules.beam, n_best, held)
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
+
+    def searched(
+        self, batches: Iterable[tuple[Engine, list[int]]], search: Callable[[Engine, list[int]], T]
+    ) -> Iterator[tuple[list[int], T]]:
+        """Search batch by batch. While a GPU searches, the next batch is laid out, and the last one put together."""
+        if self.device == "cpu":
+            for engine, rows in batches:
+                yield rows, search(engine, rows)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with machine.brisk(), ThreadPoolExecutor(AT_ONCE) as pool:
+            waiting = deque((rows, pool.submit(search, engine, rows)) for engine, rows in batches)
+            try:
+                while waiting:
+                    rows, found = waiting.popleft()
+                    yield rows, found.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _through_ctranslate2(self, inputs: int) -> Engine:
         if self._ctranslate2 is None:

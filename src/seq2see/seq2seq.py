@@ -386,21 +386,30 @@ class Seq2Seq:
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
         lengths = {place: len(ids) for place, ids in encoded.items()}
-        for engine, rows in self.network.batches(lengths, rules, n_best, held is not None):
-            sources = [encoded[i] for i in rows]
-            options = (None if held is None else held.select(rows),)
-            if probabilities or n_best > 1:
-                for row, hypotheses in zip(
-                    rows, engine.search(sources, rules, n_best, *options), strict=True
-                ):
-                    results[row] = self._answer(texts[row], hypotheses, len(encoded[row]))
-            else:
-                found, end = engine.ids(sources, rules, *options), self.tokenizers.target.end
-                for row, ids, output in zip(
-                    rows, found, self.tokenizers.target.decode_batch(found), strict=True
-                ):
-                    remark = self._remark(texts[row], len(encoded[row]), False)[0]
-                    results[row] = Answer(texts[row], output, ids=ids, finished=ids[-1] == end, remark=remark)
+        batches = self.network.batches(lengths, rules, n_best, held is not None)
+
+        def given(rows: list[int]) -> tuple[list[list[int]], Automaton | None]:
+            return [encoded[row] for row in rows], None if held is None else held.select(rows)
+
+        def best(engine: Engine, rows: list[int]) -> tuple[list[list[int]], list[str]]:
+            sources, allowed = given(rows)
+            found = engine.ids(sources, rules, allowed)
+            return found, self.tokenizers.target.decode_batch(found)
+
+        def several(engine: Engine, rows: list[int]) -> list[list[Hypothesis]]:
+            sources, allowed = given(rows)
+            return engine.search(sources, rules, n_best, allowed)
+
+        if probabilities or n_best > 1:
+            for rows, answers in self.network.searched(batches, several):
+                for row, hypotheses in zip(rows, answers, strict=True):
+                    results[row] = self._answer(texts[row], hypotheses, lengths[row])
+        else:
+            end = self.tokenizers.target.end
+            for rows, found in self.network.searched(batches, best):
+                for row, ids, output in zip(rows, *found, strict=True):
+                    remark = self._remark(texts[row], lengths[row], False)[0]
+                    results[row] = Answer.plain(texts[row], output, ids, ids[-1] == end, remark)
         return [answer for answer in results if answer is not None]
 
     def _read(self, answer: Answer, order: str | None) -> Answer:

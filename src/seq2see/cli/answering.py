@@ -266,8 +266,10 @@ def _answered(form: Form, inputs: Iterator[str]) -> Iterator[tuple[list[str], li
         return
     from concurrent.futures import ThreadPoolExecutor
 
+    from seq2see import machine
+
     form.engine_name(WINDOW)  # made once, before others ask for it
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with machine.brisk(), ThreadPoolExecutor(AT_ONCE) as pool:
         waiting: deque[tuple[list[str], Future[list[Answer]]]] = deque()
         try:
             for window in windows:

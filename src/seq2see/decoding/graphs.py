@@ -12,7 +12,7 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -24,12 +24,16 @@ from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
-from seq2see.decoding.search import Beams, likeliest, limits_of, stacked
+from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, stacked
+from seq2see.decoding.step import Parts, Step, form_of
 from seq2see.errors import UserError
+from seq2see.fast import step_written
 from seq2see.fast.cache import BufferCache, DecoderCache
 from seq2see.fast.projections import SideBySide, open_sums
 from seq2see.masks import Mask
+from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import Decoder, DecoderLayer
+from seq2see.model.encoder import EncoderLayer
 from seq2see.model.transformer import Transformer
 
 STEPS_OF_MANY_ROWS = (
@@ -40,6 +44,9 @@ MANY_ROWS = 32  # with more, a step takes long
 SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
 MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
+BY_STEPS = (
+    True  # whether graphs that are not compiled take the steps of ``decoding.step``; else the model's layers
+)
 MOST_SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
@@ -62,6 +69,8 @@ class GraphSearch:
         rules: DecodingConfig,
         before: Callable[[], None],
         gate: Gate | None = None,
+        by_layers: bool = False,
+        pool: Any = None,
     ) -> None:
         self.model, self.special, self.length, self.before = model, special, length, before
         self.rules, self.beam = rules, rules.beam
@@ -96,29 +105,28 @@ class GraphSearch:
         self.cache = DecoderCache([*zip(self.past, self.read, strict=True)], self.position)
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
+        self.step = None if by_layers else Step(model, form_of(rows))  # None: the model's layers, one by one
+        self.divisors = rules.divisor(torch.arange(1, length + 1, device=device, dtype=torch.float32))
+        self.by_kernels = self.step is not None and self.step.do is not step_written and self._can_choose()
         self.chunk = math.gcd(length, LOOK_EVERY)
         self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > MANY_ROWS else self.chunk
-        self.begin = _captured(self._begin, device)
-        self.steps = _captured(self._steps, device)
+        self.open = torch.ones(sentences, dtype=torch.bool, device=device)
+        self.begin = _captured(self._begin, device, pool)
+        self.steps = _captured(self._steps, device, pool)
+        self.look = _captured(self._look, device, pool)
 
-    def start(
-        self, sources: Sequence[Sequence[int]], rules: DecodingConfig, allowed: Automaton | None = None
-    ) -> None:
-        """Read at most as many sources as there is room for. The rules say how long their answers may be."""
-        width = self.source.shape[1]
-        rows = [*sources, *[sources[-1]] * (len(self.source) - len(sources))]
-        if allowed is not None:
-            states = torch.from_numpy(allowed.starts_of(len(sources)))
-            self.first_state.copy_(F.pad(states, (0, len(rows) - len(states)), value=int(states[-1])))
-        lengths = torch.tensor([len(row) for row in rows])
-        self.source.copy_(stacked(rows, width, self.special.pad))
-        self.source_real.copy_(torch.arange(width) < lengths[:, None])
-        self.limits.copy_(limits_of(self.model, rows, rules=rules, allowed=allowed))
+    def start(self, laid: Laid) -> None:
+        """Read sources that were laid out for a search of this size."""
+        if laid.states is not None:
+            self.first_state.copy_(laid.states)
+        self.source.copy_(laid.source)
+        self.source_real.copy_(laid.real)
+        self.limits.copy_(laid.limits)
         self.begin()
 
     def take_over(self, other: GraphSearch, rows: Tensor) -> None:
         """Go on with these sentences of another search, in buffers of this size."""
-        rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1]))
+        rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1])).to(self.source.device)
         self.position.copy_(other.position)
         for mine, theirs in zip(self._state(), other._state(), strict=True):
             mine.copy_(theirs[rows])
@@ -136,21 +144,27 @@ class GraphSearch:
         """Take some steps; return which of the first sentences are still open."""
         for _ in range(self.chunk // self.together):
             self.steps()
-        return (~self.beams.finished(self.position - 1)[:count]).nonzero()[:, 0]
+        self.look()
+        return self.open[:count].cpu().nonzero()[:, 0]
 
-    def answers(self, count: int) -> list[list[Hypothesis]]:
-        """Return what has been found for the first sentences."""
-        return self.beams.select(slice(count)).hypotheses()
+    def _look(self) -> None:
+        self.open.copy_(~self.beams.finished(self.position - 1))
 
-    def ids(self, count: int) -> list[list[int]]:
-        """Return the best answers' ids only."""
-        rows, lengths = self.beams.done_ids[:count, 0].tolist(), self.beams.done_length[:count, 0].tolist()
-        return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+    def answers(self, count: int) -> Callable[[], list[list[Hypothesis]]]:
+        """Take what has been found for the first sentences off the GPU; what is returned makes answers of it."""
+        beams = self.beams.select(slice(count))
+        return Beams(**{name: getattr(beams, name).cpu() for name in BEAM_FIELDS}).hypotheses
+
+    def ids(self, count: int) -> Callable[[], list[list[int]]]:
+        """Do the same with the best answers' ids only."""
+        ids, lengths = self.beams.done_ids[:count, 0].cpu(), self.beams.done_length[:count, 0].cpu()
+        return lambda: [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
         self.before()
-        memory = self.model.encode(self.source, Mask(keys=self.source_real))
+        encode = self.model.encode if self.step is None else self.step.encode
+        memory = encode(self.source, Mask(keys=self.source_real))
         for layer, cross in zip(self.model.decoder.layers, self.read, strict=True):
             assert isinstance(layer, DecoderLayer)
             k, v = layer.cross_attention.keys_values(memory)  # (B, S, H, K)
@@ -173,11 +187,50 @@ class GraphSearch:
 
     def _steps(self) -> None:
         for _ in range(self.together):
-            past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
-            source = Mask(keys=self.real.flatten(0, 1), rows=self.sentence)
-            last = self.last.view(-1, 1)  # (R, 1)
-            logits = self.model.decode(last, last, source, self.cache, past)  # (R, 1, V)
-            self.choose(logits[:, -1])  # the position has moved on
+            if self.step is None:
+                self.choose(self._read_by_layers())  # the position has moved on
+                continue
+            caches = [*zip(self.past, self.read, strict=True)]
+            last = self.last.flatten()
+            logits, parts = self.step(
+                last, self.position, caches, self.rows, self.real[:, 0], self.beam
+            )  # (R, V)
+            if self.by_kernels:
+                self._choose_by_kernels(logits, parts)
+            else:
+                self.position.add_(1)
+                self.choose(logits)
+
+    def _read_by_layers(self) -> Tensor:
+        past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
+        source = Mask(keys=self.real.flatten(0, 1), rows=self.sentence)
+        last = self.last.view(-1, 1)  # (R, 1)
+        return self.model.decode(last, last, source, self.cache, past)[:, -1]  # (R, V)
+
+    def _can_choose(self) -> bool:
+        """Whether our kernels choose the tokens: no rule says what an answer may be, and there is room."""
+        if self.beam == 1 or not self.rule.idle:
+            return self.rule.idle
+        from seq2see.fast.choose_kernels import can_grow
+
+        return can_grow(self.beam, self.length, self.model.config.target_vocabulary, LOGITS_PART)
+
+    def _choose_by_kernels(self, logits: Tensor, parts: Parts | None) -> None:
+        """Do what ``choose`` does, in one kernel or two."""
+        from seq2see.fast import choose_kernels
+        from seq2see.fast.scan import scan
+
+        parts = parts or (*scan(logits, LOGITS_PART), LOGITS_PART)
+        if self.beam == 1:
+            special = self.special
+            choose_kernels.choose_one(
+                logits, parts, self.position, self.last, self.beams, self.divisors, special.end, special.pad
+            )
+            return
+        choose_kernels.grow(
+            logits, parts, self.position, self.last, self.ancestors, self.rows, self.beams, self.divisors,
+            self.special.end, self.rules.stopping,
+        )  # fmt: skip
 
     def _choose_beams(self, logits: Tensor) -> None:
         t = self.position - 1
@@ -212,8 +265,41 @@ class GraphSearch:
         b.done_score.copy_(torch.where(stops, b.total / self.rules.divisor(t + 1), b.done_score))
 
 
-def _captured(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Return the function as a CUDA graph, captured at its first use; on a CPU, as it is."""
+@dataclass(frozen=True)
+class Laid:
+    """Some sources as tensors of a search's size, still on the CPU."""
+
+    source: Tensor  # (B, S)
+    real: Tensor  # (B, S)
+    limits: Tensor  # (B,)
+    states: Tensor | None  # (B,): the first of the gate
+
+    @classmethod
+    def of(
+        cls,
+        model: Transformer,
+        special: Special,
+        sources: Sequence[Sequence[int]],
+        width: int,
+        rules: DecodingConfig,
+        allowed: Automaton | None,
+    ) -> Laid:
+        """Lay sources out; the last is repeated until there is a power of two. The rules limit their answers."""
+        rows = [*sources, *[sources[-1]] * (power_of_two(len(sources)) - len(sources))]
+        states = None
+        if allowed is not None:
+            states = torch.from_numpy(allowed.starts_of(len(sources)))
+            states = F.pad(states, (0, len(rows) - len(states)), value=int(states[-1]))
+        lengths = torch.tensor([len(row) for row in rows])
+        limits = limits_of(model, rows, rules=rules, allowed=allowed)
+        return cls(stacked(rows, width, special.pad), torch.arange(width) < lengths[:, None], limits, states)
+
+
+def _captured(function: Callable[[], None], device: torch.device, pool: Any) -> Callable[[], None]:
+    """Return the function as a CUDA graph, captured at its first use; on a CPU, as it is.
+
+    Graphs of one pool share memory: what they leave is in buffers outside of it, and one runs at a time.
+    """
     if device.type != "cuda":
         return function
     graph: torch.cuda.CUDAGraph | None = None
@@ -228,7 +314,7 @@ def _captured(function: Callable[[], None], device: torch.device) -> Callable[[]
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(
-                graph, capture_error_mode="thread_local"
+                graph, pool=pool, capture_error_mode="thread_local"
             ):  # others may use the GPU meanwhile
                 function()
         else:
@@ -251,10 +337,15 @@ class GraphDecoder:
         self.searches: dict[Key, GraphSearch] = {}
         self.gates: dict[Key, Gate] = {}
         self.lock, self.device = Lock(), next(model.parameters()).device
+        self.pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         with self._alone():
             self.model = copy.deepcopy(model).to(dtype).eval()
             decoder = self.model.decoder
             prepare(decoder)
+            if not compiled:
+                for layer in self.model.encoder.layers:
+                    assert isinstance(layer, EncoderLayer)
+                    side_by_side(layer.self_attention)
             if compiled:  # the layers are alike, so that one compilation serves all
                 for part in (*decoder.layers, decoder.embedding, self.model.output):
                     part.forward = fast(part.forward)
@@ -305,17 +396,19 @@ class GraphDecoder:
         self,
         sources: Sequence[Sequence[int]],
         rules: DecodingConfig,
-        read: Callable[[GraphSearch, int], list[T]],
+        read: Callable[[GraphSearch, int], Callable[[], list[T]]],
         allowed: Automaton | None,
     ) -> list[T]:
+        """Search, one at a time; what needs no GPU is done before and after, while another search may run."""
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
         limit = max(rules.limit(most, longest), 0 if allowed is None else allowed.room(rules, longest))
         width, length = (min(_rounded(n), longest) for n in (most, limit))
-        answers: dict[int, T] = {}
+        laid = Laid.of(self.model, self.special, sources, width, rules, allowed)
+        found: list[tuple[list[int], Callable[[], list[T]]]] = []
         with self._alone():
             gate = None if allowed is None else self._gate(allowed, rules)
-            search = self._of(power_of_two(len(sources)), width, length, rules, gate)
-            search.start(sources, rules, allowed)
+            search = self._of(len(laid.source), width, length, rules, gate)
+            search.start(laid)
             numbers = [*range(len(sources))]  # which source each row is about
             while True:
                 rows = search.advance(len(numbers))
@@ -323,12 +416,14 @@ class GraphDecoder:
                 if len(rows) and size >= len(search.source):
                     continue
                 # This includes sentences that are still open. Their final answers replace these later.
-                answers.update(zip(numbers, read(search, len(numbers)), strict=True))
+                found.append((numbers, read(search, len(numbers))))
                 if not len(rows):
-                    return [answers[number] for number in range(len(sources))]
+                    break
                 smaller = self._of(size, width, length, rules, gate)
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
+        answers = {number: one for some, taken in found for number, one in zip(some, taken(), strict=True)}
+        return [answers[number] for number in range(len(sources))]
 
     def _gate(self, allowed: Automaton, rules: DecodingConfig) -> Gate:
         """Return what is allowed as tensors that lie where those of an automaton of this size lay before."""
@@ -352,7 +447,10 @@ class GraphDecoder:
         key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))
         if key not in self.searches:
             self._make_room(key)
-            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate)
+            by_layers = self.compiled or not BY_STEPS
+            search = GraphSearch(
+                self.model, self.special, *shape[:3], rules, self._follow, gate, by_layers, self.pool
+            )
             if self.compiled:
                 search.choose = fast(search.choose)
         else:
@@ -385,9 +483,13 @@ def prepare(decoder: Decoder) -> None:
     """Give a decoder one product for q, k and v, and give the compiler the sums of all products."""
     for layer in decoder.layers:
         assert isinstance(layer, DecoderLayer)
-        own = layer.self_attention
-        own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
+        side_by_side(layer.self_attention)
     open_sums(decoder)
+
+
+def side_by_side(attention: MultiHeadAttention) -> None:
+    """Give an attention one product for q, k and v."""
+    attention.whole = SideBySide(attention.w_q, attention.w_k, attention.w_v)
 
 
 def fast(function: Callable[..., T]) -> Callable[..., T]:

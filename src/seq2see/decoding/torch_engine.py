@@ -43,9 +43,7 @@ class TorchEngine:
             and torch.cuda.is_bf16_supported(including_emulation=False)
         )
         self.where: list[int] = []
-        self.turn = (
-            Lock()
-        )  # a GPU's graphs write to memory of their own, so that one search uses them at a time
+        self.turn = Lock()  # one thread makes the graphs, in which one search runs at a time
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
     @property
@@ -72,6 +70,10 @@ class TorchEngine:
             self.kept_graphs = GraphDecoder(self.original, self.special, self.compiled, dtype)
         return self.kept_graphs
 
+    def _graphs(self) -> GraphDecoder:
+        with self.turn:
+            return self.graphs
+
     def ids(
         self,
         sources: Sequence[Sequence[int]],
@@ -80,8 +82,7 @@ class TorchEngine:
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         if self.on_gpu and not self._watched():
-            with self.turn:
-                return self.graphs.ids(sources, rules, allowed)
+            return self._graphs().ids(sources, rules, allowed)
         if rules.beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
 
@@ -99,8 +100,7 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.on_gpu and not self._watched():
-            with self.turn:
-                found_all = self.graphs.search(sources, rules, allowed)
+            found_all = self._graphs().search(sources, rules, allowed)
             return [hypotheses[:n_best] for hypotheses in found_all]
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[Hypothesis]]:
