@@ -36,6 +36,13 @@ def one_query_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     return attention(q, k, v, mask)
 
 
+def span_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """Map q (T, H, K) and k, v (S, H, K) to (T, H, K) by our own kernel."""
+    from seq2see.fast.packed import attention  # needs Triton
+
+    return attention(q, k, v, mask)
+
+
 class Body(NamedTuple):
     """A body of equation 1 and the cases that it is right for."""
 
@@ -62,6 +69,7 @@ class Body(NamedTuple):
 TABLE: dict[str, Body] = {
     "one query": Body(one_query_attention, "buffers", ("keys", "rows"), (), "one query", triton=True),
     "columns": Body(column_attention, "columns", (), ("keys",), "one query"),
+    "spans": Body(span_attention, "rows", ("sentences", "spans"), ("causal",), "packed", triton=True),
     "flex": Body(packed_attention, "rows", ("sentences", "blocks"), ("causal",), "packed"),
     "sdpa": Body(pytorch_attention, None, (), get_args(Part), None),
 }

@@ -145,7 +145,10 @@ class Learner:
             self.slots = [torch.empty_like(batch.rows, device=self.device) for batch in batches]
         for slot, batch in zip(self.slots, batches, strict=True):
             slot.copy_(batch.rows.pin_memory(), non_blocking=True)
-        here = [PackedBatch(slot, batch.tokens) for slot, batch in zip(self.slots, batches, strict=True)]
+        here = [
+            PackedBatch(slot, batch.size, batch.tokens)
+            for slot, batch in zip(self.slots, batches, strict=True)
+        ]
         self.learning_rate.fill_(learning_rate)
         if self.warm < WARM_STEPS:
             self.warm += 1
