@@ -88,6 +88,7 @@ def kernels() -> Iterator[tuple[str, float, float]]:
                     tolerance,
                 )
     yield from packed()
+    yield from smoothed()
     for shape in ((3, 37_000), (2, 4, 1500), (2, 1024)):
         x = 3 * torch.randn(*shape, device=DEVICE)
         x[..., 128:256] = -math.inf  # a part of which all tokens are forbidden
@@ -124,6 +125,31 @@ def packed() -> Iterator[tuple[str, float, float]]:
                     float((a - b).norm() / b.norm()) for a, b in zip(found, right, strict=True)
                 )  # NaN is no number that is smaller than the tolerance
                 yield f"packed attention, {(H, K, V)}, up to {most} tokens, {dtype}", worst, tolerance
+
+
+def smoothed() -> Iterator[tuple[str, float, float]]:
+    """Compare the losses and the gradient of logits, relatively."""
+    from seq2see.fast.loss import losses as own
+
+    for (T, V), smoothing in itertools.product(((5, 37_000), (40, 68), (3, 4096)), (0.0, 0.1)):
+        right, back = torch.randint(0, V, (T,), device=DEVICE), torch.randn(T, device=DEVICE)
+        right[1] = 7  # padding
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+            x = (3 * torch.randn(T, V, device=DEVICE)).to(dtype).requires_grad_()
+            exact = x.detach().double().requires_grad_()
+            found = own(x, right, 7, smoothing)[0]
+            expected = torch.nn.functional.cross_entropy(
+                exact, right, ignore_index=7, label_smoothing=smoothing, reduction="none"
+            )
+            pairs = (
+                (found, expected),
+                (
+                    *torch.autograd.grad(found, x, back),
+                    *torch.autograd.grad(expected, exact, back.double()),
+                ),
+            )
+            worst = max(float((a - b).norm() / b.norm()) for a, b in pairs)
+            yield f"loss, {(T, V)}, smoothing {smoothing}, {dtype}", worst, tolerance
 
 
 def gradients(

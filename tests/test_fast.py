@@ -14,7 +14,7 @@ from seq2see import fast
 from seq2see.data.packing import blocks_of, spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.fast.cache import Layout
-from seq2see.fast.projections import OpenLinear, SideBySide, form_of, open_sums, products
+from seq2see.fast.projections import OpenLinear, SideBySide, form_of, linear_relu, open_sums, products
 from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
 from seq2see.model.attention import written_attention
 
@@ -197,6 +197,18 @@ def test_every_form_of_a_projection_gives_the_same_numbers() -> None:
             torch.testing.assert_close(found, right)
     assert form_of(matrices[1:], False, whole) == "separate"  # a part of what lies side by side
     assert form_of(matrices[:1], True, None) == "separate"
+
+
+def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
+    torch.manual_seed(0)
+    linear, x, back = nn.Linear(6, 5), torch.randn(7, 6, requires_grad=True), torch.randn(7, 5)
+    inputs = x, linear.weight, linear.bias
+    found, right = linear_relu(*inputs), linear(x).relu()
+    torch.testing.assert_close(found, right)
+    for one, other in zip(
+        torch.autograd.grad(found, inputs, back), torch.autograd.grad(right, inputs, back), strict=True
+    ):
+        torch.testing.assert_close(one, other)
 
 
 def test_matrices_side_by_side_follow_their_weights() -> None:

@@ -94,15 +94,20 @@ def _mask(of_query: Tensor, of_key: Tensor, block: int, causal: bool = False) ->
 
 def spans_of(of_query: Tensor, of_key: Tensor, causal: bool) -> Spans:
     """Say which keys each query sees, and which queries see each key."""
-    first_key, end_key, first_query, end_query = (
-        torch.searchsorted(among, sought, right=right, out_int32=True)
-        for among, sought in ((of_key, of_query), (of_query, of_key))
-        for right in (False, True)
-    )
+    first_key, end_key = _found(of_query, of_key)
+    first_query, end_query = (first_key, end_key) if of_query is of_key else _found(of_key, of_query)
     if causal:
         first_query = torch.arange(len(of_key), dtype=torch.int32, device=of_key.device)
         end_key = first_query + 1
     return Spans(first_key, end_key, first_query, end_query)
+
+
+def _found(sought: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where each sentence begins, and the place after its end."""
+    return (
+        torch.searchsorted(among, sought, out_int32=True),
+        torch.searchsorted(among, sought, out_int32=True, right=True),
+    )
 
 
 def blocks_of(of_query: Tensor, of_key: Tensor, block: int, causal: bool) -> BlockMask:

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatch
+from seq2see.fast import summed_loss
 from seq2see.masks import PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
@@ -42,21 +42,15 @@ class Objective(nn.Module):
             logits = self.model.forward_packed(batch.source, batch.target_in, masks)  # (T, V)
         else:
             logits = self.model(batch.source, batch.target_in, batch.source_mask).flatten(0, 1)  # (B·T, V)
-        logits, right = logits.float(), batch.target_out.flatten()
-        loss = F.cross_entropy(
-            logits,
-            right,
-            ignore_index=self.pad,
-            label_smoothing=self.settings.label_smoothing,
-            reduction="sum",
-        )
+        right = batch.target_out.flatten()
+        loss = summed_loss(logits, right, self.pad, self.settings.label_smoothing)
         if self.settings.r_drop:
             loss = loss + self.settings.r_drop / 2 * self._divergence(logits, right)
         return loss / tokens
 
     def _divergence(self, logits: Tensor, right: Tensor) -> Tensor:
         """Return the sum of ½·(KL(p₁‖p₂) + KL(p₂‖p₁)) for a batch that was read twice (Liang et al., 2021, eq. 3)."""
-        one, two = logits.log_softmax(-1).chunk(2)  # (T, V) each
+        one, two = logits.float().log_softmax(-1).chunk(2)  # (T, V) each
         each = ((one.exp() - two.exp()) * (one - two)).sum(-1) / 2  # (T,)
         # The factor 2 gives it the weight of the tokens of both passes.
         return each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
