@@ -13,20 +13,22 @@ out; Triton's interpreter runs them without a GPU too (`make verify`). CI has no
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Ragged
 from seq2see.data.dates import splits
-from seq2see.data.packing import PackedBatches
+from seq2see.data.packing import PackedBatches, spans_of
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
@@ -86,6 +88,8 @@ def kernels() -> Iterator[tuple[str, float, float]]:
                     float((found - written).abs().max()),
                     tolerance,
                 )
+    yield from packed()
+    yield from smoothed()
     for shape in ((3, 37_000), (2, 4, 1500), (2, 1024)):
         x = 3 * torch.randn(*shape, device=DEVICE)
         x[..., 128:256] = -math.inf  # a part of which all tokens are forbidden
@@ -170,6 +174,69 @@ def choices() -> Iterator[tuple[str, float, float]]:
             for name in ("ancestors", "rows", "last", "position"):
                 worst = worst if getattr(sides[0], name).equal(getattr(sides[1], name)) else math.inf
         yield f"choosing tokens, beam {beam}", worst, 1e-4
+
+
+def packed() -> Iterator[tuple[str, float, float]]:
+    """Compare the attention of packed batches, and its gradients, relatively."""
+    from seq2see.fast.packed import attention
+
+    half = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter multiplies no bfloat16
+    for (H, K, V), most in itertools.product(((2, 64, 64), (3, 24, 40), (1, 512, 512)), (20, 150)):
+        lengths = torch.randint(1, most, (2, 6))
+        lengths[:, -1] = 200 - most  # the tail
+        of_target, of_source = (torch.arange(6).repeat_interleave(side).to(DEVICE) for side in lengths)
+        for of_query, of_key, causal in ((of_target, of_target, True), (of_target, of_source, False)):
+            mask = Mask(causal, sentences=(of_query, of_key), spans=spans_of(of_query, of_key, causal))
+            for dtype, tolerance in ((torch.float32, 1e-5), (half, 2e-2)):
+                shapes = (
+                    (len(of_query), H, K),
+                    (len(of_key), H, K),
+                    (len(of_key), H, V),
+                    (len(of_query), H, V),
+                )
+                q, k, v, dz = (torch.randn(*shape, device=DEVICE).to(dtype) for shape in shapes)
+                found, right = (
+                    gradients(body, [x.to(kind) for x in (q, k, v)], mask, dz.to(kind))
+                    for body, kind in ((attention, dtype), (written_attention, torch.float64))
+                )
+                worst = max(
+                    float((a - b).norm() / b.norm()) for a, b in zip(found, right, strict=True)
+                )  # NaN is no number that is smaller than the tolerance
+                yield f"packed attention, {(H, K, V)}, up to {most} tokens, {dtype}", worst, tolerance
+
+
+def smoothed() -> Iterator[tuple[str, float, float]]:
+    """Compare the losses and the gradient of logits, relatively."""
+    from seq2see.fast.loss import losses as own
+
+    for (T, V), smoothing in itertools.product(((5, 37_000), (40, 68), (3, 4096)), (0.0, 0.1)):
+        right, back = torch.randint(0, V, (T,), device=DEVICE), torch.randn(T, device=DEVICE)
+        right[1] = 7  # padding
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+            x = (3 * torch.randn(T, V, device=DEVICE)).to(dtype).requires_grad_()
+            exact = x.detach().double().requires_grad_()
+            found = own(x, right, 7, smoothing)[0]
+            expected = torch.nn.functional.cross_entropy(
+                exact, right, ignore_index=7, label_smoothing=smoothing, reduction="none"
+            )
+            pairs = (
+                (found, expected),
+                (
+                    *torch.autograd.grad(found, x, back),
+                    *torch.autograd.grad(expected, exact, back.double()),
+                ),
+            )
+            worst = max(float((a - b).norm() / b.norm()) for a, b in pairs)
+            yield f"loss, {(T, V)}, smoothing {smoothing}, {dtype}", worst, tolerance
+
+
+def gradients(
+    body: Callable[[Tensor, Tensor, Tensor, Mask], Tensor], inputs: list[Tensor], mask: Mask, dz: Tensor
+) -> list[Tensor]:
+    """Return a body's answer and the gradients of q, k and v."""
+    inputs = [x.requires_grad_() for x in inputs]
+    z = body(*inputs, mask)
+    return [z.detach(), *torch.autograd.grad(z, inputs, dz)]
 
 
 def searches() -> Iterator[tuple[str, float, float]]:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from conftest import small_model
 from seq2see import fast
-from seq2see.data.packing import blocks_of
+from seq2see.data.packing import blocks_of, spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.fast.cache import Layout
-from seq2see.fast.projections import OpenLinear, SideBySide, form_of, open_sums, products
+from seq2see.fast.projections import OpenLinear, SideBySide, form_of, linear_relu, open_sums, products
 from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
 from seq2see.model.attention import written_attention
 
@@ -27,7 +27,8 @@ SHAPES = {
 }  # T, S
 MASKS = [
     "everything", "causal", "keys", "causal keys", "sentences", "causal sentences", "sentences blocks",
-    "causal sentences blocks", "rows", "keys rows", "causal keys rows", "keys sentences", "sentences rows",
+    "causal sentences blocks", "sentences spans", "causal sentences spans",
+    "rows", "keys rows", "causal keys rows", "keys sentences", "sentences rows",
 ]  # fmt: skip
 LAYOUTS: list[Layout] = ["rows", "columns", "buffers"]
 
@@ -35,16 +36,17 @@ LAYOUTS: list[Layout] = ["rows", "columns", "buffers"]
 RIGHT: dict[str, set[tuple[str, str, str]]] = {
     "one query": {("buffers", "one query", mask) for mask in ("keys rows", "causal keys rows")},
     "columns": {("columns", "one query", mask) for mask in ("everything", "causal", "keys", "causal keys")},
+    "spans": {("rows", "packed", mask) for mask in ("sentences spans", "causal sentences spans")},
     "flex": {("rows", "packed", mask) for mask in ("sentences blocks", "causal sentences blocks")},
     "sdpa": {*itertools.product(LAYOUTS, SHAPES, MASKS)},
 }
 
 
 def makes_sense(layout: str, shape: str, mask: str) -> bool:
-    """Whether such a case can be made: a packed batch has no rows, and only it has blocks."""
+    """Whether such a case can be made: a packed batch has no rows, and only it has blocks or spans."""
     if shape == "packed":
         return layout == "rows" and "keys" not in mask and "rows" not in mask
-    return "blocks" not in mask and (layout == "buffers" or "rows" not in mask)
+    return "blocks" not in mask and "spans" not in mask and (layout == "buffers" or "rows" not in mask)
 
 
 def mask_of(name: str, B: int, T: int, S: int, N: int) -> Mask:
@@ -61,6 +63,7 @@ def mask_of(name: str, B: int, T: int, S: int, N: int) -> Mask:
         keys if "keys" in parts else None,
         (of_query, of_key) if "sentences" in parts else None,
         blocks_of(of_query, of_key, 128, causal) if "blocks" in parts else None,
+        spans_of(of_query, of_key, causal) if "spans" in parts else None,
         torch.randint(0, N, (B, S)).int() if "rows" in parts else None,
     )
 
@@ -118,8 +121,8 @@ def test_every_body_is_taken_by_some_case() -> None:
 @pytest.mark.parametrize("shape", ["one query", "packed", "many queries"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_table_names_one_body_for_every_case(layout: Layout, shape: fast.Shape, triton: bool) -> None:
-    """`benchmarks/gpu_check.py kernels` compares the numbers of "one query", on a GPU or in Triton's interpreter."""
-    for count in range(6):
+    """`benchmarks/gpu_check.py kernels` compares the numbers of our own kernels, on a GPU or in Triton's interpreter."""
+    for count in range(len(get_args(Part)) + 1):
         for parts in itertools.combinations(get_args(Part), count):
             right = {"sdpa"}
             if (layout, shape, triton, parts) == ("buffers", "one query", True, ("keys", "rows")):
@@ -128,6 +131,12 @@ def test_the_table_names_one_body_for_every_case(layout: Layout, shape: fast.Sha
                 right.add("columns")
             if (layout, shape) == ("rows", "packed") and {*parts} - {"causal"} == {"sentences", "blocks"}:
                 right.add("flex")
+            if (
+                (layout, shape) == ("rows", "packed")
+                and {*parts} - {"causal"} == {"sentences", "spans"}
+                and triton
+            ):
+                right.add("spans")
             case = layout, shape, parts, triton
             assert {name for name, body in fast.TABLE.items() if body.admits(*case)} == right, case
 
@@ -188,6 +197,18 @@ def test_every_form_of_a_projection_gives_the_same_numbers() -> None:
             torch.testing.assert_close(found, right)
     assert form_of(matrices[1:], False, whole) == "separate"  # a part of what lies side by side
     assert form_of(matrices[:1], True, None) == "separate"
+
+
+def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
+    torch.manual_seed(0)
+    linear, x, back = nn.Linear(6, 5), torch.randn(7, 6, requires_grad=True), torch.randn(7, 5)
+    inputs = x, linear.weight, linear.bias
+    found, right = linear_relu(*inputs), linear(x).relu()
+    torch.testing.assert_close(found, right)
+    for one, other in zip(
+        torch.autograd.grad(found, inputs, back), torch.autograd.grad(right, inputs, back), strict=True
+    ):
+        torch.testing.assert_close(one, other)
 
 
 def test_matrices_side_by_side_follow_their_weights() -> None:

@@ -10,14 +10,16 @@ from torch.nn.attention.flex_attention import create_mask
 
 from conftest import small_model
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatches, blocks_of
+from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatches, blocks_of, sizes_of, spans_of
 
 
-def corpus(seed: int = 0, pairs: int = 60) -> tuple[Ragged, Ragged]:
+def corpus(seed: int = 0, pairs: int = 60, longer: int = 1) -> tuple[Ragged, Ragged]:
     random = np.random.default_rng(seed)
     return tuple(
-        Ragged.of([[1, *random.integers(3, 11, random.integers(1, 9)).tolist(), 2] for _ in range(pairs)])
-        for _ in "ab"
+        Ragged.of(
+            [[1, *random.integers(3, 11, times * random.integers(1, 9)).tolist(), 2] for _ in range(pairs)]
+        )
+        for times in (1, longer)
     )  # type: ignore[return-value]
 
 
@@ -55,8 +57,8 @@ def test_an_epoch_holds_every_pair_once_within_the_size() -> None:
         rows = batches.order(epoch)
         assert sorted(np.concatenate(rows).tolist()) == list(range(500))
         for chosen in rows:
-            assert (batches.lengths[:, chosen].sum(1) < 128).all()
-            assert batches.batch(chosen).source.shape == (128,)
+            assert (batches.lengths[:, chosen].sum(1) < batches.sizes).all()
+            assert batches.batch(chosen).source.shape == (batches.sizes[0],)
 
 
 def test_batches_depend_on_seed_and_step_alone() -> None:
@@ -74,15 +76,53 @@ def test_blocks_say_what_the_sentences_say(causal: bool, block: int) -> None:
     """The blocks that FlexAttention is given cover all that the plain mask allows, and no less."""
     source, target = corpus(pairs=150)
     batch = PackedBatches(source, target, (0, 0), 1024, seed=0).batch(np.arange(120))
-    of_query, of_key = batch.rows[6], batch.rows[6 if causal else 2]
-    blocks = blocks_of(of_query, of_key, block, causal)
     masks = batch.masks()
-    plain = (masks.target if causal else masks.cross).allowed(1024, 1024, torch.device("cpu"))
-    allowed = create_mask(blocks.mask_mod, 1, 1, 1024, 1024, device="cpu")[0, 0]
+    mask = masks.target if causal else masks.cross
+    assert mask.sentences is not None
+    T, S = map(len, mask.sentences)
+    blocks = blocks_of(*mask.sentences, block, causal)
+    plain = mask.allowed(T, S, torch.device("cpu"))
+    allowed = create_mask(blocks.mask_mod, 1, 1, T, S, device="cpu")[0, 0]
     assert plain is not None
     assert torch.equal(allowed, plain)
-    needed = plain.view(1024 // block, block, 1024 // block, block).any(3).any(1)
+    needed = plain.view(T // block, block, S // block, block).any(3).any(1)
     assert torch.equal(blocks.to_dense()[0, 0].bool(), needed)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_spans_say_what_the_sentences_say(causal: bool) -> None:
+    source, target = corpus(pairs=150, longer=3)
+    batch = PackedBatches(source, target, (0, 0), 1024, seed=0).at(0)
+    assert len(batch.source) < len(batch.target_in) == 1024
+    masks = batch.masks()
+    mask = masks.target if causal else masks.cross
+    assert mask.sentences is not None
+    T, S = map(len, mask.sentences)
+    plain = mask.allowed(T, S, torch.device("cpu"))
+    assert plain is not None
+    first_key, end_key, first_query, end_query = spans_of(*mask.sentences, causal)
+    keys, queries = torch.arange(S), torch.arange(T)[:, None]
+    assert torch.equal((keys >= first_key[:, None]) & (keys < end_key[:, None]), plain)
+    seen = (queries >= first_query) & (queries < end_query)
+    assert torch.equal(seen & (queries >= keys) if causal else seen, plain)
+    for ends in (first_key, end_key, first_query, end_query):
+        assert ends.dtype == torch.int32
+        assert (ends.diff() >= 0).all()
+
+
+def test_the_sides_of_a_batch_are_filled_alike() -> None:
+    """The target has three times as many tokens here, so the source gets a third of the room, and no long tail."""
+    source, target = corpus(pairs=3000, longer=3)
+    batches = PackedBatches(source, target, (0, 0), 4096, seed=0)
+    assert batches.sizes[1] == 4096
+    assert batches.sizes[0] < 2048
+    rows = batches.order(0)
+    for side in (0, 1):
+        filled = [batches.lengths[side, chosen].sum() / batches.sizes[side] for chosen in rows[:-1]]
+        assert min(filled) > 0.85
+        assert max(filled) < 1
+    assert sizes_of(source, target, 4096, longest=3000) == (3072, 4096)
+    assert sizes_of(source, target, 4096, longest=4095) == (4096, 4096)
 
 
 def test_a_compiled_step_is_compiled_once() -> None:

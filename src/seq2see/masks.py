@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-Part = Literal["causal", "keys", "sentences", "blocks", "rows"]
+Part = Literal["causal", "keys", "sentences", "blocks", "spans", "rows"]
+
+
+class Spans(NamedTuple):
+    """For each query of a packed batch the keys that it sees, and for each key the queries that see it, as int32.
+
+    Sentences lie in order, so both are spans, from a first place to the place after the last. Neither end ever falls.
+    """
+
+    first_key: Tensor  # (T,)
+    end_key: Tensor  # (T,)
+    first_query: Tensor  # (S,)
+    end_query: Tensor  # (S,)
 
 
 @dataclass(frozen=True)
@@ -22,7 +34,8 @@ class Mask:
     - ``causal`` hides the keys after a query's own position. The last query stands at the last key, so one new query
       sees every cached key.
     - ``keys`` hides padding.
-    - ``sentences`` keeps the sentences of a packed batch apart. ``blocks`` says the same to FlexAttention.
+    - ``sentences`` keeps the sentences of a packed batch apart. ``blocks`` says the same to FlexAttention,
+      and ``spans`` to our own kernel; both have ``causal`` in them too.
     - ``rows`` says where the keys of a row lie, if not in the row of that number.
 
     Every query must be left at least one key: batching guarantees it.
@@ -33,6 +46,7 @@ class Mask:
     #: (T,) and (S,): the sentence of each query and of each key
     sentences: tuple[Tensor, Tensor] | None = None
     blocks: BlockMask | None = None
+    spans: Spans | None = None
     rows: Tensor | None = None  # (B, S): the row of k and v in which each key and value lies
 
     def parts(self, T: int) -> tuple[Part, ...]:
@@ -46,6 +60,8 @@ class Mask:
             parts.append("sentences")
         if self.blocks is not None:
             parts.append("blocks")
+        if self.spans is not None:
+            parts.append("spans")
         if self.rows is not None:
             parts.append("rows")
         return tuple(parts)

@@ -14,78 +14,112 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from seq2see.data.batching import Ragged
 from seq2see.errors import UserError
-from seq2see.masks import Mask, PackedMasks
+from seq2see.masks import Mask, PackedMasks, Spans
 
 BLOCK = 128  # rows and columns that FlexAttention computes at a time
 SMALL_BLOCK = 64  # wastes less on short sentences, but only a tuned backward kernel supports it
+OWN_KERNEL = True  # on a GPU: our own kernel, or else FlexAttention
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Many sentences end to end, as rows of one tensor, so that one copy brings them to the device.
+    """Many sentences end to end, in one piece, so that one copy brings them to the device.
 
-    The rows are ids, places and sentence numbers of the source, then input ids, output ids, places and sentence
-    numbers of the target.
+    It holds ids, places and sentence numbers of the source, then input ids, output ids, places and sentence numbers of
+    the target.
     """
 
-    rows: Tensor  # (7, size)
+    rows: Tensor  # (3·S + 4·T,)
+    size: int  # S
     tokens: int  # real tokens in target_out
+
+    @property
+    def source_rows(self) -> Tensor:
+        """Ids, places and sentence numbers, (3, S)."""
+        return self.rows[: 3 * self.size].view(3, -1)
+
+    @property
+    def target_rows(self) -> Tensor:
+        """Input ids, output ids, places and sentence numbers, (4, T)."""
+        return self.rows[3 * self.size :].view(4, -1)
 
     @property
     def source(self) -> Tensor:
         """What the encoder reads, (S,)."""
-        return self.rows[0]
+        return self.source_rows[0]
 
     @property
     def target_in(self) -> Tensor:
         """What the decoder reads, (T,)."""
-        return self.rows[3]
+        return self.target_rows[0]
 
     @property
     def target_out(self) -> Tensor:
         """What it should say, (T,)."""
-        return self.rows[4]
+        return self.target_rows[1]
 
     def twice(self) -> PackedBatch:
         """Return the same sentences twice in one batch, with sentence numbers of their own."""
-        rows = self.rows.repeat(1, 2)  # (7, 2·size)
-        size = self.rows.shape[1]
-        rows[2, size:] += self.rows[2, -1] + 1
-        rows[6, size:] += self.rows[6, -1] + 1
-        return PackedBatch(rows, 2 * self.tokens)
+        source, target = self.source_rows.repeat(1, 2), self.target_rows.repeat(1, 2)  # (3, 2·S), (4, 2·T)
+        for side in (source, target):
+            half = side.shape[1] // 2
+            side[-1, half:] += side[-1, half - 1] + 1
+        return PackedBatch(torch.cat([source.flatten(), target.flatten()]), 2 * self.size, 2 * self.tokens)
 
     def to(self, device: torch.device) -> PackedBatch:
         """Move to a device."""
-        return PackedBatch(self.rows.to(device, non_blocking=True), self.tokens)
+        return PackedBatch(self.rows.to(device, non_blocking=True), self.size, self.tokens)
 
     def masks(self, block: int = BLOCK) -> PackedMasks:
-        """Return the masks that keep the sentences apart; on a GPU with the blocks that FlexAttention needs."""
-        source, target = self.rows[2], self.rows[6]
+        """Return the masks that keep the sentences apart; on a GPU with what its kernel needs."""
+        (_, source_place, source), (_, _, target_place, target) = self.source_rows, self.target_rows
         return PackedMasks(
             source=_mask(source, source, block),
             target=_mask(target, target, block, causal=True),
             cross=_mask(target, source, block),
-            source_place=self.rows[1],
-            target_place=self.rows[5],
+            source_place=source_place,
+            target_place=target_place,
         )
 
 
 def _mask(of_query: Tensor, of_key: Tensor, block: int, causal: bool = False) -> Mask:
-    blocks = blocks_of(of_query, of_key, block, causal) if of_query.is_cuda else None
-    return Mask(causal=causal, sentences=(of_query, of_key), blocks=blocks)
+    own = of_query.is_cuda and OWN_KERNEL
+    return Mask(
+        causal=causal,
+        sentences=(of_query, of_key),
+        blocks=blocks_of(of_query, of_key, block, causal) if of_query.is_cuda and not own else None,
+        spans=spans_of(of_query, of_key, causal) if own else None,
+    )
+
+
+def spans_of(of_query: Tensor, of_key: Tensor, causal: bool) -> Spans:
+    """Say which keys each query sees, and which queries see each key."""
+    first_key, end_key = _found(of_query, of_key)
+    first_query, end_query = (first_key, end_key) if of_query is of_key else _found(of_key, of_query)
+    if causal:
+        first_query = torch.arange(len(of_key), dtype=torch.int32, device=of_key.device)
+        end_key = first_query + 1
+    return Spans(first_key, end_key, first_query, end_query)
+
+
+def _found(sought: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where each sentence begins, and the place after its end."""
+    return (
+        torch.searchsorted(among, sought, out_int32=True),
+        torch.searchsorted(among, sought, out_int32=True, right=True),
+    )
 
 
 def blocks_of(of_query: Tensor, of_key: Tensor, block: int, causal: bool) -> BlockMask:
     """Say which blocks of keys each block of queries needs; they are neighbours, because the sentences are in order."""
-    count = len(of_query) // block
-    numbers = torch.arange(count, device=of_query.device)
-    first = torch.searchsorted(of_key, of_query[::block].contiguous()) // block  # (count,)
+    numbers = torch.arange(len(of_key) // block, device=of_key.device)
+    first = torch.searchsorted(of_key, of_query[::block].contiguous()) // block  # (blocks of queries,)
     last = (torch.searchsorted(of_key, of_query[block - 1 :: block].contiguous(), right=True) - 1) // block
     if causal:
         last = torch.minimum(last, numbers)
     indices = (first[:, None] + numbers).clamp(
-        max=count - 1
-    )  # (count, count), of which the first few are used
+        max=len(numbers) - 1
+    )  # (blocks of queries, blocks of keys), of which the first few are used
 
     def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         same = of_query[q] == of_key[k]
@@ -94,6 +128,17 @@ def blocks_of(of_query: Tensor, of_key: Tensor, block: int, causal: bool) -> Blo
     return BlockMask.from_kv_blocks(
         (last - first + 1).int()[None, None], indices.int()[None, None], BLOCK_SIZE=block, mask_mod=allowed
     )
+
+
+def sizes_of(source: Ragged, target: Ragged, batch_tokens: int, longest: int) -> tuple[int, int]:
+    """Divide the room of a batch as the tokens are divided: the longer side has ``batch_tokens``, the other fewer.
+
+    So neither side ends in a long tail. A text of ``longest`` tokens has room on either side.
+    """
+    totals = np.array([source.lengths.sum(), (target.lengths - 1).sum()], dtype=float)
+    shares = np.maximum(batch_tokens * totals / totals.max(), longest + 1)
+    blocks = np.minimum(np.ceil(shares / BLOCK), batch_tokens // BLOCK).astype(int)
+    return int(blocks[0]) * BLOCK, int(blocks[1]) * BLOCK
 
 
 class PackedBatches:
@@ -106,8 +151,9 @@ class PackedBatches:
         pads: tuple[int, int],
         batch_tokens: int,
         seed: int,
+        sizes: tuple[int, int] | None = None,
     ) -> None:
-        self.source, self.target, self.pads, self.size, self.seed = source, target, pads, batch_tokens, seed
+        self.source, self.target, self.pads, self.seed = source, target, pads, seed
         self.lengths = np.stack([source.lengths, target.lengths - 1])  # what each pair takes on either side
         if self.lengths.max() >= batch_tokens:
             raise UserError(
@@ -118,6 +164,7 @@ class PackedBatches:
             raise UserError(
                 f"training.batch_tokens is {batch_tokens:,}: packed batches need a multiple of {BLOCK}."
             )
+        self.sizes = sizes or sizes_of(source, target, batch_tokens, int(self.lengths.max()))
         self._first = [0]  # the step with which each epoch begins
         self._epoch = -1
         self._batches: list[np.ndarray] = []
@@ -125,7 +172,7 @@ class PackedBatches:
     @property
     def per_epoch(self) -> int:
         """About how many batches hold every pair once."""
-        return max(1, int(np.ceil(self.lengths.sum(1).max() / (self.size - 1))))
+        return max(1, int(np.ceil((self.lengths.sum(1) / (np.array(self.sizes) - 1)).max())))
 
     def at(self, step: int) -> PackedBatch:
         """Return the batch of a step, counted from 0."""
@@ -145,7 +192,7 @@ class PackedBatches:
             before = ends[:, first] - self.lengths[:, order[first]]
             # one place stays free on either side, for the tail
             first = min(
-                int(np.searchsorted(ends[side], before[side] + self.size - 1, side="right"))
+                int(np.searchsorted(ends[side], before[side] + self.sizes[side] - 1, side="right"))
                 for side in (0, 1)
             )
             cuts.append(first)
@@ -153,24 +200,25 @@ class PackedBatches:
 
     def batch(self, rows: np.ndarray) -> PackedBatch:
         """Lay some pairs end to end, and fill up with a tail that is a sentence of its own."""
-        laid = np.empty((7, self.size), dtype=np.int64)
-        laid[2], laid[1], (laid[0],) = self._laid(self.source, rows, 0, self.pads[0], shifts=(0,))
-        laid[6], laid[5], (laid[3], laid[4]) = self._laid(self.target, rows, 1, self.pads[1], shifts=(0, 1))
-        return PackedBatch(torch.from_numpy(laid), int(self.lengths[1, rows].sum()))
+        number, place, (read,) = self._laid(self.source, rows, 0, shifts=(0,))
+        of_target, target_place, (told, right) = self._laid(self.target, rows, 1, shifts=(0, 1))
+        laid = np.concatenate([read, place, number, told, right, target_place, of_target])
+        return PackedBatch(torch.from_numpy(laid), self.sizes[0], int(self.lengths[1, rows].sum()))
 
     def _laid(
-        self, ragged: Ragged, rows: np.ndarray, side: int, pad: int, shifts: tuple[int, ...]
+        self, ragged: Ragged, rows: np.ndarray, side: int, shifts: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         """Return sentence numbers, places, and the ids read from each shift on, each (size,)."""
+        size, pad = self.sizes[side], self.pads[side]
         lengths = self.lengths[side, rows]
         ends = np.cumsum(lengths)
         used = int(ends[-1])
-        sentence = np.full(self.size, len(rows))
+        sentence = np.full(size, len(rows))
         sentence[:used] = np.repeat(np.arange(len(rows)), lengths)
-        place = np.zeros(self.size, dtype=np.int64)
+        place = np.zeros(size, dtype=np.int64)
         place[:used] = np.arange(used) - np.repeat(ends - lengths, lengths)
         where = np.repeat(ragged.offsets[rows], lengths) + place[:used]
-        ids = np.full((len(shifts), self.size), pad, dtype=np.int64)
+        ids = np.full((len(shifts), size), pad, dtype=np.int64)
         for row, shift in zip(ids, shifts, strict=True):
             row[:used] = ragged.values[where + shift]
         return sentence, place, list(ids)

@@ -1,4 +1,4 @@
-"""What is here for speed: the fast bodies of equation 1, the table that chooses among them, caches, projections.
+"""What is here for speed: fast bodies of equation 1, the table that chooses among them, caches, projections, a loss.
 
 The model says what is computed (``model.attention.written_attention``). Each body here computes the same numbers faster
 in some cases. A test holds every body against the written equation in all cases that the table gives it.
@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Literal, NamedTuple, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seq2see.fast.cache import Growing, Layout
@@ -20,6 +21,7 @@ from seq2see.fast.sdpa import pytorch_attention
 from seq2see.masks import Mask, Part
 
 HAS_TRITON = find_spec("triton") is not None
+OWN_LOSS = True  # on a GPU: our own kernels, or else what the compiler makes of PyTorch's
 
 MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
 NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
@@ -32,6 +34,13 @@ Shape = Literal["one query", "packed", "many queries"]
 def one_query_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (R, 1, H, K) and k, v (N, S, H, K) to (R, 1, H, K) by our own kernel."""
     from seq2see.fast.one_query import attention  # needs Triton, which comes with PyTorch for CUDA alone
+
+    return attention(q, k, v, mask)
+
+
+def span_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """Map q (T, H, K) and k, v (S, H, K) to (T, H, K) by our own kernel."""
+    from seq2see.fast.packed import attention  # needs Triton
 
     return attention(q, k, v, mask)
 
@@ -62,6 +71,7 @@ class Body(NamedTuple):
 TABLE: dict[str, Body] = {
     "one query": Body(one_query_attention, "buffers", ("keys", "rows"), (), "one query", triton=True),
     "columns": Body(column_attention, "columns", (), ("keys",), "one query"),
+    "spans": Body(span_attention, "rows", ("sentences", "spans"), ("causal",), "packed", triton=True),
     "flex": Body(packed_attention, "rows", ("sentences", "blocks"), ("causal",), "packed"),
     "sdpa": Body(pytorch_attention, None, (), get_args(Part), None),
 }
@@ -86,6 +96,18 @@ def body_of(q: Tensor, mask: Mask, layout: Layout) -> str:
 def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout = "rows") -> Tensor:
     """Map q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K) by the body that the table names."""
     return TABLE[body_of(q, mask, layout)].attend(q, k, v, mask)
+
+
+def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float) -> Tensor:
+    """Return the sum of the cross-entropies of logits (T, V) with smoothed labels (T,), leaving out padding."""
+    if OWN_LOSS and HAS_TRITON and logits.is_cuda:
+        from seq2see.fast.loss import losses  # needs Triton
+
+        each: Tensor = losses(logits, right, pad, smoothing)[0]  # (T,)
+        return each.sum()
+    return F.cross_entropy(
+        logits.float(), right, ignore_index=pad, label_smoothing=smoothing, reduction="sum"
+    )
 
 
 def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Growing:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
+from seq2see.fast.projections import activated
 
 
 class Recorder(Protocol):
@@ -70,5 +71,5 @@ class FeedForward(Observable):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, T, D) to (…, T, D)."""
-        hidden = self.keep("hidden", self.activation(self.w_1(x)))  # (…, T, F)
+        hidden = self.keep("hidden", activated(x, self.w_1, self.activation, self.training))  # (…, T, F)
         return self.keep("out", self.w_2(hidden))  # (…, T, D)

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatch
+from seq2see.fast import summed_loss
 from seq2see.masks import PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
@@ -25,6 +25,7 @@ TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
     "coordinate_descent_tuning": True,
     "online_softmax": False,
 }
+WHOLE = False  # compile the whole objective at once, or else its parts, which takes less time
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
 
@@ -42,21 +43,18 @@ class Objective(nn.Module):
             logits = self.model.forward_packed(batch.source, batch.target_in, masks)  # (T, V)
         else:
             logits = self.model(batch.source, batch.target_in, batch.source_mask).flatten(0, 1)  # (B·T, V)
-        logits, right = logits.float(), batch.target_out.flatten()
-        loss = F.cross_entropy(
-            logits,
-            right,
-            ignore_index=self.pad,
-            label_smoothing=self.settings.label_smoothing,
-            reduction="sum",
-        )
+        return self.summed(logits, batch.target_out.flatten()) / tokens
+
+    def summed(self, logits: Tensor, right: Tensor) -> Tensor:
+        """Return the sum of the losses of logits (T, V), where the tokens (T,) are right."""
+        loss = summed_loss(logits, right, self.pad, self.settings.label_smoothing)
         if self.settings.r_drop:
             loss = loss + self.settings.r_drop / 2 * self._divergence(logits, right)
-        return loss / tokens
+        return loss
 
     def _divergence(self, logits: Tensor, right: Tensor) -> Tensor:
         """Return the sum of ½·(KL(p₁‖p₂) + KL(p₂‖p₁)) for a batch that was read twice (Liang et al., 2021, eq. 3)."""
-        one, two = logits.log_softmax(-1).chunk(2)  # (T, V) each
+        one, two = logits.float().log_softmax(-1).chunk(2)  # (T, V) each
         each = ((one.exp() - two.exp()) * (one - two)).sum(-1) / 2  # (T,)
         # The factor 2 gives it the weight of the tokens of both passes.
         return each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
@@ -66,18 +64,23 @@ class Learner:
     """A model with its optimiser.
 
     In bfloat16 a copy of the model does the arithmetic, and the model itself keeps the weights in float32, because a
-    small update would be lost in bfloat16. On a GPU all packed batches have one shape: the step is compiled and then
-    captured as a CUDA graph, so that the host has little to do. Under torchrun the processes share the batches of a step
-    (``distributed``): the step is compiled but not captured, and ``model`` is sharded if that is set.
+    small update would be lost in bfloat16. On a GPU all packed batches have one shape: the parts of the step are
+    compiled, and then it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes
+    share the batches of a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
     """
 
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
         self.model, self.settings, self.pad = model, settings, pad
         self.sharded = settings.sharded and distributed.size() > 1
-        copies = settings.precision == "bfloat16" and not self.sharded
-        self.worker = copy.deepcopy(model).bfloat16() if copies else model
         self.device = next(model.parameters()).device
         compiles = self.device.type == "cuda" and settings.layout == "packed"
+        self.copies = settings.precision == "bfloat16" and not self.sharded
+        self.worker = model
+        if self.copies:
+            self.worker = copy.deepcopy(model).bfloat16()
+        elif compiles and not self.sharded:
+            # other modules with the same weights, so that the model's own stay uncompiled
+            self.worker = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
         self.captures = compiles and distributed.size() == 1
         self.loss = self._spread(Objective(self.worker, settings, pad), compiles)
         self.learning_rate = torch.zeros((), device=self.device)
@@ -98,12 +101,16 @@ class Learner:
         compiled = partial(
             torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
         )
+        if compiles and WHOLE and not self.sharded:
+            return distributed.averaging(compiled(objective))
+        encoder, decoder = self.worker.encoder, self.worker.decoder
+        layers = [*encoder.layers, *decoder.layers]
+        if compiles:  # layers are alike, so that one is compiled for all
+            for part in layers if self.sharded else [encoder.embedding, decoder.embedding, *layers]:
+                part.forward = compiled(part.forward)
+            objective.summed = compiled(objective.summed)  # type: ignore[method-assign]
         if not self.sharded:
-            return distributed.averaging(compiled(objective) if compiles else objective)
-        layers = [*self.worker.encoder.layers, *self.worker.decoder.layers]
-        if compiles:  # each layer alone, because parameters are gathered before it and freed after it
-            for layer in layers:
-                layer.forward = compiled(layer.forward)
+            return distributed.averaging(objective)
         distributed.shard(objective, layers, self.device, self.settings.precision == "bfloat16")
         return objective
 
@@ -145,7 +152,10 @@ class Learner:
             self.slots = [torch.empty_like(batch.rows, device=self.device) for batch in batches]
         for slot, batch in zip(self.slots, batches, strict=True):
             slot.copy_(batch.rows.pin_memory(), non_blocking=True)
-        here = [PackedBatch(slot, batch.tokens) for slot, batch in zip(self.slots, batches, strict=True)]
+        here = [
+            PackedBatch(slot, batch.size, batch.tokens)
+            for slot, batch in zip(self.slots, batches, strict=True)
+        ]
         self.learning_rate.fill_(learning_rate)
         if self.warm < WARM_STEPS:
             self.warm += 1
@@ -162,7 +172,7 @@ class Learner:
         return self.captured_loss.clone()
 
     def _gradients_to_model(self) -> None:
-        if self.worker is not self.model:
+        if self.copies:
             theirs = [p.grad for p in self.worker.parameters() if p.grad is not None]
             ours = [torch.empty_like(p) for p in self.model.parameters()]
             torch._foreach_copy_(ours, theirs)
@@ -172,7 +182,7 @@ class Learner:
 
     def weights_to_worker(self) -> None:
         """Copy the model's weights to the worker, after they have changed."""
-        if self.worker is not self.model:
+        if self.copies:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.worker.parameters()), list(self.model.parameters()))
 

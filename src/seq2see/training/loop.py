@@ -22,7 +22,7 @@ from seq2see import folder
 from seq2see.confidence import Confidence
 from seq2see.config import Config
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches
+from seq2see.data.packing import PackedBatches, sizes_of
 from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
@@ -146,6 +146,8 @@ class Trainer:
         self.data = train.digest if isinstance(train, Shards) else _digest(source, target)
         settings = config.training
         self.batches: Batches | PackedBatches | FreshBatches
+        #: of a packed batch: one size for the whole run, whatever is drawn anew, since a step is compiled for it
+        self.sizes = sizes_of(source, target, settings.batch_tokens, self._longest())
         if settings.bpe_dropout and isinstance(train, Shards):
             raise UserError(
                 "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
@@ -187,10 +189,15 @@ class Trainer:
         if distributed.size() > 1:
             self._agree()
 
+    def _longest(self) -> int:
+        """Return how many tokens a text may have when pairs are changed, joined or cut anew."""
+        return min(self.config.model.max_length, self.config.training.batch_tokens - 1)
+
     def _arranged(self, source: Ragged, target: Ragged) -> Batches | PackedBatches:
         settings = self.config.training
-        kind = PackedBatches if settings.layout == "packed" else Batches
-        return kind(source, target, self.pads, settings.batch_tokens, settings.seed)
+        if settings.layout == "padded":
+            return Batches(source, target, self.pads, settings.batch_tokens, settings.seed)
+        return PackedBatches(source, target, self.pads, settings.batch_tokens, settings.seed, self.sizes)
 
     def _part(
         self, as_read: tuple[Ragged, Ragged], recut: tuple[Side, Side] | None, parts: int, number: int
@@ -208,7 +215,7 @@ class Trainer:
             epoch, part = divmod(number, parts)
             mixed = np.random.default_rng([settings.seed, epoch, 3]).permutation(len(as_read[0].lengths))
             sides = as_read[0].taken(mixed[part::parts]), as_read[1].taken(mixed[part::parts])
-        longest = min(self.config.model.max_length, settings.batch_tokens - 1)
+        longest = self._longest()
         tokenizers = self.tokenizers.source, self.tokenizers.target
         return varied(sides, tokenizers, settings, number, longest) if varies(settings) else sides
 
