@@ -1,6 +1,6 @@
 """Base-size decoding on one GPU: seq2see's graphs beside Hugging Face Marian's generate.
 
-    python benchmarks/gpu_decoding.py [--compiled] [--imported]            prints one JSON object a line
+    python benchmarks/gpu_decoding.py [--imported]            prints one JSON object a line
 
 Random weights shared by both, sources of 24 tokens, 40 output tokens forced (the end token is forbidden). The two
 take turns in one process; medians are compared. Checked: greedy tokens agree where the weights are the same.
@@ -99,7 +99,6 @@ def timed(run: Callable[[], object]) -> float:
 def main() -> None:
     """Compare greedy and beam search at several batch sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--imported", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lines", default="1x1,512x1,256x4", help="batch x beam")
@@ -112,7 +111,7 @@ def main() -> None:
     graph = [h[0] for h in GraphDecoder(ours, special).search(small)]
     print(json.dumps({"float32 tokens equal to the plain search": [h.ids for h in graph] == [h.ids for h in plain],
                       "lengths": sorted({len(h.ids) for h in graph})}), flush=True)  # fmt: skip
-    decoder = GraphDecoder(ours, special, options.compiled, torch.bfloat16)
+    decoder = GraphDecoder(ours, special, torch.bfloat16)
     for line in options.lines.split(","):
         batch, beam = map(int, line.split("x"))
         sources = [torch.randint(3, VOCABULARY, (SOURCE,)).tolist() for _ in range(batch)]
@@ -149,7 +148,7 @@ def main() -> None:
         median = {name: statistics.median(values) for name, values in seconds.items() if values}
         tokens = batch * OUTPUT
         print(json.dumps({
-            "benchmark": f"gpu-decoding batch {batch} beam {beam}", "compiled": options.compiled,
+            "benchmark": f"gpu-decoding batch {batch} beam {beam}",
             "imported": options.imported, "device": torch.cuda.get_device_name(), "versions": versions(),
             "output tokens/s": {name: tokens / value for name, value in median.items()},
             "spread": {name: (max(values) - min(values)) / median[name] for name, values in seconds.items() if values},

@@ -45,9 +45,9 @@ FOLDERS = ("model", "fast", "training", "decoding")
 #: What a CPU does not run: Triton kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
-    "fast/one_query.py", "fast/scan.py", "fast/packed.py", "fast/loss.py", "fast/step_kernels.py",
-    "fast/choose_kernels.py", "fast/__init__.py one_query_attention", "fast/__init__.py span_attention",
-    "decoding/graphs.py _captured", "decoding/graphs.py fast", "training/learner.py Learner._learn_by_graph",
+    "fast/scan.py", "fast/packed.py", "fast/loss.py", "fast/step_kernels.py",
+    "fast/choose_kernels.py", "fast/__init__.py span_attention",
+    "decoding/graphs.py _captured", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",
 )  # fmt: skip
 TESTS = (  # those nearest to the mutated folders first
@@ -357,7 +357,6 @@ def warm_up() -> None:
     import safetensors.torch
     import tokenizers
     import torch._dynamo
-    import torch.nn.attention.flex_attention
     import typer
 
     del ctranslate2, numpy, playwright, sacrebleu, safetensors, tokenizers, typer

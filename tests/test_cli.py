@@ -38,7 +38,7 @@ def test_commands_and_options_are_frozen() -> None:
         for name, command in commands.items()
     }
     assert options["predict"] == [
-        "--align", "--beam", "--compile", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
+        "--align", "--beam", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
         "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
         "--pattern", "--prefix", "--raw", "--ray", "--resume", "--threads", "--verbose", "--whole", "--withheld",
     ]  # fmt: skip

@@ -490,11 +490,6 @@ def test_an_edit_by_a_recorder_reaches_the_answer_wherever_a_copy_would_give_it(
     assert engine.ids(sources) == right
 
 
-def test_compiling_is_for_a_gpu() -> None:
-    with pytest.raises(UserError, match="`compiled` is for a GPU, but `device` is cpu"):
-        seq2see.load("dates", compiled=True)
-
-
 def test_the_threads_of_a_small_model_take_parts_of_their_own_and_leave_the_settings_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

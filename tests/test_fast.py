@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from conftest import small_model
 from seq2see import fast
-from seq2see.data.packing import blocks_of, spans_of
+from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.fast.cache import Layout
-from seq2see.fast.projections import OpenLinear, SideBySide, form_of, linear_relu, open_sums, products
+from seq2see.fast.projections import SideBySide, form_of, linear_relu, products
 from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
 from seq2see.model.attention import written_attention
 
@@ -26,30 +26,27 @@ SHAPES = {
     "packed": (256, 256),
 }  # T, S
 MASKS = [
-    "everything", "causal", "keys", "causal keys", "sentences", "causal sentences", "sentences blocks",
-    "causal sentences blocks", "sentences spans", "causal sentences spans",
-    "rows", "keys rows", "causal keys rows", "keys sentences", "sentences rows",
+    "everything", "causal", "keys", "causal keys", "sentences", "causal sentences", "sentences spans",
+    "causal sentences spans", "keys sentences",
 ]  # fmt: skip
-LAYOUTS: list[Layout] = ["rows", "columns", "buffers"]
+LAYOUTS: list[Layout] = ["rows", "columns"]
 
 #: The cases that each body is right for: layout, shape and mask.
 RIGHT: dict[str, set[tuple[str, str, str]]] = {
-    "one query": {("buffers", "one query", mask) for mask in ("keys rows", "causal keys rows")},
     "columns": {("columns", "one query", mask) for mask in ("everything", "causal", "keys", "causal keys")},
     "spans": {("rows", "packed", mask) for mask in ("sentences spans", "causal sentences spans")},
-    "flex": {("rows", "packed", mask) for mask in ("sentences blocks", "causal sentences blocks")},
     "sdpa": {*itertools.product(LAYOUTS, SHAPES, MASKS)},
 }
 
 
 def makes_sense(layout: str, shape: str, mask: str) -> bool:
-    """Whether such a case can be made: a packed batch has no rows, and only it has blocks or spans."""
+    """Whether such a case can be made: a packed batch has no padded rows, and only it has spans."""
     if shape == "packed":
-        return layout == "rows" and "keys" not in mask and "rows" not in mask
-    return "blocks" not in mask and "spans" not in mask and (layout == "buffers" or "rows" not in mask)
+        return layout == "rows" and "keys" not in mask
+    return "spans" not in mask
 
 
-def mask_of(name: str, B: int, T: int, S: int, N: int) -> Mask:
+def mask_of(name: str, B: int, T: int, S: int) -> Mask:
     """Draw a mask that leaves every query a key."""
     parts = name.split()
     causal = "causal" in parts
@@ -62,9 +59,7 @@ def mask_of(name: str, B: int, T: int, S: int, N: int) -> Mask:
         causal,
         keys if "keys" in parts else None,
         (of_query, of_key) if "sentences" in parts else None,
-        blocks_of(of_query, of_key, 128, causal) if "blocks" in parts else None,
         spans_of(of_query, of_key, causal) if "spans" in parts else None,
-        torch.randint(0, N, (B, S)).int() if "rows" in parts else None,
     )
 
 
@@ -73,24 +68,16 @@ def drawn(
 ) -> tuple[Tensor, Tensor, Tensor, Mask]:
     """Draw queries, keys and values that lie as the layout says."""
     (B, H, K, V), (T, S) = size, SHAPES[shape]
-    N = B + 2 if "rows" in mask.split() else B  # buffers may hold more rows than there are queries
-    batch, rows = ((), ()) if shape == "packed" else ((B,), (N,))
-    q, k, v = torch.randn(*batch, T, H, K), torch.randn(*rows, S, H, K), torch.randn(*rows, S, H, V)
+    batch = () if shape == "packed" else (B,)
+    q, k, v = torch.randn(*batch, T, H, K), torch.randn(*batch, S, H, K), torch.randn(*batch, S, H, V)
     if layout == "columns":
         k, v = (x.movedim(0, -1).contiguous().movedim(-1, 0) for x in (k, v))
-    return q, k, v, mask_of(mask, B, T, S, N)
-
-
-def written(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    if mask.rows is not None:
-        k, v, mask = mask.gathered(k, v)
-    return written_attention(q, k, v, mask)
+    return q, k, v, mask_of(mask, B, T, S)
 
 
 CASES = [case for case in itertools.product(LAYOUTS, SHAPES, MASKS) if makes_sense(*case)]
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize(("layout", "shape", "mask"), CASES)
 def test_every_body_equals_what_is_written_and_is_refused_elsewhere(
@@ -98,7 +85,7 @@ def test_every_body_equals_what_is_written_and_is_refused_elsewhere(
 ) -> None:
     torch.manual_seed(1)
     q, k, v, drawn_mask = drawn(layout, shape, mask, size)
-    expected = written(q, k, v, drawn_mask)
+    expected = written_attention(q, k, v, drawn_mask)
     taken = []
     for name, body in fast.TABLE.items():
         admitted = body.admits(*fast.case_of(q, drawn_mask, layout))
@@ -125,12 +112,8 @@ def test_the_table_names_one_body_for_every_case(layout: Layout, shape: fast.Sha
     for count in range(len(get_args(Part)) + 1):
         for parts in itertools.combinations(get_args(Part), count):
             right = {"sdpa"}
-            if (layout, shape, triton, parts) == ("buffers", "one query", True, ("keys", "rows")):
-                right.add("one query")
             if (layout, shape) == ("columns", "one query") and parts in ((), ("keys",)):
                 right.add("columns")
-            if (layout, shape) == ("rows", "packed") and {*parts} - {"causal"} == {"sentences", "blocks"}:
-                right.add("flex")
             if (
                 (layout, shape) == ("rows", "packed")
                 and {*parts} - {"causal"} == {"sentences", "spans"}
@@ -155,7 +138,7 @@ def test_keys_in_columns_do_not_lose_a_mask_that_columns_cannot_take() -> None:
     """The column body knows nothing of sentences: once it was chosen by strides, and its answer was 0.70 off."""
     torch.manual_seed(0)
     q, k, v, mask = drawn("columns", "one query", "sentences", (4, 3, 5, 7))
-    expected = written(q, k, v, mask)
+    expected = written_attention(q, k, v, mask)
     assert (fast.TABLE["columns"].attend(q, k, v, mask) - expected).abs().max() > 0.1
     torch.testing.assert_close(fast.fast_attention(q, k, v, mask, "columns"), expected)
 
@@ -167,7 +150,7 @@ def test_the_choice_is_made_while_compiling(layout: Layout, shape: str, mask: st
     q, k, v, drawn_mask = drawn(layout, shape, mask, SIZES[2])
     torch._dynamo.reset()  # every case is compiled anew, and there is a limit to that
     compiled = torch.compile(fast.fast_attention, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(q, k, v, drawn_mask, layout), written(q, k, v, drawn_mask))
+    torch.testing.assert_close(compiled(q, k, v, drawn_mask, layout), written_attention(q, k, v, drawn_mask))
 
 
 def test_columns_are_for_many_rows_of_a_narrow_source_on_a_cpu() -> None:
@@ -221,34 +204,12 @@ def test_matrices_side_by_side_follow_their_weights() -> None:
     assert (whole.bias[7:] == 8).all()
 
 
-@pytest.mark.parametrize(("rows", "open_"), [(1, True), (2, False)])
-def test_the_compiler_sees_the_sum_of_a_single_row(rows: int, open_: bool) -> None:
-    linear = nn.Linear(6, 4)
-    module = nn.Sequential(linear)
-    open_sums(module)
-    assert isinstance(module[0], OpenLinear)
-    assert module[0].weight is linear.weight
-    seen: list[int] = []
-
-    def backend(graph: torch.fx.GraphModule, _: object) -> object:
-        (call,) = (node for node in graph.graph.nodes if node.target is torch._C._nn.linear)
-        seen.append(sum(argument is not None for argument in call.args))
-        return graph.forward
-
-    x = torch.randn(rows, 6)
-    compiled = torch.compile(module, backend=backend, fullgraph=True)
-    torch.testing.assert_close(compiled(x), linear(x))
-    assert seen == [2 if open_ else 3]  # x and the weight, or the bias as well
-
-
-def test_a_prepared_decoder_is_the_same_decoder() -> None:
+def test_a_prepared_model_is_the_same_model() -> None:
     model, prepared = small_model(), small_model()
-    prepare(prepared.decoder)
+    prepare(prepared)
     assert [*model.state_dict()] == [*prepared.state_dict()]
-    for layer in prepared.decoder.layers:
+    for layer in (*prepared.encoder.layers, *prepared.decoder.layers):
         assert layer.self_attention.whole is not None
-        assert layer.cross_attention.whole is None
-    linear = [module for module in prepared.decoder.modules() if isinstance(module, nn.Linear)]
-    assert all(isinstance(module, OpenLinear) for module in linear)
+    assert all(layer.cross_attention.whole is None for layer in prepared.decoder.layers)
     source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 5]])
     torch.testing.assert_close(prepared(source, target), model(source, target))

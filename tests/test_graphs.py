@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 
 from conftest import small_model
 from seq2see.config import ModelConfig
@@ -102,22 +100,6 @@ def test_shapes_that_were_not_used_for_long_make_room(monkeypatch: pytest.Monkey
     assert decoder._of(4, 8, 40, PAPER) is kept[0]
     decoder._of(2, 8, 40, PAPER)
     assert [sentences for sentences, *_ in decoder.searches] == [4, 2]
-
-
-@pytest.mark.parametrize("beam", [1, pytest.param(3, marks=pytest.mark.heavy)])
-def test_compiled_whole_and_one_layer_for_all(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = CompileCounter()
-
-    def fast(function: Callable[..., object]) -> Callable[..., object]:
-        return torch.compile(function, backend=counted, fullgraph=True, dynamic=False)
-
-    monkeypatch.setattr(graphs, "fast", fast)
-    model = chatty_model(1)
-    decoder = GraphDecoder(model, SPECIAL, compiled=True)
-    expected = beam_search(model, SOURCES, SPECIAL, with_beam(beam))
-    for _ in range(2):
-        assert [h[0].ids for h in decoder.search(SOURCES, with_beam(beam))] == [h[0].ids for h in expected]
-    assert counted.frame_count == 4  # a layer, the embedding, the output, the choice
 
 
 def test_one_decoder_serves_rules_of_all_kinds() -> None:

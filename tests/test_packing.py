@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.nn.attention.flex_attention import create_mask
 
 from conftest import small_model
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatches, blocks_of, sizes_of, spans_of
+from seq2see.data.packing import PackedBatches, sizes_of, spans_of
 
 
 def corpus(seed: int = 0, pairs: int = 60, longer: int = 1) -> tuple[Ragged, Ragged]:
@@ -68,25 +67,6 @@ def test_batches_depend_on_seed_and_step_alone() -> None:
     other = PackedBatches(source, target, (0, 0), 128, seed=3)
     for step in (39, 2, 20, 2):
         assert torch.equal(other.at(step).target_in, seen[step])
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("block", [BLOCK, SMALL_BLOCK])
-def test_blocks_say_what_the_sentences_say(causal: bool, block: int) -> None:
-    """The blocks that FlexAttention is given cover all that the plain mask allows, and no less."""
-    source, target = corpus(pairs=150)
-    batch = PackedBatches(source, target, (0, 0), 1024, seed=0).batch(np.arange(120))
-    masks = batch.masks()
-    mask = masks.target if causal else masks.cross
-    assert mask.sentences is not None
-    T, S = map(len, mask.sentences)
-    blocks = blocks_of(*mask.sentences, block, causal)
-    plain = mask.allowed(T, S, torch.device("cpu"))
-    allowed = create_mask(blocks.mask_mod, 1, 1, T, S, device="cpu")[0, 0]
-    assert plain is not None
-    assert torch.equal(allowed, plain)
-    needed = plain.view(T // block, block, S // block, block).any(3).any(1)
-    assert torch.equal(blocks.to_dense()[0, 0].bool(), needed)
 
 
 @pytest.mark.parametrize("causal", [True, False])

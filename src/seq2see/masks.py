@@ -8,9 +8,8 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
 
-Part = Literal["causal", "keys", "sentences", "blocks", "spans", "rows"]
+Part = Literal["causal", "keys", "sentences", "spans"]
 
 
 class Spans(NamedTuple):
@@ -34,9 +33,8 @@ class Mask:
     - ``causal`` hides the keys after a query's own position. The last query stands at the last key, so one new query
       sees every cached key.
     - ``keys`` hides padding.
-    - ``sentences`` keeps the sentences of a packed batch apart. ``blocks`` says the same to FlexAttention,
-      and ``spans`` to our own kernel; both have ``causal`` in them too.
-    - ``rows`` says where the keys of a row lie, if not in the row of that number.
+    - ``sentences`` keeps the sentences of a packed batch apart. ``spans`` says the same to a GPU's kernel, with
+      ``causal`` in it.
 
     Every query must be left at least one key: batching guarantees it.
     """
@@ -45,9 +43,7 @@ class Mask:
     keys: Tensor | None = None  # (B, S)
     #: (T,) and (S,): the sentence of each query and of each key
     sentences: tuple[Tensor, Tensor] | None = None
-    blocks: BlockMask | None = None
     spans: Spans | None = None
-    rows: Tensor | None = None  # (B, S): the row of k and v in which each key and value lies
 
     def parts(self, T: int) -> tuple[Part, ...]:
         """Name the parts that concern T queries. ``causal`` does not concern a single one, which stands last."""
@@ -58,27 +54,16 @@ class Mask:
             parts.append("keys")
         if self.sentences is not None:
             parts.append("sentences")
-        if self.blocks is not None:
-            parts.append("blocks")
         if self.spans is not None:
             parts.append("spans")
-        if self.rows is not None:
-            parts.append("rows")
         return tuple(parts)
 
     def select(self, rows: Tensor) -> Mask:
         """Keep these rows of the batch, in this order."""
-        assert self.rows is None, "keys and values must be gathered first"
         return self if self.keys is None else replace(self, keys=self.keys[rows])
-
-    def gathered(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Mask]:
-        """Return the keys and values of each row, (B, S, H, K), and the mask without ``rows``."""
-        places = torch.arange(k.shape[1], device=k.device)
-        return k[self.rows, places], v[self.rows, places], replace(self, rows=None)
 
     def allowed(self, T: int, S: int, device: torch.device) -> Tensor | None:
         """Return the mask as booleans that broadcast to (…, H, T, S), or None if everything is allowed."""
-        assert self.rows is None, "keys and values must be gathered first"
         parts = []
         if self.causal and T > 1:
             parts.append(torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T))  # (T, S)

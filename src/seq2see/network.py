@@ -53,12 +53,11 @@ class Network:
         path: Path | None = None,
         device: str = "cpu",
         engine: str = "auto",
-        compiled: bool = False,
     ) -> None:
         assert transformer is not None or path is not None
         self.config, self.tokenizers, self.path = config, tokenizers, path
         self.engine = engines.known(engine)
-        self.device, self.compiled = device, compiled
+        self.device = device
         self.export: Path | None = None  # the CTranslate2 export of these weights
         self._tried_export = False  # whether one was to be written
         self._transformer = transformer
@@ -199,7 +198,7 @@ class Network:
         if self._torch is None or not self._torch.on_gpu or not self._torch.fits(transformer):
             from seq2see.decoding.torch_engine import TorchEngine
 
-            self._torch = TorchEngine(transformer, Special.of(self.tokenizers), self.compiled)
+            self._torch = TorchEngine(transformer, Special.of(self.tokenizers))
         return self._torch
 
     def _keep_export(self, inputs: int) -> None:

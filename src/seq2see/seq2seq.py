@@ -69,7 +69,6 @@ class Seq2Seq:
         path: Path | None = None,
         device: str = "cpu",
         engine: str = "auto",
-        compiled: bool = False,
         confidence: Confidence | None = None,
     ) -> None:
         self.config = config
@@ -78,19 +77,11 @@ class Seq2Seq:
         self.confidence = (
             confidence  # how sure its answers are, fitted by a training or by `seq2see calibrate`
         )
-        self.network = Network(config, tokenizers, transformer, path, device, engine, compiled)
+        self.network = Network(config, tokenizers, transformer, path, device, engine)
 
     @classmethod
-    def load(
-        cls,
-        name: str | os.PathLike[str],
-        device: str = "cpu",
-        engine: str = "auto",
-        compiled: bool = False,
-    ) -> Seq2Seq:
+    def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
         """Load a model that ships, by name, or any model folder."""
-        if compiled and not device.startswith("cuda"):
-            raise UserError(f"`compiled` is for a GPU, but `device` is {device}: set `device` to cuda.")
         path = folder.find(name)
         config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
         for side, tokenizer, size in (
@@ -111,7 +102,6 @@ class Seq2Seq:
             path=path,
             device=device,
             engine=engine,
-            compiled=compiled,
             confidence=folder.read_confidence(path),
         )
         model.network.find_export()
@@ -754,17 +744,14 @@ def _listed(texts: Iterable[str]) -> list[str]:
     return list(texts)
 
 
-def load(
-    name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto", compiled: bool = False
-) -> Seq2Seq:
+def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
     """Load a model: ``load("dates")`` for one that ships, ``load("path/")`` for any model folder.
 
     ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one: they give the same
-    answers. ``int8`` is CTranslate2 with eight bits, faster for large models; its answers may differ. ``compiled`` is for
-    millions of texts on a GPU: each shape that occurs is compiled first, for half a minute.
+    answers. ``int8`` is CTranslate2 with eight bits, faster for large models; its answers may differ.
 
     >>> import seq2see
     >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"])
     ['January 5, 1845', 'September 3, 2025']
     """
-    return Seq2Seq.load(name, device, engine, compiled)
+    return Seq2Seq.load(name, device, engine)

@@ -52,7 +52,6 @@ class Asked:
     model: str
     device: str
     engine: str
-    compiled: bool
     threads: int | None
     beam: int | None
     length_penalty: float | None
@@ -76,7 +75,7 @@ class Asked:
         from seq2see.text.terms import Glossary
 
         machine.use(self.threads)
-        model = load(self.model, self.device, self.engine, self.compiled)
+        model = load(self.model, self.device, self.engine)
         return Form(
             model,
             model.rules(self.beam, self.length_penalty, self.max_length, self.n_best),

@@ -33,7 +33,7 @@ NOTE = "seq2see.json"  # in the folder of answers: what they are answers to
 HALF = ".half"  # how the name of an unfinished file of answers ends
 SUFFIXES = (".txt", ".jsonl", ".ndjson")  # of a part's name, that its answers' name does without
 #: What does not change an answer, so that a run may go on with another.
-FREE = ("model", "device", "engine", "compiled", "threads")
+FREE = ("model", "device", "engine", "threads")
 RETRIES = 3  # of a part whose worker dies: it may be the part that kills it
 LOOK = 5.0  # seconds after which a cluster is looked at again: machines may have joined it
 REACH = 10.0  # seconds within which an address must answer
@@ -124,7 +124,7 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
     if ray and find_spec("ray") is None:
         raise UserError('--ray needs the package ray: `pip install "seq2see[ray]"` brings it.')
     # Whatever is wrong is said here, and not by each worker; it may be that this machine has no GPU.
-    local = Worker(replace(asked, device="cpu", engine="auto", compiled=False) if ray else asked)
+    local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked)
     with _folder(out, parts, _digest(asked, local.form)):
         waiting = [part for part in parts if not part.out.exists()]
         if len(waiting) < len(parts):

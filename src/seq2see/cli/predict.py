@@ -144,10 +144,6 @@ def predict(
         ),
     ] = "auto",
     device: Device = "cpu",
-    compiled: Annotated[
-        bool,
-        typer.Option("--compile", help="For a million lines on a GPU: compile each shape first, ½ minute."),
-    ] = False,
     threads: Threads = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted --out after its last whole line.")
@@ -227,7 +223,7 @@ def predict(
 
     terms = None if glossary is None else Glossary.read(glossary).terms
     listed = None if only is None else _list(only)
-    asked = Asked(model, device, engine, compiled, threads, beam, length_penalty, max_length, n_best, raw, as_json,
+    asked = Asked(model, device, engine, threads, beam, length_penalty, max_length, n_best, raw, as_json,
                   align, order, min_confidence, listed, pattern, prefix, terms, whole)  # fmt: skip
     if ray or (file is not None and not file.exists() and any(sign in str(file) for sign in "*?[")):
         if file is None or out is None:

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
 
 from seq2see.data.batching import Ragged
 from seq2see.errors import UserError
 from seq2see.masks import Mask, PackedMasks, Spans
 
-BLOCK = 128  # rows and columns that FlexAttention computes at a time
-SMALL_BLOCK = 64  # wastes less on short sentences, but only a tuned backward kernel supports it
-OWN_KERNEL = True  # on a GPU: our own kernel, or else FlexAttention
+BLOCK = 128  # a side of a batch is a multiple of this, which products on a GPU like
 
 
 @dataclass(frozen=True)
@@ -70,26 +67,21 @@ class PackedBatch:
         """Move to a device."""
         return PackedBatch(self.rows.to(device, non_blocking=True), self.size, self.tokens)
 
-    def masks(self, block: int = BLOCK) -> PackedMasks:
+    def masks(self) -> PackedMasks:
         """Return the masks that keep the sentences apart; on a GPU with what its kernel needs."""
         (_, source_place, source), (_, _, target_place, target) = self.source_rows, self.target_rows
         return PackedMasks(
-            source=_mask(source, source, block),
-            target=_mask(target, target, block, causal=True),
-            cross=_mask(target, source, block),
+            source=_mask(source, source),
+            target=_mask(target, target, causal=True),
+            cross=_mask(target, source),
             source_place=source_place,
             target_place=target_place,
         )
 
 
-def _mask(of_query: Tensor, of_key: Tensor, block: int, causal: bool = False) -> Mask:
-    own = of_query.is_cuda and OWN_KERNEL
-    return Mask(
-        causal=causal,
-        sentences=(of_query, of_key),
-        blocks=blocks_of(of_query, of_key, block, causal) if of_query.is_cuda and not own else None,
-        spans=spans_of(of_query, of_key, causal) if own else None,
-    )
+def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> Mask:
+    spans = spans_of(of_query, of_key, causal) if of_query.is_cuda else None
+    return Mask(causal=causal, sentences=(of_query, of_key), spans=spans)
 
 
 def spans_of(of_query: Tensor, of_key: Tensor, causal: bool) -> Spans:
@@ -107,26 +99,6 @@ def _found(sought: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
     return (
         torch.searchsorted(among, sought, out_int32=True),
         torch.searchsorted(among, sought, out_int32=True, right=True),
-    )
-
-
-def blocks_of(of_query: Tensor, of_key: Tensor, block: int, causal: bool) -> BlockMask:
-    """Say which blocks of keys each block of queries needs; they are neighbours, because the sentences are in order."""
-    numbers = torch.arange(len(of_key) // block, device=of_key.device)
-    first = torch.searchsorted(of_key, of_query[::block].contiguous()) // block  # (blocks of queries,)
-    last = (torch.searchsorted(of_key, of_query[block - 1 :: block].contiguous(), right=True) - 1) // block
-    if causal:
-        last = torch.minimum(last, numbers)
-    indices = (first[:, None] + numbers).clamp(
-        max=len(numbers) - 1
-    )  # (blocks of queries, blocks of keys), of which the first few are used
-
-    def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        same = of_query[q] == of_key[k]
-        return same & (q >= k) if causal else same
-
-    return BlockMask.from_kv_blocks(
-        (last - first + 1).int()[None, None], indices.int()[None, None], BLOCK_SIZE=block, mask_mod=allowed
     )
 
 

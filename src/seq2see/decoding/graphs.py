@@ -28,11 +28,9 @@ from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, st
 from seq2see.decoding.step import Parts, Step, form_of
 from seq2see.errors import UserError
 from seq2see.fast import step_written
-from seq2see.fast.cache import BufferCache, DecoderCache
-from seq2see.fast.projections import SideBySide, open_sums
+from seq2see.fast.projections import SideBySide
 from seq2see.masks import Mask
-from seq2see.model.attention import MultiHeadAttention
-from seq2see.model.decoder import Decoder, DecoderLayer
+from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
 from seq2see.model.transformer import Transformer
 
@@ -44,10 +42,6 @@ MANY_ROWS = 32  # with more, a step takes long
 SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
 MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
-BY_STEPS = (
-    True  # whether graphs that are not compiled take the steps of ``decoding.step``; else the model's layers
-)
-MOST_SHAPES = 1000  # that may be compiled in one process
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 
 T = TypeVar("T")
@@ -69,7 +63,6 @@ class GraphSearch:
         rules: DecodingConfig,
         before: Callable[[], None],
         gate: Gate | None = None,
-        by_layers: bool = False,
         pool: Any = None,
     ) -> None:
         self.model, self.special, self.length, self.before = model, special, length, before
@@ -91,8 +84,7 @@ class GraphSearch:
         self.ancestors = self.own.repeat(1, 1, length)
         self.rows = number[:, None].repeat(1, length)
         self.first = (number - number % beam)[:, None]
-        self.sentence = (number // beam)[:, None].repeat(1, source_length)
-        self.real = torch.ones(sentences, beam, source_length, dtype=torch.bool, device=device)
+        self.real = torch.ones(sentences, source_length, dtype=torch.bool, device=device)
 
         def buffers(rows: int, positions: int) -> tuple[Tensor, Tensor]:
             shape = (rows, positions, c.heads)
@@ -100,14 +92,13 @@ class GraphSearch:
             return k, v
 
         layers, rows = range(c.decoder_layers), sentences * beam
-        self.past = [BufferCache(*buffers(rows, length), self.position) for _ in layers]
-        self.read = [BufferCache(*buffers(sentences, source_length), self.position) for _ in layers]
-        self.cache = DecoderCache([*zip(self.past, self.read, strict=True)], self.position)
+        self.past = [buffers(rows, length) for _ in layers]  # keys and values
+        self.read = [buffers(sentences, source_length) for _ in layers]
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
-        self.step = None if by_layers else Step(model, form_of(rows))  # None: the model's layers, one by one
+        self.step = Step(model, form_of(rows))
         self.divisors = rules.divisor(torch.arange(1, length + 1, device=device, dtype=torch.float32))
-        self.by_kernels = self.step is not None and self.step.do is not step_written and self._can_choose()
+        self.by_kernels = self.step.do is not step_written and self._can_choose()
         self.chunk = math.gcd(length, LOOK_EVERY)
         self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > MANY_ROWS else self.chunk
         self.open = torch.ones(sentences, dtype=torch.bool, device=device)
@@ -135,8 +126,8 @@ class GraphSearch:
     def _state(self) -> list[Tensor]:
         """Return all that a search knows about its sentences, (B, …) each."""
         B = len(self.source)
-        past = [x.view(B, self.beam, *x.shape[1:]) for own in self.past for x in (own.all_k, own.all_v)]
-        read = [x for cross in self.read for x in (cross.all_k, cross.all_v)]
+        past = [x.view(B, self.beam, *x.shape[1:]) for own in self.past for x in own]
+        read = [x for cross in self.read for x in cross]
         beams = [getattr(self.beams, name) for name in BEAM_FIELDS]  # the limits among them
         return [*past, *read, *beams, self.real, self.ancestors, self.last]
 
@@ -163,16 +154,15 @@ class GraphSearch:
     def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
         self.before()
-        encode = self.model.encode if self.step is None else self.step.encode
-        memory = encode(self.source, Mask(keys=self.source_real))
-        for layer, cross in zip(self.model.decoder.layers, self.read, strict=True):
+        memory = self.step.encode(self.source, Mask(keys=self.source_real))
+        for layer, (all_k, all_v) in zip(self.model.decoder.layers, self.read, strict=True):
             assert isinstance(layer, DecoderLayer)
             k, v = layer.cross_attention.keys_values(memory)  # (B, S, H, K)
-            cross.all_k.copy_(k)
-            cross.all_v.copy_(v)
+            all_k.copy_(k)
+            all_v.copy_(v)
         self.position.zero_()
         self.last.fill_(self.special.start)
-        self.real.copy_(self.source_real[:, None].expand_as(self.real))
+        self.real.copy_(self.source_real)
         self.ancestors.copy_(self.own.expand_as(self.ancestors))
         self._point()
         self._put(Beams.start(self.limits, self.length, self.beam, self.special.pad, self.first_state))
@@ -187,25 +177,14 @@ class GraphSearch:
 
     def _steps(self) -> None:
         for _ in range(self.together):
-            if self.step is None:
-                self.choose(self._read_by_layers())  # the position has moved on
-                continue
             caches = [*zip(self.past, self.read, strict=True)]
             last = self.last.flatten()
-            logits, parts = self.step(
-                last, self.position, caches, self.rows, self.real[:, 0], self.beam
-            )  # (R, V)
+            logits, parts = self.step(last, self.position, caches, self.rows, self.real, self.beam)  # (R, V)
             if self.by_kernels:
                 self._choose_by_kernels(logits, parts)
             else:
                 self.position.add_(1)
                 self.choose(logits)
-
-    def _read_by_layers(self) -> Tensor:
-        past = Mask(keys=(self.columns <= self.position)[None], rows=self.rows)
-        source = Mask(keys=self.real.flatten(0, 1), rows=self.sentence)
-        last = self.last.view(-1, 1)  # (R, 1)
-        return self.model.decode(last, last, source, self.cache, past)[:, -1]  # (R, V)
 
     def _can_choose(self) -> bool:
         """Whether our kernels choose the tokens: no rule says what an answer may be, and there is room."""
@@ -326,29 +305,18 @@ def _captured(function: Callable[[], None], device: torch.device, pool: Any) -> 
 class GraphDecoder:
     """A model ready for fast search on a GPU, in a copy of its own that follows the model's parameters.
 
-    Shapes are captured when they first occur. ``compiled`` makes fewer, longer kernels of them, which takes half a
-    minute a shape. One search runs at a time: they share buffers.
+    Shapes are captured when they first occur. One search runs at a time: they share buffers.
     """
 
-    def __init__(
-        self, model: Transformer, special: Special, compiled: bool = False, dtype: torch.dtype | None = None
-    ) -> None:
-        self.original, self.special, self.compiled = model, special, compiled
+    def __init__(self, model: Transformer, special: Special, dtype: torch.dtype | None = None) -> None:
+        self.original, self.special = model, special
         self.searches: dict[Key, GraphSearch] = {}
         self.gates: dict[Key, Gate] = {}
         self.lock, self.device = Lock(), next(model.parameters()).device
         self.pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         with self._alone():
             self.model = copy.deepcopy(model).to(dtype).eval()
-            decoder = self.model.decoder
-            prepare(decoder)
-            if not compiled:
-                for layer in self.model.encoder.layers:
-                    assert isinstance(layer, EncoderLayer)
-                    side_by_side(layer.self_attention)
-            if compiled:  # the layers are alike, so that one compilation serves all
-                for part in (*decoder.layers, decoder.embedding, self.model.output):
-                    part.forward = fast(part.forward)
+            prepare(self.model)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -358,12 +326,6 @@ class GraphDecoder:
                 stack.enter_context(context)
             if self.device.type == "cuda":
                 stack.enter_context(torch.cuda.device(self.device))
-            if self.compiled:
-                limits: dict[str, Any] = {
-                    "recompile_limit": MOST_SHAPES,
-                    "accumulated_recompile_limit": MOST_SHAPES,
-                }
-                stack.enter_context(torch._dynamo.config.patch(limits))
             try:
                 yield
             except RuntimeError as error:
@@ -447,12 +409,7 @@ class GraphDecoder:
         key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))
         if key not in self.searches:
             self._make_room(key)
-            by_layers = self.compiled or not BY_STEPS
-            search = GraphSearch(
-                self.model, self.special, *shape[:3], rules, self._follow, gate, by_layers, self.pool
-            )
-            if self.compiled:
-                search.choose = fast(search.choose)
+            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate, self.pool)
         else:
             search = self.searches.pop(key)
         self.searches[key] = search  # the last used come last
@@ -479,25 +436,12 @@ class GraphDecoder:
         torch._foreach_copy_([*self.model.parameters()], [*self.original.parameters()])
 
 
-def prepare(decoder: Decoder) -> None:
-    """Give a decoder one product for q, k and v, and give the compiler the sums of all products."""
-    for layer in decoder.layers:
-        assert isinstance(layer, DecoderLayer)
-        side_by_side(layer.self_attention)
-    open_sums(decoder)
-
-
-def side_by_side(attention: MultiHeadAttention) -> None:
-    """Give an attention one product for q, k and v."""
-    attention.whole = SideBySide(attention.w_q, attention.w_k, attention.w_v)
-
-
-def fast(function: Callable[..., T]) -> Callable[..., T]:
-    """Compile for fixed shapes, and let the compiler try several sizes of each kernel."""
-    compiled: Callable[..., T] = torch.compile(
-        function, fullgraph=True, dynamic=False, options={"coordinate_descent_tuning": True}
-    )
-    return compiled
+def prepare(model: Transformer) -> None:
+    """Give every self-attention one product for q, k and v."""
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        assert isinstance(layer, (EncoderLayer, DecoderLayer))
+        own = layer.self_attention
+        own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
 
 
 def _rounded(length: int) -> int:

@@ -22,7 +22,7 @@ from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.rule import Gate, Rule
 from seq2see.fast import HAS_TRITON, decoding_layout
-from seq2see.fast.cache import DecoderCache, Growing
+from seq2see.fast.cache import DecoderCache, Layout
 from seq2see.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
@@ -102,7 +102,7 @@ def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor
 class CachedReader:
     """Reads only what is new, and keeps the keys and values of what came before."""
 
-    def __init__(self, model: Transformer, memory: Tensor, mask: Mask, layout: Growing = "rows") -> None:
+    def __init__(self, model: Transformer, memory: Tensor, mask: Mask, layout: Layout = "rows") -> None:
         self.model, self.memory, self.mask = model, memory, mask
         self.cache = DecoderCache.empty(len(model.decoder.layers), layout)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.fast import HAS_TRITON, fast_attention, step_written
-from seq2see.fast.cache import BufferCache
+from seq2see.fast.cache import Pair
 from seq2see.masks import Mask
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
@@ -51,7 +51,7 @@ class Step:
         self,
         ids: Tensor,
         position: Tensor,
-        caches: list[tuple[BufferCache, BufferCache]],
+        caches: list[tuple[Pair, Pair]],
         rows: Tensor,
         real: Tensor,
         beam: int,
@@ -90,7 +90,7 @@ class Step:
         return memory
 
     def _few(
-        self, x: Tensor, caches: list[tuple[BufferCache, BufferCache]], position: Tensor, rows: Tensor, real: Tensor,
+        self, x: Tensor, caches: list[tuple[Pair, Pair]], position: Tensor, rows: Tensor, real: Tensor,
         beam: int,
     ) -> tuple[Tensor, Parts | None]:  # fmt: skip
         """Leave each norm to the product that reads it: x is a sum, and ``last`` the norm that it still needs."""
@@ -105,12 +105,12 @@ class Step:
                 [None, None, None] if self.pre else before
             )  # and of its residual
             qkv = do.product(x, w.weight, w.bias, before[0])
-            z = do.attend_past(qkv, own.all_k, own.all_v, position, rows, beam)
+            z = do.attend_past(qkv, *own, position, rows, beam)
             o = layer.self_attention.w_o
             x = do.product(z, o.weight, o.bias, residual=x, residual_norm=kept[0])
             w_q, o = layer.cross_attention.w_q, layer.cross_attention.w_o
             q = do.product(x, w_q.weight, w_q.bias, before[1])
-            z = do.attend_source(q, cross.all_k, cross.all_v, real, beam)
+            z = do.attend_source(q, *cross, real, beam)
             x = do.product(z, o.weight, o.bias, residual=x, residual_norm=kept[1])
             w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
             hidden = do.product(x, w_1.weight, w_1.bias, before[2], self.activation)
@@ -125,7 +125,7 @@ class Step:
         return logits, parts
 
     def _many(
-        self, x: Tensor, caches: list[tuple[BufferCache, BufferCache]], position: Tensor, rows: Tensor, real: Tensor,
+        self, x: Tensor, caches: list[tuple[Pair, Pair]], position: Tensor, rows: Tensor, real: Tensor,
         beam: int,
     ) -> tuple[Tensor, Parts | None]:  # fmt: skip
         """Add and normalise in one: x is what a sub-layer is added to, y what it reads."""
@@ -143,10 +143,10 @@ class Step:
                 assert following is None or isinstance(following, DecoderLayer)
                 end = self.model.decoder.norm if following is None else following.self_attention_norm.norm
                 norms = [norms[1], norms[2], end]
-            z = do.attend_past(torch.addmm(w.bias, y, w.weight.T), own.all_k, own.all_v, position, rows, beam)
+            z = do.attend_past(torch.addmm(w.bias, y, w.weight.T), *own, position, rows, beam)
             x, y = self._added(x, layer.self_attention.w_o(z), norms[0])
             q = layer.cross_attention.w_q(y)
-            z = do.attend_source(q, cross.all_k, cross.all_v, real, beam)
+            z = do.attend_source(q, *cross, real, beam)
             x, y = self._added(x, layer.cross_attention.w_o(z), norms[1])
             x, y = self._added(x, layer.feed_forward.w_2(self._hidden(y, layer.feed_forward.w_1)), norms[2])
         return self.model.output(y), None

@@ -32,8 +32,8 @@ T = TypeVar("T")
 class TorchEngine:
     """Searches with the model itself."""
 
-    def __init__(self, transformer: Transformer, special: Special, compiled: bool = False) -> None:
-        self.original, self.special, self.compiled = transformer, special, compiled
+    def __init__(self, transformer: Transformer, special: Special) -> None:
+        self.original, self.special = transformer, special
         weight = next(transformer.parameters())
         self.kind, self.on_gpu = (weight.dtype, weight.device), weight.device.type == "cuda"
         self.narrow = (
@@ -67,7 +67,7 @@ class TorchEngine:
         if where != self.where:
             self.where = where
             dtype = torch.bfloat16 if self.narrow else None
-            self.kept_graphs = GraphDecoder(self.original, self.special, self.compiled, dtype)
+            self.kept_graphs = GraphDecoder(self.original, self.special, dtype)
         return self.kept_graphs
 
     def _graphs(self) -> GraphDecoder:

@@ -14,14 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seq2see.fast.cache import Growing, Layout
+from seq2see.fast.cache import Layout
 from seq2see.fast.columns import column_attention
-from seq2see.fast.flex import packed_attention
 from seq2see.fast.sdpa import pytorch_attention
 from seq2see.masks import Mask, Part
 
 HAS_TRITON = find_spec("triton") is not None
-OWN_LOSS = True  # on a GPU: our own kernels, or else what the compiler makes of PyTorch's
 
 MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
 NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
@@ -31,16 +29,9 @@ NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows tha
 Shape = Literal["one query", "packed", "many queries"]
 
 
-def one_query_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """Map q (R, 1, H, K) and k, v (N, S, H, K) to (R, 1, H, K) by our own kernel."""
-    from seq2see.fast.one_query import attention  # needs Triton, which comes with PyTorch for CUDA alone
-
-    return attention(q, k, v, mask)
-
-
 def span_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (T, H, K) and k, v (S, H, K) to (T, H, K) by our own kernel."""
-    from seq2see.fast.packed import attention  # needs Triton
+    from seq2see.fast.packed import attention  # needs Triton, which comes with PyTorch for CUDA alone
 
     return attention(q, k, v, mask)
 
@@ -69,10 +60,8 @@ class Body(NamedTuple):
 #: Which body is taken when: the first that admits the case. The last one admits every case. A row names the body, the
 #: layout, the parts that the mask must have and those that it may have, and the shape of the queries.
 TABLE: dict[str, Body] = {
-    "one query": Body(one_query_attention, "buffers", ("keys", "rows"), (), "one query", triton=True),
     "columns": Body(column_attention, "columns", (), ("keys",), "one query"),
     "spans": Body(span_attention, "rows", ("sentences", "spans"), ("causal",), "packed", triton=True),
-    "flex": Body(packed_attention, "rows", ("sentences", "blocks"), ("causal",), "packed"),
     "sdpa": Body(pytorch_attention, None, (), get_args(Part), None),
 }
 
@@ -100,7 +89,7 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout =
 
 def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float) -> Tensor:
     """Return the sum of the cross-entropies of logits (T, V) with smoothed labels (T,), leaving out padding."""
-    if OWN_LOSS and HAS_TRITON and logits.is_cuda:
+    if HAS_TRITON and logits.is_cuda:
         from seq2see.fast.loss import losses  # needs Triton
 
         each: Tensor = losses(logits, right, pad, smoothing)[0]  # (T,)
@@ -110,7 +99,7 @@ def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float) -> Te
     )
 
 
-def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Growing:
+def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Layout:
     """Name the layout in which so many rows are decoded fastest.
 
     PyTorch's kernels take one row and one head at a time. On a CPU that is slow for many rows of narrow heads.

@@ -4,8 +4,6 @@ Each cache names how its tensors lie in memory, its layout:
 
 - ``rows``: (B, S, H, K), one row of the batch after the other.
 - ``columns``: (S, H, K, B), the rows of the batch side by side; the model sees a view of shape (B, S, H, K).
-- ``buffers``: (N, L, H, K), contiguous and of a fixed length. The mask says in which row each key lies and which keys
-  are real; the first one always is.
 """
 
 from __future__ import annotations
@@ -16,8 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Layout = Literal["rows", "columns", "buffers"]
-Growing = Literal["rows", "columns"]  # the layouts that grow with each step
+Layout = Literal["rows", "columns"]
 Pair = tuple[Tensor, Tensor]  # keys and values
 
 
@@ -75,35 +72,14 @@ class ColumnCache(Cache):
             self.k, self.v = self.k.index_select(-1, rows), self.v.index_select(-1, rows)
 
 
-class BufferCache(Cache):
-    """Keys and values in buffers of a fixed length, as CUDA graphs need them: those of the past, or of the source."""
-
-    layout: Layout = "buffers"
-
-    def __init__(self, k: Tensor, v: Tensor, position: Tensor) -> None:
-        super().__init__()
-        self.all_k, self.all_v = k, v  # (N, L, H, K)
-        self.position = position  # (1,): where new ones are written
-
-    def extended(self, k: Tensor, v: Tensor) -> Pair:
-        """Write the keys and values of the new position, (N, 1, H, K), and return all."""
-        self.all_k.index_copy_(1, self.position, k)
-        self.all_v.index_copy_(1, self.position, v)
-        return self.all_k, self.all_v
-
-    def once(self, keys_values: Callable[[Tensor], Pair], source: Tensor) -> Pair:
-        """Return the keys and values of the source, which whoever read it has put here."""
-        return self.all_k, self.all_v
-
-
 class DecoderCache:
     """What a decoder remembers between two steps: a pair of caches for each layer, and how many positions they hold."""
 
-    def __init__(self, layers: list[tuple[Cache, Cache]], length: int | Tensor = 0) -> None:
+    def __init__(self, layers: list[tuple[Cache, Cache]], length: int = 0) -> None:
         self.layers, self.length = layers, length
 
     @classmethod
-    def empty(cls, layers: int, layout: Growing = "rows") -> DecoderCache:
+    def empty(cls, layers: int, layout: Layout = "rows") -> DecoderCache:
         """Begin with nothing, in a layout."""
         kind = {"rows": Cache, "columns": ColumnCache}[layout]
         return cls([(kind(), kind()) for _ in range(layers)])

@@ -17,8 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
-OWN_RELU = True  # one kernel for x·W₁ and relu, or else two
-
 Form = Literal["separate", "joined", "side by side"]
 
 
@@ -55,17 +53,10 @@ def products(
         return [matrix(x) for matrix in matrices]
     if form == "side by side":
         assert whole is not None
-        return torch.split(product(x, whole.weight, whole.bias), whole.widths, dim=-1)
+        return torch.split(F.linear(x, whole.weight, whole.bias), whole.widths, dim=-1)
     weight = torch.cat([matrix.weight for matrix in matrices])
     bias = torch.cat([matrix.bias for matrix in matrices])
     return torch.split(F.linear(x, weight, bias), [matrix.out_features for matrix in matrices], dim=-1)
-
-
-def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x·Wᵀ + b. Of a single row the compiler gets both apart: it can join each to the operations around it."""
-    if bias is None or x.numel() > x.shape[-1] or not torch.compiler.is_compiling():
-        return F.linear(x, weight, bias)
-    return F.linear(x, weight) + bias
 
 
 @torch.library.custom_op("seq2see::linear_relu", mutates_args=())
@@ -94,28 +85,7 @@ linear_relu.register_autograd(_differentiate, setup_context=_remember)
 
 def activated(x: Tensor, linear: nn.Linear, activation: Callable[[Tensor], Tensor], training: bool) -> Tensor:
     """Return f(x·Wᵀ + b). In training of packed batches on a GPU, x (T, D) and relu, it is one kernel."""
-    if OWN_RELU and training and x.is_cuda and x.dim() == 2 and activation is F.relu:
+    if training and x.is_cuda and x.dim() == 2 and activation is F.relu:
         hidden: Tensor = linear_relu(x, linear.weight, linear.bias)
         return hidden
     return activation(linear(x))
-
-
-class OpenLinear(nn.Linear):
-    """A linear layer with the parameters of another, whose sum is open to the compiler."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (…, D) to (…, F)."""
-        return product(x, self.weight, self.bias)
-
-
-def open_sums(module: nn.Module) -> None:
-    """Replace every linear layer within a module by an open one."""
-    for parent in [*module.modules()]:
-        for name, child in [*parent.named_children()]:
-            if isinstance(child, nn.Linear):
-                setattr(parent, name, OpenLinear(child))

@@ -10,8 +10,6 @@ from seq2see.masks import Mask
 
 def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K)."""
-    if mask.rows is not None:
-        k, v, mask = mask.gathered(k, v)
     T, S = q.shape[-3], k.shape[-3]
     # PyTorch has a faster kernel for a mask that is causal and nothing else. It places the first query at the first key.
     causal = mask.parts(T) == ("causal",) and T == S

@@ -12,8 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seq2see.masks import Mask
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "": lambda x: x,
     "relu": F.relu,
@@ -61,21 +59,18 @@ def attend_past(qkv: Tensor, k: Tensor, v: Tensor, position: Tensor, rows: Tenso
     q, new_k, new_v = torch.split(qkv, [H * K, H * K, H * v.shape[-1]], dim=-1)
     k.index_copy_(1, position, new_k.view(R, 1, H, K))
     v.index_copy_(1, position, new_v.view(R, 1, H, -1))
-    seen = torch.arange(L, device=k.device) <= position
-    return _attend(q, k, v, Mask(keys=seen[None].expand(R, -1), rows=rows))
+    places = torch.arange(L, device=k.device)
+    return _attend(q, k[rows, places], v[rows, places], (places <= position)[None])
 
 
 def attend_source(q: Tensor, k: Tensor, v: Tensor, real: Tensor, beam: int) -> Tensor:
     """Let each row (R, H·K) gather from its sentence's source (B, S, H, K), where it is real (B, S): (R, H·V)."""
     sentence = torch.arange(len(q), device=q.device) // beam
-    rows = sentence[:, None].expand(-1, k.shape[1])
-    return _attend(q, k, v, Mask(keys=real[sentence], rows=rows))
+    return _attend(q, k[sentence], v[sentence], real[sentence])
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    k, v, mask = mask.gathered(k, v)
+def _attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
     R, _, H, K = k.shape
     scores = torch.einsum("rhk,rshk->rhs", q.view(R, H, K), k) / math.sqrt(K)
-    assert mask.keys is not None
-    weights = scores.masked_fill(~mask.keys[:, None], -math.inf).softmax(-1)
+    weights = scores.masked_fill(~seen[:, None], -math.inf).softmax(-1)
     return torch.einsum("rhs,rshk->rhk", weights, v).flatten(1)

@@ -12,20 +12,19 @@ from torch import Tensor, nn
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
-from seq2see.data.packing import BLOCK, SMALL_BLOCK, PackedBatch
+from seq2see.data.packing import PackedBatch
 from seq2see.fast import summed_loss
 from seq2see.masks import PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 
-#: The compiler tries FlexAttention's tiles and the shapes of fused kernels; matrix products stay the library's.
+#: The compiler tries the shapes of fused kernels; matrix products stay the library's.
 TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
     "max_autotune": True,
     "max_autotune_gemm_backends": "ATEN",
     "coordinate_descent_tuning": True,
     "online_softmax": False,
 }
-WHOLE = False  # compile the whole objective at once, or else its parts, which takes less time
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
 
@@ -92,7 +91,6 @@ class Learner:
             fused=True,
             capturable=self.captures,
         )
-        self.block = SMALL_BLOCK if settings.tuned else BLOCK
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = 0
 
@@ -101,8 +99,6 @@ class Learner:
         compiled = partial(
             torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
         )
-        if compiles and WHOLE and not self.sharded:
-            return distributed.averaging(compiled(objective))
         encoder, decoder = self.worker.encoder, self.worker.decoder
         layers = [*encoder.layers, *decoder.layers]
         if compiles:  # layers are alike, so that one is compiled for all
@@ -132,9 +128,7 @@ class Learner:
         total = torch.zeros((), device=self.device)
         for batch in batches:
             distributed.exchange(self.loss, now=batch is batches[-1])  # gradients are exchanged once a step
-            loss = self.loss(
-                batch, batch.masks(self.block) if isinstance(batch, PackedBatch) else None, tokens
-            )
+            loss = self.loss(batch, batch.masks() if isinstance(batch, PackedBatch) else None, tokens)
             loss.backward()  # type: ignore[no-untyped-call]
             total = total + loss.detach()
         self._gradients_to_model()
