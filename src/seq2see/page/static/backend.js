@@ -59,6 +59,21 @@ async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
   return json;
 }
 
+/** Translate a text sentence by sentence; `onLine` gets the lines of the answer as they come. */
+export async function askText(/** @type {any} */ body, /** @type {(line: any) => void} */ onLine, /** @type {AbortSignal} */ signal) {
+  const answer = await fetch("api/text", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+  if (!answer.ok || !answer.body) throw new Error((await answer.json()).error);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) onLine(JSON.parse(line));
+  }
+}
+
 /** Answer a text and describe the numbers that the request names; `onText` is told what is written so far. @returns {Promise<any>} */
 export function askTrace(/** @type {any} */ body, /** @type {((text: string) => void)|undefined} */ onText = undefined) {
   if (!inside) return fetchJson("api/trace", body);
@@ -70,7 +85,7 @@ export function askTrace(/** @type {any} */ body, /** @type {((text: string) => 
   });
 }
 
-/** @returns {Promise<any[]>} */
+/** The models, and what the server takes at once. @returns {Promise<{models: any[], limits: {body: number}}>} */
 export async function listModels() {
-  return saved ? [saved.model] : (await fetchJson("api/models", null)).models;
+  return saved ? { models: [saved.model], limits: { body: Infinity } } : fetchJson("api/models", null);
 }
