@@ -8,10 +8,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playwright.sync_api import Browser
 
+from seq2see.page.live import bundle
 from seq2see.text import kept
 from seq2see.text.kept import Read, loops, needed, regrouped, repaired, spellings
-from seq2see.text.sentences import around_quotes, split
+from seq2see.text.sentences import WORDS, around_quotes, split
 
 HARD = [
     "Dr. A. B. Smith paid $3.50.|He left at 5 p.m. on Jan. 3.",
@@ -52,6 +54,25 @@ def test_hard_cases(text: str) -> None:
     parts = text.split("|")
     together = " ".join(parts) if "。" not in text else "".join(parts)
     assert [together[first:last] for first, last in split(together)] == parts
+
+
+def test_the_page_finds_the_same_sentences(browser: Browser) -> None:
+    texts = [text.replace("|", "" if "。" in text else " ") for text in HARD]
+    texts += [
+        "  Hi.  “No.” (Yes!)  a. b.",
+        "It is 5.30 p.m. The end.",
+        "3. Mai war schön. 4. Juni auch.",
+        "a.b. C d.",
+    ]
+    page = browser.new_page()
+    page.add_script_tag(content=bundle(("sentences.js",)))
+    found = page.evaluate("([texts, words]) => texts.map((text) => split(text, words))", [texts, WORDS])
+    assert found == [[list(span) for span in split(text)] for text in texts]
+    text = "  - One. Two!\r\n\r\n1) 12:30\n> Three"
+    parts = page.evaluate("([text, words]) => partsOf(text, words)", [text, WORDS])
+    assert "".join(part if isinstance(part, str) else part["source"] for part in parts) == text
+    assert [part["source"] for part in parts if not isinstance(part, str)] == ["One.", "Two!", "Three"]
+    page.close()
 
 
 @given(st.text(alphabet="aB1 .!?…\"')\n。", max_size=60))

@@ -1,5 +1,6 @@
 /** Files: one that is dropped on the page is translated, and the translation can be taken along. */
 
+import { saved } from "./backend.js";
 import { announce, byId, h, thousands } from "./dom.js";
 import { view } from "./state.js";
 
@@ -43,7 +44,7 @@ export function setUpFiles({ ask, refuse, translated, most }) {
   };
   const place = document.querySelector(".ask");
   const over = (/** @type {boolean} */ is) => place?.classList.toggle("over", is);
-  const wanted = (/** @type {any} */ event) => !byId("tools").hidden && event.dataTransfer?.types.includes("Files");
+  const wanted = (/** @type {any} */ event) => !byId("opening").hidden && event.dataTransfer?.types.includes("Files");
   for (const [name, is] of /** @type {[string, boolean][]} */ ([["dragover", true], ["dragleave", false], ["drop", false]])) {
     place?.addEventListener(name, (event) => {
       if (!wanted(event)) return;
@@ -80,6 +81,7 @@ function fileName() {
 /** Show the tools of a model of sentences, and what the text is. */
 export function showTools(/** @type {boolean} */ sentences, /** @type {() => void} */ asText) {
   byId("tools").hidden = !sentences;
+  byId("opening").hidden = !sentences || saved !== null; // the model in a file reads no formats
   if (!view.form) named = "";
   byId("kind").replaceChildren(...(view.form ? [`${named ? `${named}, ` : ""}read as ${NAMES[view.form] ?? view.form}`] : []), ...(view.form && view.form !== "text" ? [" · ", h("button", { type: "button", className: "link", onclick: asText }, "read as plain text")] : []));
 }

@@ -47,7 +47,7 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
     const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
-    cache.set(key, first ? fromFile() : askTrace(body, input === view.text ? writing(asked) : undefined).then((json) => Trace.of(json)));
+    cache.set(key, first ? fromFile() : askTrace(body, input === view.text && !whole ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
@@ -136,7 +136,7 @@ async function fromFile() {
 }
 
 /** Whether the text is translated sentence by sentence. */
-const bySentences = () => Boolean(chosenModel().sentences) && saved === null;
+const bySentences = () => Boolean(chosenModel().sentences) && live;
 
 /** Whether the reader has changed how the model answers. */
 const isTouched = () => view.prefix.length > 0 || view.muted.length > 0 || view.patches.length > 0;

@@ -4,7 +4,7 @@ import { byId, h, percent, thousands } from "./dom.js";
 import { change, view } from "./state.js";
 
 /** What the model read and wrote. @typedef {{read: string, ids?: number[]}} Part */
-/** @typedef {{source: string, output?: string, finished?: boolean, confidence?: number, remark?: string, repairs?: string[], terms?: number, error?: string, parts?: Part[]}} Sentence */
+/** @typedef {{source: string, output?: string, draft?: string, finished?: boolean, confidence?: number, remark?: string, repairs?: string[], terms?: number, error?: string, parts?: Part[]}} Sentence */
 
 const UNSURE = 0.5; // below this confidence a sentence is rather wrong than right
 
@@ -39,13 +39,14 @@ export class Translation {
   }
 
   /** Take a line of the answer. */
-  take(/** @type {any} */ { parts, notes = [], sentences = [], error }) {
+  take(/** @type {any} */ { parts, notes = [], sentences = [], error, draft }) {
     if (parts) {
       this.pieces = parts;
       this.notes = notes;
       this.sentences = parts.filter((/** @type {any} */ part) => typeof part !== "string");
     }
     for (const found of sentences) Object.assign(this.sentences[(this.done += 1) - 1], found);
+    if (draft) this.sentences[this.done].draft = draft; // what is written of the next one
     this.error = error ?? "";
     for (const resolve of this.waiting.splice(0)) resolve();
     if (this.pieces.length) this.changed();
@@ -98,7 +99,7 @@ export function showText(/** @type {Translation} */ translation, instead = "") {
 
 /** One sentence of the answer. */
 function shown(/** @type {Sentence} */ sentence, /** @type {number} */ number, /** @type {string} */ instead) {
-  if (sentence.output === undefined) return h("span", { className: "coming" }, sentence.source);
+  if (sentence.output === undefined) return h("span", { className: "coming" }, sentence.draft ? `${sentence.draft} …` : sentence.source);
   const chosen = number === view.sentence;
   const unsure = isUnsure(sentence);
   const said = saidOf(sentence);
