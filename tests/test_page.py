@@ -979,6 +979,8 @@ def test_sentences_come_while_others_are_awaited_and_a_break_is_said(open_page: 
     expect(page.locator("#progress")).to_contain_text("The server broke the answer off: ask again.")
     expect(page.locator("#download")).to_be_hidden()
     expect(page.locator("#remark")).to_contain_text("Sentence 1 of 2")
+    found = Axe().run(page, options={"resultTypes": ["violations"]})
+    assert found.violations_count == 0, found.generate_report()
 
 
 def test_no_text_is_too_long(open_page: Open) -> None:

@@ -46,7 +46,8 @@ ASK = """async (text) => {
   const start = performance.now();
   input.form.requestSubmit();
   const answer = document.querySelector("#answer");
-  while (answer.textContent === before || answer.matches(".writing, :has(.coming)")) await new Promise(requestAnimationFrame);
+  const waits = () => answer.textContent === before || answer.matches(".writing, :has(.coming)");
+  while (waits()) await new Promise(requestAnimationFrame);
   const answered = performance.now() - start;
   await window.shown(text, true);
   return [answered / 1000, (performance.now() - start) / 1000];
