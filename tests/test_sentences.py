@@ -109,6 +109,8 @@ HIDDEN = {
     "Call +44 20 7946 0958 on 2024-05-12, room 12-34.": ["+44 20 7946 0958", "2024-05-12"],
     "Ask @anna about #news and C# at 3.": ["@anna", "#news"],
     "and/or, 3/4, well-known, e.g. this": [],
+    "1½ cups for 45 m² at ¥15,000 | CO₂": ["1½", "m²", "¥15,000", "|", "CO₂"],
+    "Gate B12, code SAVE10, an MP3 of Q2 at 5PM on the 2ND of May; COVID-19, A-Z": ["B12", "SAVE10", "MP3"],
 }  # fmt: skip
 
 
@@ -132,6 +134,19 @@ def test_places_in_what_is_read() -> None:
     assert [read.place(n) for n in (0, 3, 8, 14, 19, 21, 25)] == [0, 3, 3, 6, 11, 16, 20]
 
 
+def test_an_hour_of_the_afternoon_is_put_in_the_place_of_the_morning() -> None:
+    read = Read.of("Open 9 am to 6 pm.")
+    assert repaired("Ouvert de 9 à 6.", read.missing("Ouvert de 9 à 6."), read) == "Ouvert de 9 à 18."
+    assert spellings("6", read.text) == ["6", "18"]
+
+
+def test_quotations_keep_their_marks() -> None:
+    read = Read.of('"Yes," she said.')
+    assert not any(map(read.has_lost_quotes, ("«Oui», dit-elle.", "„Ja“, sagte sie.", "‘Oui’, dit-elle.")))
+    assert all(map(read.has_lost_quotes, ("Oui, dit-elle.", "„Ja, sagte sie.")))
+    assert not Read.of('A 5" disk.').has_lost_quotes("Un disque de 5 pouces.")
+
+
 def test_a_word_as_long_as_a_picture_is_hidden() -> None:
     data = "A" * 2000
     assert Read.of(f"See {data} here.").items == (data,)
@@ -145,15 +160,21 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
     for text, good, bad in (
         (
             "Come at 3:30 pm.",
-            ("Viens à 15 h 30.", "Komm um 15.30 Uhr.", "Komm um 15:30 Uhr.", "3 h 30"),
-            ("À 14 h 30.",),
+            ("Viens à 15 h 30.", "Komm um 15.30 Uhr.", "Komm um 15:30 Uhr.", "3 h 30 de l'après-midi"),
+            ("À 14 h 30.", "3 h 30"),
         ),
         (
             "It is 5 p.m.",
-            ("Il est 17 heures.", "Es ist 17 Uhr.", "Es ist 5."),
-            ("Il est 7 heures.", "Il est 18 h."),
+            ("Il est 17 heures.", "Es ist 17 Uhr.", "Es ist fünf Uhr nachmittags."),
+            ("Il est 7 heures.", "Il est 18 h.", "Es ist 5."),
         ),
-        ("Il est 15 h 30.", ("It is 3:30.", "It is 15:30."), ("It is 4:30.",)),
+        ("Il est 15 h 30.", ("It is 3:30 p.m.", "It is 15:30."), ("It is 4:30.", "It is 3:30.")),
+        ("À 15h30.", ("At 3:30 in the afternoon.",), ("At 3:30.",)),
+        ("It has 3 rooms.", ("Il a trois pièces.", "Es hat drei Zimmer."), ("Il a des pièces.",)),
+        ("He is 6'2 tall.", ("Il mesure 6'2.",), ("Il a 62 ans.",)),
+        ("1\u202f250 people in 2023 10 times", ("1,250 in 2023, 10",), ("250 in 2023, 10",)),
+        ("It costs €5.", ("5 €", "5 Euro", "5 euros"), ("Es kostet 5.",)),
+        ("He paid £5 and $6.", ("5 livres et 6 dollars",), ("5 et 6 dollars",)),
         ("Um 22.15 Uhr.", ("At 10:15 p.m.",), ("At 10:50 p.m.",)),
         ("He is 15 and 3 came.", (), ("He is 3 and 3 came.",)),
     ):

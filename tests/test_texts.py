@@ -397,6 +397,26 @@ def test_a_loop_is_searched_for_again() -> None:
     assert [rules.no_repeat for rules in rules_seen] == [0, 4]
 
 
+def test_half_characters_and_lost_quotation_marks_are_searched_for_again_or_said() -> None:
+    for source, bad, better, remark in (
+        ("I say.", "ich \ufffdsage", "ich sage", "had half a character"),
+        ('"I do," he said.', "„Ja, sagte er.", "„Ja“, sagte er.", "lacked a quotation mark"),
+    ):
+        for again in (better, bad):
+            made = means(lambda read: read)
+
+            def replies(
+                texts: list[str], rules: Any, phrases: Any, again: str = again, bad: str = bad
+            ) -> Any:
+                return [Reply(bad if rules.beam == 1 else again) for _ in texts]
+
+            (found,) = translate(
+                [Sentence(source)], Means(replies, made.links, made.fits, made.target), PAPER
+            )
+            assert found.text == again.replace("\ufffd", "")
+            assert remark.replace("lacked", "lacked" if again == better else "lacks") in found.remarks[0]
+
+
 def test_a_glossary_is_read_as_it_must_be_written_or_hidden() -> None:
     glossary = Glossary({"hard drive": "disque dur", "Blue Book": None})
 
