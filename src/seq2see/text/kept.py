@@ -207,9 +207,11 @@ class Read:
 
     def has_lost_quotes(self, answer: str) -> bool:
         """Whether a quotation of the text has lost its marks, or one of them."""
-        before, after = len(QUOTES.findall(self.text)), len(QUOTES.findall(answer))
-        lost = after % 2 == 1 or (after == 0 and not SINGLE.search(answer))
-        return before > 0 and before % 2 == 0 and lost
+        before = len(QUOTES.findall(self.text))
+        if before == 0 or before % 2 == 1:
+            return False
+        after = len(QUOTES.findall(answer))
+        return after % 2 == 1 or (after == 0 and not SINGLE.search(answer))
 
     def marks(self, answer: str) -> list[tuple[int, int, str, bool]]:
         """Return where the marks of an answer are, the first of each, what stands behind them, and whether it is held."""
