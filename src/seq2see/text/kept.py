@@ -24,14 +24,12 @@ HIDDEN = re.compile(
     r"|(?P<code>(?<!\w)`[^`\n]+`|(?<![\w/])(?:~|\.{1,2})?/[\w.-]+(?:/[\w.-]+)+/?|\b[A-Z]:\\[\w\\.-]+"
     r"|\b[a-zA-Z]\w*(?:_\w+)+\b(?:\(\))?|\b\w+\(\))"
     r"|(?P<sign>\d*[¼-¾⅐-⅞]|(?<!\w)[A-Za-z]+[²³⁰-₉]+\w*|[¥₩₪₫₱-₿]\s?[\d.,]*\d|(?<=\s)\|(?=\s))"
-    r"|(?P<label>(?<![\w-])(?=[A-Z\d]{3})(?:[A-Z]+\d|\d+(?!(?:[AP]M|ST|ND|RD|TH)\b)[A-Z])[A-Z\d]*(?![\w-]))"
+    r"|(?P<label>(?<![\w-])[A-Z]+\d{2}[A-Z\d]*(?![\w-]))"
     r"|(?P<handle>(?<![\w&])[@#][A-Za-z]\w+)"
     r"|(?P<digits>(?<![\w.,])(?:\+|\(\d+\)[ -]?)?\d+(?:[ ./-]\(?\d+\)?)+(?![\w]|[.,]\d))"
 )
 #: What every one of them has; a sentence without it is not looked at closely.
-TRIGGER = re.compile(
-    r"[@{%$&<\[`\\_#/|¼-¾⅐-⅞²³⁰-₉¥₩₪₫₱-₿]|[A-Z]\d|\d[A-Z]|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d"
-)
+TRIGGER = re.compile(r"[@{%$&<\[`\\_#/|¼-¾⅐-⅞²³⁰-₉¥₩₪₫₱-₿]|[A-Z]\d\d|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d")
 LEAST_DIGITS = 7  # of a phone number or a date in digits; a shorter one is a number like others
 TRAILING = ".,;:!?'’)]}*_"  # signs that end a sentence or a bracket, not an address
 #: A number with what separates its digits: a space or an apostrophe only before three of them (6'2 is no 62).
@@ -67,6 +65,16 @@ IN_WORDS = {
         10: "ten|dix|zehn", 11: "eleven|onze|elf", 12: "twelve|douze|zwölf",
     }.items()
 }  # fmt: skip
+#: Parts of an hour as words, and those that are counted from the next hour.
+PARTS = {
+    "15": r"quart|quarter|viertel",
+    "30": r"demie?|half|halb",
+    "45": r"quart|quarter|viertel|dreiviertel",
+}
+TO_NEXT = re.compile(r"\b(?:halb|viertel vor|dreiviertel|quarter to|moins le quart)\b", re.IGNORECASE)
+PAST = re.compile(r"(?<![\d.,:])(\d{1,2})[:.](15|30|45)(?!\d)")
+FULL = re.compile(r"(?<![\d.,:])(\d{1,2})(?::|\s?[hH]\s?)00(?![\d:])")  # 8:00 is 8 heures
+EARLY = re.compile(r"(?<![\d.,:])0(?=\d(?::|\s?[hH]\s?)\d\d(?![\d:]))")  # 02h30 is 2:30
 CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})\.(\d\d)(?=\s?Uhr\b)")
 LONG = re.compile(r"\S{500,}")  # no word is so long: it is data, such as a picture in base64, and is hidden
 
@@ -196,14 +204,25 @@ class Read:
                 lacking[item] -= 1
                 if item in hours and lacking[hours[item]] < 0:
                     lacking[hours[item]] += 1
-                elif item not in IN_WORDS or not IN_WORDS[item].search(answer):
+                elif not self._is_in_words(item, answer):
                     found.append(item)
-        for one, other in hours.items():  # 6 pm is 18 h, and no 6
-            early, late = sorted((one, other), key=int)
-            if early in said and late not in said and late not in found and not LATER.search(answer):
+        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, and no 6
+            late = hours.get(hour)
+            if late and hour in said and late not in said and late not in found and not LATER.search(answer):
                 found.append(late)
         signs = [sign for sign, (used, _) in CURRENCIES.items() if used.search(self.text)]
         return [*found, *(sign for sign in signs if not CURRENCIES[sign][1].search(answer))]
+
+    def _is_in_words(self, item: str, answer: str) -> bool:
+        """Whether an answer has a number of the text as a word: three, half past two."""
+        if item in IN_WORDS and IN_WORDS[item].search(answer):
+            return True
+        times = PAST.findall(self.text)
+        if any(part == item for _, part in times):
+            return re.search(rf"\b(?:{PARTS[item]})\b", answer, re.IGNORECASE) is not None
+        next_hour = IN_WORDS.get(str(int(item) % 12 + 1)) if item.isdigit() else None
+        at = any(hour == item for hour, _ in times) and TO_NEXT.search(answer) and next_hour
+        return bool(at and at.search(answer))
 
     def has_lost_quotes(self, answer: str) -> bool:
         """Whether a quotation of the text has lost its marks, or one of them."""
@@ -229,7 +248,8 @@ def needed(text: str, marks: int = 0) -> list[str]:
     found: list[str] = []
     if not ANY_ITEM.search(text):
         return found
-    for match in ITEM.finditer(CLOCK.sub(r"\1:\2", text)):
+    text = FULL.sub(r"\1", EARLY.sub("", CLOCK.sub(r"\1:\2", text)))
+    for match in ITEM.finditer(text):
         if match[1] is not None and 1 <= int(match[1]) <= marks:
             found.append(f"{{{match[1]}}}")
         elif match[0][0].isdigit() or match[1] is not None:
@@ -268,6 +288,8 @@ def spellings(item: str, text: str) -> list[str]:
     swapped = written.translate(str.maketrans(",.", ".,"))
     spaced = written.replace(",", " ").replace(".", ",")
     other = [other_hours(text)[item]] if item in other_hours(text) else []
+    if other and item in AFTERNOON.findall(text):  # 7 pm is 19, where languages count to 24
+        return [*other, written]
     return list(
         dict.fromkeys([written, spaced, swapped, *other, item if len(item) == len(written) else written])
     )
