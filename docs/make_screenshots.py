@@ -13,6 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 from PIL import Image
@@ -34,6 +35,11 @@ SENTENCE = (
     "&pin=decoder.layers.1.cross_attention.weights~7~3~5"
 )
 
+LETTER = (
+    "Dear Mr. Miller,\n\nThank you for your letter of 3 May. The bill comes to $23.50. Please call 555-123-4567 "
+    "if anything is not clear.\n\nWHERE IS THE HOSPITAL?\n\nBest regards,\nAnna"
+)
+
 #: Name of the picture, the view in the address, the panel at its top, the browser's settings.
 SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("top", CELL, "", WIDE),
@@ -50,6 +56,7 @@ SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("tour", "tour=3", "", {**WIDE, "reduced_motion": "reduce"}),
     ("tour-off", "tour=5", "", {**WIDE, "reduced_motion": "reduce"}),
     ("en-fr", SENTENCE, "", WIDE),
+    ("text", f"model=en-fr&sentence=2&text={quote(LETTER)}", "", WIDE),
     ("en-fr-head", SENTENCE, "head", {"viewport": {"width": 1280, "height": 1100}}),
     ("dark", CELL, "", {**WIDE, "color_scheme": "dark"}),
     ("narrow", "step=3", "", NARROW),

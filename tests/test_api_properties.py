@@ -73,14 +73,14 @@ def sent(client: httpx.Client, path: str, body: bytes, kind: str = "application/
     return response
 
 
-@pytest.mark.parametrize("path", ["predict", "trace"])
+@pytest.mark.parametrize("path", ["predict", "trace", "text"])
 @FEW
 @given(body=st.binary(max_size=100), kind=st.sampled_from(["application/json", "text/plain", "x"]))
 def test_bytes(client: httpx.Client, path: str, body: bytes, kind: str) -> None:
     assert sent(client, path, body, kind).status_code in {400, 422}
 
 
-@pytest.mark.parametrize("path", ["predict", "trace"])
+@pytest.mark.parametrize("path", ["predict", "trace", "text"])
 @FEW
 @given(body=st.dictionaries(KEYS, JSON) | JSON)
 def test_json_of_any_form(client: httpx.Client, path: str, body: object) -> None:
@@ -112,7 +112,7 @@ def test_models_that_are_not_there(client: httpx.Client, name: str) -> None:
     assert sent(client, "predict", body).status_code == (200 if name == "dates" else 422)
 
 
-@pytest.mark.parametrize("path", ["predict", "trace"])
+@pytest.mark.parametrize("path", ["predict", "trace", "text"])
 @pytest.mark.parametrize("size", [20_001, 3_000_000])
 def test_huge_bodies(client: httpx.Client, path: str, size: int) -> None:
     response = sent(client, path, b'{"inputs": "' + b"9" * size + b'"}')

@@ -32,6 +32,20 @@ def test_a_ratio_is_how_many_times_faster_ours_is() -> None:
     assert json.loads(json.dumps(line.record()))["machine"]["cores"] >= 1
 
 
+def test_warm_contestants_do_no_work_beside_their_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    calls: list[str] = []
+    contestants = {"ours": lambda: calls.append("a"), "peer": lambda: calls.append("b")}
+    assert [len(rounds) for rounds in take_turns(contestants, 2, warm=True, telling=True).values()] == [2, 2]
+    assert "".join(calls) == "abab"
+    assert [line.split(":")[0].strip() for line in capsys.readouterr().err.splitlines()] == [
+        "ours",
+        "peer",
+    ] * 2
+    take_turns(contestants, 1)
+    assert "".join(calls) == "abab" + "ab" + "ab"
+    assert not capsys.readouterr().err
+
+
 def test_the_peers_answer_the_same_dates() -> None:
     line = cpu.dates_10000(rounds=1, count=50)
     assert line.agree == "all answers right"

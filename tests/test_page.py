@@ -901,6 +901,147 @@ def test_a_glossary_holds_the_answer(open_page: Open) -> None:
     expect(page.locator("#error")).to_be_empty()
 
 
+LETTER = (
+    "Dear Tom,\n\nWhere is the station?  The bill comes to $23.50.\n - Call 555-123-4567!\n\nRegards,\nAnna\n"
+)
+
+
+def test_a_whole_text_is_shown_sentence_by_sentence_and_each_can_be_looked_into(open_page: Open) -> None:
+    page = open_page("model=en-fr")
+    page.locator("#text").fill(LETTER)
+    page.keyboard.press("Enter")
+    sentences = page.locator("#answer .phrase")
+    expect(sentences).to_have_count(6)
+    expect(page.locator("#progress")).to_contain_text("6 sentences")
+    # what stands between the sentences is that of the text, and each sentence is what the library says
+    model = seq2see.load("en-fr")
+    found = model.sentences(model.document(LETTER).sentences, probabilities=True)
+    assert sentences.all_inner_texts() == [one.text for one in found]
+    assert page.locator("#answer").evaluate("answer => answer.textContent") == model.translate(LETTER)
+    assert page.locator("#answer").inner_text().count("\n") == LETTER.count("\n")  # and it is seen so
+    # a sentence is chosen by mouse, then by keyboard: the numbers are those of what the model read and wrote
+    sentences.nth(1).click()
+    expect(page.locator("#remark")).to_contain_text("Sentence 2 of 6")
+    sure = found[1].parts[0].reply.confidence  # type: ignore[attr-defined]
+    expect(page.locator("#remark")).to_contain_text(f"confidence {100 * sure:.1f}%")
+    assert sentences.nth(1).get_attribute("aria-pressed") == "true"
+    expect(page.locator("#scrub .chip").first).to_have_text("Où")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator("#remark")).to_contain_text("The model reads “Call {1}!”.")
+    expect(page.locator("#scrub .chip").first).to_have_text("App")
+    filled(page)
+    tokens = page.locator("#tokens ol").first.locator(".token").all_inner_texts()
+    assert "".join(tokens).replace("␣", " ") == "<sos>Call <0x7B>1<0x7D>!<eos>"  # braces, by their bytes
+    # the address holds the choice; the buttons go on; a head that is off changes this sentence alone
+    page.reload()
+    expect(page.locator("#remark")).to_contain_text("Sentence 4 of 6")
+    page.get_by_role("button", name="Sentence before").click()
+    page.get_by_role("button", name="Sentence before").click()
+    expect(page.locator("#remark")).to_contain_text("Sentence 2 of 6")
+    filled(page)
+    page.locator("#probabilities li button").nth(1).click()
+    expect(page.locator("#remark")).to_contain_text("1 token forced")
+    expect(sentences.nth(1)).not_to_have_text(found[1].text)
+    expect(sentences.nth(0)).to_have_text(found[0].text)
+    expect(page.locator("#versus s")).to_have_text(found[1].parts[0].output)
+    # sentences to look at again are marked, with the reason
+    unsure = page.locator("#answer .unsure")
+    assert 0 < unsure.count() < 6
+    assert "unlike those that were trained on" in str(sentences.nth(3).get_attribute("aria-description"))
+    # another text, another model: nothing of it stays
+    page.locator("#text").fill("I'm very proud of you.")
+    page.keyboard.press("Enter")
+    expect(sentences).to_have_count(1)
+    expect(page.locator("#remark")).not_to_contain_text("Sentence")
+    page.select_option("#model", "dates")
+    answer(page).to_have_text("January 5, 1845")
+    expect(page.locator("#tools")).to_be_hidden()
+
+
+def test_sentences_come_while_others_are_awaited_and_a_break_is_said(open_page: Open) -> None:
+    page = open_page("model=en-fr")
+    lines = [
+        '{"model": "en-fr", "parts": [{"source": "One."}, "  ", {"source": "Two."}], "notes": []}',
+        '{"sentences": [{"output": "Un.", "finished": true, "confidence": 0.3, "parts": [{"read": "One.", "ids": []}]}]}',
+    ]
+
+    def half(route: Any) -> None:
+        route.fulfill(body="".join(line + "\n" for line in lines), content_type="application/x-ndjson")
+
+    page.route("**/api/text", half)
+    page.locator("#text").fill("One.  Two.")
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer .coming")).to_have_text("Two.")
+    expect(page.locator("#answer .unsure")).to_have_text("Un.")
+    expect(page.locator("#progress")).to_contain_text("1 of 2 sentences")
+    expect(page.locator("#progress")).to_contain_text("The server broke the answer off: ask again.")
+    expect(page.locator("#download")).to_be_hidden()
+    expect(page.locator("#remark")).to_contain_text("Sentence 1 of 2")
+    found = Axe().run(page, options={"resultTypes": ["violations"]})
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_no_text_is_too_long(open_page: Open) -> None:
+    page = open_page("model=en-fr")
+    text = "The list.\n" + "\n".join(f"{number:,}.50" for number in range(2000)) + "\nThat is all."
+    page.locator("#text").evaluate("(field, text) => { field.value = text; field.focus(); }", text)
+    page.keyboard.press("Enter")
+    expect(page.locator("#progress")).to_have_text(re.compile("^2 sentences"))
+    assert page.locator("#answer").inner_text().count("\n") == 2001
+    expect(page.locator("#linked")).to_contain_text("not the text")
+    assert "text=" not in page.url
+    expect(page.locator("#error")).to_be_empty()
+    box = page.locator("#answer").bounding_box()
+    assert box is not None
+    assert box["height"] < 600  # it scrolls
+    page.locator("#text").fill("123 456")
+    page.keyboard.press("Enter")
+    expect(page.locator("#error")).to_contain_text("no words")
+    answer(page).to_have_text("123 456")
+
+
+def test_a_file_goes_in_and_comes_out(open_page: Open, tmp_path: Path) -> None:
+    page = open_page("model=en-fr", expected="422")
+    html = "<p>Where is the <b>train station</b>?</p>\n<code>x = 1</code>\n"
+
+    def choose(name: str, data: bytes) -> None:
+        page.locator("#file").set_input_files({"name": name, "mimeType": "", "buffer": data})
+
+    choose("page.html", html.encode())
+    expect(page.locator("#kind")).to_contain_text("page.html, read as HTML")
+    answer(page).to_contain_text("<b>gare</b>")
+    with page.expect_download() as download:
+        page.locator("#download").click()
+    assert download.value.suggested_filename == "page.fr.html"
+    assert Path(download.value.path()).read_text() == seq2see.load("en-fr").translate(html, "html")
+    page.get_by_role("button", name="read as plain text").click()
+    expect(page.locator("#kind")).to_be_empty()
+    for name, data, said in (
+        ("x.html", b"<p>Hello <b", "the HTML is broken."),
+        ("x.srt", b"Hello.\n", "subtitles begin with a number"),
+        ("x.txt", b"a\0b", "x.txt is binary data, not text"),
+        ("x.txt", b"caf\xe9", "x.txt is not UTF-8 text: convert it first."),
+        ("x.png", b"x", "x.png cannot be translated"),
+        ("x.txt", b"x" * 1_000_001, "x.txt has 1,000,001 bytes, and this server takes 1,000,000 at most"),
+    ):
+        choose(name, data)
+        expect(page.locator("#error")).to_contain_text(said)
+    # a file that is dropped on the text
+    page.evaluate(
+        """() => {
+          const files = new DataTransfer();
+          files.items.add(new File(["1\\n00:00:01,000 --> 00:00:02,000\\nThank you.\\n"], "film.srt"));
+          const drop = new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
+          document.querySelector("#text").dispatchEvent(drop);
+        }"""
+    )
+    expect(page.locator("#kind")).to_contain_text("film.srt, read as subtitles")
+    answer(page).to_contain_text("00:00:01,000 --> 00:00:02,000\nMerci.")
+    expect(page.locator("#error")).to_be_empty()
+
+
 def test_a_selection_that_does_not_fit_the_next_answer_disturbs_nothing(open_page: Open) -> None:
     page = open_page()
     page.select_option("#model", "en-fr")

@@ -8,10 +8,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playwright.sync_api import Browser
 
+from seq2see.page.live import bundle
 from seq2see.text import kept
 from seq2see.text.kept import Read, loops, needed, regrouped, repaired, spellings
-from seq2see.text.sentences import around_quotes, split
+from seq2see.text.sentences import WORDS, around_quotes, split
 
 HARD = [
     "Dr. A. B. Smith paid $3.50.|He left at 5 p.m. on Jan. 3.",
@@ -54,6 +56,25 @@ def test_hard_cases(text: str) -> None:
     assert [together[first:last] for first, last in split(together)] == parts
 
 
+def test_the_page_finds_the_same_sentences(browser: Browser) -> None:
+    texts = [text.replace("|", "" if "。" in text else " ") for text in HARD]
+    texts += [
+        "  Hi.  “No.” (Yes!)  a. b.",
+        "It is 5.30 p.m. The end.",
+        "3. Mai war schön. 4. Juni auch.",
+        "a.b. C d.",
+    ]
+    page = browser.new_page()
+    page.add_script_tag(content=bundle(("sentences.js",)))
+    found = page.evaluate("([texts, words]) => texts.map((text) => split(text, words))", [texts, WORDS])
+    assert found == [[list(span) for span in split(text)] for text in texts]
+    text = "  - One. Two!\r\n\r\n1) 12:30\n> Three"
+    parts = page.evaluate("([text, words]) => partsOf(text, words)", [text, WORDS])
+    assert "".join(part if isinstance(part, str) else part["source"] for part in parts) == text
+    assert [part["source"] for part in parts if not isinstance(part, str)] == ["One.", "Two!", "Three"]
+    page.close()
+
+
 @given(st.text(alphabet="aB1 .!?…\"')\n。", max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_nothing_is_lost_between_sentences(text: str) -> None:
@@ -88,6 +109,8 @@ HIDDEN = {
     "Call +44 20 7946 0958 on 2024-05-12, room 12-34.": ["+44 20 7946 0958", "2024-05-12"],
     "Ask @anna about #news and C# at 3.": ["@anna", "#news"],
     "and/or, 3/4, well-known, e.g. this": [],
+    "1½ cups for 45 m² at ¥15,000 | CO₂": ["1½", "m²", "¥15,000", "|", "CO₂"],
+    "Gate B12, code SAVE10, an MP3 of Q2 at 5PM or 6H30 on the 2ND of May; COVID-19, A-Z": ["B12", "SAVE10"],
 }  # fmt: skip
 
 
@@ -111,6 +134,20 @@ def test_places_in_what_is_read() -> None:
     assert [read.place(n) for n in (0, 3, 8, 14, 19, 21, 25)] == [0, 3, 3, 6, 11, 16, 20]
 
 
+def test_an_hour_of_the_afternoon_is_put_in_the_place_of_the_morning() -> None:
+    read = Read.of("Open 9 am to 6 pm.")
+    assert repaired("Ouvert de 9 à 6.", read.missing("Ouvert de 9 à 6."), read) == "Ouvert de 9 à 18."
+    assert repaired("Ouvert de 9 à 15.", read.missing("Ouvert de 9 à 15."), read) == "Ouvert de 9 à 18."
+    assert spellings("6", read.text) == ["18", "6"]
+
+
+def test_quotations_keep_their_marks() -> None:
+    read = Read.of('"Yes," she said.')
+    assert not any(map(read.has_lost_quotes, ("«Oui», dit-elle.", "„Ja“, sagte sie.", "‘Oui’, dit-elle.")))
+    assert all(map(read.has_lost_quotes, ("Oui, dit-elle.", "„Ja, sagte sie.")))
+    assert not Read.of('A 5" disk.').has_lost_quotes("Un disque de 5 pouces.")
+
+
 def test_a_word_as_long_as_a_picture_is_hidden() -> None:
     data = "A" * 2000
     assert Read.of(f"See {data} here.").items == (data,)
@@ -124,15 +161,25 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
     for text, good, bad in (
         (
             "Come at 3:30 pm.",
-            ("Viens à 15 h 30.", "Komm um 15.30 Uhr.", "Komm um 15:30 Uhr.", "3 h 30"),
-            ("À 14 h 30.",),
+            ("Viens à 15 h 30.", "Komm um 15.30 Uhr.", "Komm um 15:30 Uhr.", "3 h 30 de l'après-midi"),
+            ("À 14 h 30.", "3 h 30"),
         ),
         (
             "It is 5 p.m.",
-            ("Il est 17 heures.", "Es ist 17 Uhr.", "Es ist 5."),
-            ("Il est 7 heures.", "Il est 18 h."),
+            ("Il est 17 heures.", "Es ist 17 Uhr.", "Es ist fünf Uhr nachmittags."),
+            ("Il est 7 heures.", "Il est 18 h.", "Es ist 5."),
         ),
-        ("Il est 15 h 30.", ("It is 3:30.", "It is 15:30."), ("It is 4:30.",)),
+        ("Il est 15 h 30.", ("It is 3:30 p.m.", "It is 15:30."), ("It is 4:30.",)),
+        ("À 15h30.", ("At 3:30.",), ("At 4:30.",)),
+        ("At 8:00.", ("À 8 heures.", "À huit heures.", "Um 8.00 Uhr."), ("À 9 heures.",)),
+        ("À 02h30, à 9 h 00.", ("At 2:30, at 9 o'clock.",), ("At 2:30.",)),
+        ("At 2:30.", ("À deux heures et demie.", "Um halb drei."), ("À deux heures.", "Um halb vier.")),
+        ("At 2:45.", ("À trois heures moins le quart.", "Um Viertel vor drei."), ("À trois heures.",)),
+        ("It has 3 rooms.", ("Il a trois pièces.", "Es hat drei Zimmer."), ("Il a des pièces.",)),
+        ("He is 6'2 tall.", ("Il mesure 6'2.",), ("Il a 62 ans.",)),
+        ("1\u202f250 people in 2023 10 times", ("1,250 in 2023, 10",), ("250 in 2023, 10",)),
+        ("It costs €5.", ("5 €", "5 Euro", "5 euros"), ("Es kostet 5.",)),
+        ("He paid £5 and $6.", ("5 livres et 6 dollars",), ("5 et 6 dollars",)),
         ("Um 22.15 Uhr.", ("At 10:15 p.m.",), ("At 10:50 p.m.",)),
         ("He is 15 and 3 came.", (), ("He is 3 and 3 came.",)),
     ):

@@ -397,6 +397,26 @@ def test_a_loop_is_searched_for_again() -> None:
     assert [rules.no_repeat for rules in rules_seen] == [0, 4]
 
 
+def test_half_characters_and_lost_quotation_marks_are_searched_for_again_or_said() -> None:
+    for source, bad, better, remark in (
+        ("I say.", "ich \ufffdsage", "ich sage", "had half a character"),
+        ('"I do," he said.', "„Ja, sagte er.", "„Ja“, sagte er.", "lacked a quotation mark"),
+    ):
+        for again in (better, bad):
+            made = means(lambda read: read)
+
+            def replies(
+                texts: list[str], rules: Any, phrases: Any, again: str = again, bad: str = bad
+            ) -> Any:
+                return [Reply(bad if rules.beam == 1 else again) for _ in texts]
+
+            (found,) = translate(
+                [Sentence(source)], Means(replies, made.links, made.fits, made.target), PAPER
+            )
+            assert found.text == again.replace("\ufffd", "")
+            assert remark.replace("lacked", "lacked" if again == better else "lacks") in found.remarks[0]
+
+
 def test_a_glossary_is_read_as_it_must_be_written_or_hidden() -> None:
     glossary = Glossary({"hard drive": "disque dur", "Blue Book": None})
 
@@ -619,3 +639,85 @@ def test_the_server_translates_documents_and_holds_answers(folder: Path) -> None
         answer = ask(inputs="The cat is red.", glossary={"cat": None}, max_length=8)["answers"][0]
         assert "cat" in answer["output"]
         assert "leave one out" in ask(inputs="x", format="text", prefix="y")["error"]
+
+
+def lines_of(response: Any) -> list[Any]:
+    assert response.status_code == 200
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (
+            "text",
+            "The cat is red.  The dog is 42.\n\n - The car is new.\n - The cat is big.\n\nThe dog. The car.",
+        ),
+        (
+            "html",
+            "<h1>Hello &amp; <em>good</em> bye</h1><p>The <b>dog</b> is 42. The car.</p>\n<ul><li>The dog<li>Car</ul>",
+        ),
+    ],
+)
+def test_the_server_sends_sentences_as_they_are_done(folder: Path, form: str, text: str) -> None:
+    from fastapi.testclient import TestClient
+
+    from seq2see.serve.app import create_app
+    from seq2see.serve.batching import Limits
+
+    model = seq2see.load(folder)
+    # a text may be longer, and take more work, than other requests may
+    with TestClient(create_app({"prose": model}, Limits(characters=10, document=10, work=1))) as client:
+        first, *others = lines_of(client.post("/api/text", json={"input": text, "format": form}))
+        found = [one for line in others for one in line["sentences"]]
+        assert len(others) > 1  # they did not come all at once
+        stays = [part if isinstance(part, str) else None for part in first["parts"]]
+        assert len(found) == stays.count(None)
+        outputs = iter(one["output"] for one in found)
+        written = "".join(next(outputs) if part is None else part for part in stays)
+        assert written == model.translate(text, form)
+        assert any(one.get("repairs") for one in found)
+        for one in found:
+            answer = model.answers([one["parts"][0]["read"]], whole=True)[0]
+            assert "repairs" in one or one["parts"][0]["ids"] == answer.ids
+        for body, said in (
+            ({"input": " "}, "The line is empty: a text was expected."),
+            ({"input": "Hi <b", "format": "html"}, "the HTML is broken."),
+            ({"input": "a\0b"}, "it has a NUL character."),
+            ({"input": "x", "glossary": {"a": "b", "A": "c"}}, "contradicts an earlier one"),
+        ):
+            refused = client.post("/api/text", json=body)
+            assert refused.status_code == 422
+            assert said in refused.json()["error"]
+
+
+def test_a_text_whose_reader_leaves_is_given_up(folder: Path) -> None:
+    import threading
+    import time
+
+    import httpx
+    import uvicorn
+
+    from seq2see.serve.app import create_app
+    from seq2see.serve.batching import Limits
+    from seq2see.serve.server import configured, listen
+
+    limits, listener = Limits(), listen("127.0.0.1", 0)
+    app = create_app({"prose": seq2see.load(folder)}, limits)
+    server = uvicorn.Server(configured(app, limits))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        text = "\n".join(f"The cat number {n} is red." for n in range(4000))
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/api/text"
+        with httpx.stream("POST", address, json={"input": text}, timeout=30) as response:
+            assert "parts" in json.loads(next(response.iter_lines()))
+        done = -1
+        while done != app.state.batcher.items:
+            done = app.state.batcher.items
+            time.sleep(0.5)
+        assert done < 4000
+        assert not app.state.batcher.waiting
+    finally:
+        server.should_exit = True
+        thread.join()

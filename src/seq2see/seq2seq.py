@@ -506,9 +506,14 @@ class Seq2Seq:
             return self._answers(texts, rules, 1, probabilities, held)
 
         def links(pairs: list[tuple[str, str]]) -> list[list[tuple[tuple[int, int], tuple[int, int]]]]:
+            # An answer that is nonsense may be longer when it is read again: it has no links.
+            good = [number for number, pair in enumerate(pairs) if self._can_align(pair)]
+            found = dict(zip(good, self.align([pairs[number] for number in good]), strict=True))
             return [
-                [(link.source_span, link.target_span) for link in alignment.links]
-                for alignment in self.align(pairs)
+                [(link.source_span, link.target_span) for link in found[number].links]
+                if number in found
+                else []
+                for number in range(len(pairs))
             ]
 
         means = Means(answer, links, fits, self.tokenizers.target)
@@ -673,6 +678,16 @@ class Seq2Seq:
         from seq2see.evaluate import score
 
         return score(self.network.inner(), self.tokenizers, tidied(pairs, self.folded))
+
+    def _can_align(self, pair: Pair) -> bool:
+        from seq2see.data.pairs import tidied
+        from seq2see.evaluate import check_pair
+
+        try:
+            check_pair(self.config.model, self.tokenizers, tidied([pair], self.folded)[0])
+        except UserError:
+            return False
+        return True
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
         """Say which word of its source each word of a target comes from, by cross-attention, with places in both.

@@ -21,6 +21,7 @@ from seq2see.text.tokenizer import Tokenizer
 
 MOST_TOKENS = 200  # of a sentence; a longer one is cut after a clause, since models learn from shorter ones
 BEAM = 6  # prefixes that are kept open, at least, while an answer is searched for again
+HALF = "\ufffd"  # what bytes that are no character are read as
 NO_REPEAT = 4  # tokens in a row that then occur once at most, if the answer was a loop
 
 
@@ -47,12 +48,22 @@ class Part:
     @property
     def faults(self) -> int:
         """How much is wrong with it."""
-        return len(self.read.missing(self.output)) + 3 * self.is_broken
+        return len(self.read.missing(self.output)) + 3 * self.is_broken + self.has_lost_quotes
 
     @property
     def is_broken(self) -> bool:
-        """Whether it says the same again and again, or was cut."""
-        return not self.reply.finished or loops(self.output, self.read.text)
+        """Whether it says the same again and again, was cut, or has half a character."""
+        return not self.reply.finished or loops(self.output, self.read.text) or self.is_garbled
+
+    @property
+    def is_garbled(self) -> bool:
+        """Whether it has half a character: bytes that are none."""
+        return HALF in self.output and HALF not in self.read.text
+
+    @property
+    def has_lost_quotes(self) -> bool:
+        """Whether a quotation has lost its marks."""
+        return self.read.has_lost_quotes(self.output)
 
 
 @dataclass(frozen=True)
@@ -191,7 +202,7 @@ def _answered(
     wrong = [n for n in free if results[n].reply.error is None and _is_wrong(works[n], results[n])]
     loose = [
         n for n in wrong if not _lacks(works[n], results[n])
-    ]  # these only loop: any engine may answer them
+    ]  # these loop, or lack a quotation mark: any engine may answer them
     tight = [n for n in wrong if _lacks(works[n], results[n])]
     again = _searched_again(loose, works, results, means, wide, held=False)
     again |= _searched_again(tight, works, results, means, wide, held=True)
@@ -199,7 +210,7 @@ def _answered(
 
 
 def _is_wrong(work: _Work, part: Part) -> bool:
-    return part.is_broken or _lacks(work, part)
+    return part.is_broken or part.has_lost_quotes or _lacks(work, part)
 
 
 def _lacks(work: _Work, part: Part) -> bool:
@@ -243,7 +254,11 @@ def _said(before: Part) -> tuple[str, ...]:
         said.append(
             f"the first answer lacked {', '.join(missing[:5])}, so another one was searched for that holds it"
         )
-    if before.is_broken:
+    if before.has_lost_quotes:
+        said.append("the first answer lacked a quotation mark, so another one was searched for")
+    if before.is_garbled:
+        said.append("the first answer had half a character, so another one was searched for")
+    elif before.is_broken:
         said.append(
             "the first answer did not come to its end or repeated itself, so another one was searched for"
         )
@@ -255,7 +270,14 @@ def _mended(part: Part) -> Part:
     output = regrouped(part.output, part.read.text)
     if output != part.output:
         part = replace(part, output=output)
-    missing = part.read.missing(part.output) if part.reply.error is None else []
+    if part.reply.error is not None:
+        return part
+    if part.is_garbled:
+        said = "the answer had half a character, which was left out: look at it"
+        part = replace(part, output=part.output.replace(HALF, ""), remarks=(*part.remarks, said))
+    if part.has_lost_quotes:
+        part = replace(part, remarks=(*part.remarks, "the answer lacks a quotation mark: look at it"))
+    missing = part.read.missing(part.output)
     if not missing:
         return part
     named = ", ".join(_shown(item, part.read) for item in missing[:5])

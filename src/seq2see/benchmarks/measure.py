@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -61,9 +62,14 @@ class Line:
         return {**asdict(self), "rows": self.rows(), "machine": machine()}
 
 
-def take_turns(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Run every contestant once to warm up, then all in turn, round by round."""
-    for run in contestants.values():
+def take_turns(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, warm: bool = False, telling: bool = False
+) -> dict[str, list[float]]:
+    """Run every contestant once to warm up, unless they are ``warm``, then all in turn, round by round.
+
+    Turns that take minutes are told on standard error as they end.
+    """
+    for run in contestants.values() if not warm else ():
         run()
     seconds: dict[str, list[float]] = {who: [] for who in contestants}
     for _ in range(rounds):
@@ -71,6 +77,8 @@ def take_turns(contestants: Mapping[str, Callable[[], object]], rounds: int) -> 
             started = time.perf_counter()
             run()
             seconds[who].append(time.perf_counter() - started)
+            if telling:
+                print(f"  {who}: {seconds[who][-1]:.1f} s", file=sys.stderr, flush=True)
     return seconds
 
 

@@ -30,7 +30,7 @@ TEXTS = {
         ["She doesn't want to go home.", "Could you speak more slowly?"],
     ),
 }
-SENTENCE = "The old man who lived near the river sold bread and milk to the children ."
+SENTENCE = "The old man who lived near the river sold bread and milk to the children ,"
 LONG = (60, 120)  # words
 LONGEST = """
 window.longest = 0;
@@ -46,7 +46,8 @@ ASK = """async (text) => {
   const start = performance.now();
   input.form.requestSubmit();
   const answer = document.querySelector("#answer");
-  while (answer.textContent === before || answer.classList.contains("writing")) await new Promise(requestAnimationFrame);
+  const waits = () => answer.textContent === before || answer.matches(".writing, :has(.coming)");
+  while (waits()) await new Promise(requestAnimationFrame);
   const answered = performance.now() - start;
   await window.shown(text, true);
   return [answered / 1000, (performance.now() - start) / 1000];

@@ -186,10 +186,12 @@ def export(
     except OSError as error:
         raise FolderError(f"{place} cannot be written: {error.strerror}.") from None
     try:
-        parity = _write(temporary / "float32", model, tokenizers, "float32", sources, rules)
+        rules = rules.but(beam=1)
+        ours = greedy(model, sources, Special.of(tokenizers), rules)
+        parity = _write(temporary / "float32", model, tokenizers, "float32", sources, ours, rules)
         if quantization != "float32":
             # The layout is proven by now; what differs from here on is the rounding.
-            parity = _write(temporary / quantization, model, tokenizers, quantization, sources, rules)
+            parity = _write(temporary / quantization, model, tokenizers, quantization, sources, ours, rules)
         note = {
             "model": digest_of(path, model.config),
             "files": files_of(temporary / quantization),
@@ -214,6 +216,7 @@ def _write(
     tokenizers: Tokenizers,
     quantization: str,
     sources: list[list[int]],
+    ours: list[Hypothesis],
     rules: DecodingConfig,
 ) -> Parity:
     spec = specification(model, tokenizers)
@@ -221,16 +224,13 @@ def _write(
     spec.optimize(quantization)
     path.mkdir()
     spec.save(str(path))
-    special = Special.of(tokenizers)
     engine = CTranslate2Engine(
         path,
         (tokenizers.source.vocabulary(), tokenizers.target.vocabulary()),
-        special,
+        Special.of(tokenizers),
         model.config,
         compute_type=quantization,
     )
-    rules = rules.but(beam=1)
-    ours = greedy(model, sources, special, rules)
     return _compare(engine, ours, sources, rules, exact=quantization == "float32")
 
 

@@ -22,6 +22,7 @@ from seq2see.page import STATIC, WORKER
 from seq2see.page.describe import describe_model
 from seq2see.page.single_file import Inside, bare, single_file
 from seq2see.page.wire import SMALL
+from seq2see.text import sentences
 from seq2see.text.tokenizer import Tokenizer
 
 DIGITS = np.frombuffer(
@@ -99,6 +100,7 @@ def described(model: Model) -> dict[str, Any]:
         "decoding": vars(model.config.decoding),
         "task": model.config.task,
         "tokenizers": dict(zip(("source", "target"), map(tokenizer_json, both), strict=False)),
+        "words": sentences.WORDS if model.config.decoding.sentences else None,
         "glossary": {entry.pattern: [entry.symbol, entry.sentence] for entry in GLOSSARY},
     }
 

@@ -113,9 +113,11 @@ def _url(path: Path) -> str:
 
 
 def bare(path: Path) -> str:
-    """Return a module without its types and explanations, which are in the package."""
+    """Return a module without its types, explanations and indentation, which are in the package."""
     code = re.sub(r"/\*\*.*?\*/ ?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    return re.sub(r"\n\s*\n+", "\n", code)
+    code = re.sub(r"\n\s+", "\n", code)
+    assert all(line.count("`") % 2 == 0 for line in code.split("\n")), f"{path.name} has a text of many lines"
+    return code
 
 
 def _digest(text: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
 from pydantic_core import to_json
 from starlette.routing import BaseRoute
@@ -211,7 +211,7 @@ class Predictor:
         least = request.min_confidence
         sure = request.probabilities or least is not None
         wanted = (rules, sure, None if terms is None else tuple(terms.terms.items()))
-        work = partial(_sentences, model, rules, terms, sure)
+        work = partial(translated, model, rules, terms, sure)
         found = iter(await self.batcher.do((name, *wanted), items, work, client, costs) if items else [])
         answers = [
             Answer(text, None, error=document)
@@ -257,13 +257,14 @@ def _allowed(model: Seq2Seq, held: Held) -> Automaton | None:
     return model.allowed(held.only, held.pattern, held.prefix)
 
 
-def _sentences(
+def translated(
     model: Seq2Seq,
     rules: DecodingConfig,
     glossary: Glossary | None,
     probabilities: bool,
     sentences: list[Sentence],
 ) -> list[Translated]:
+    """Translate sentences of one request or of some."""
     return model.sentences(sentences, rules, glossary, probabilities)
 
 
@@ -376,13 +377,18 @@ def withheld_of(answer: Answer) -> dict[str, Any]:
 def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
     """Return the answer to a request that failed with an error."""
     if isinstance(error, UserError):
-        return refusal(422, str(error))
+        return refusal(422, message_of(error, limits))
+    return refusal(429 if isinstance(error, Busy) else 503, message_of(error, limits), {"retry-after": "1"})
+
+
+def message_of(error: Exception, limits: Limits) -> str:
+    """Say why a request is not answered."""
+    if isinstance(error, UserError):
+        return str(error)
     if isinstance(error, Busy):
-        message = f"{limits.queue:,} requests are already waiting: ask again in a second."
-        return refusal(429, message, {"retry-after": "1"})
+        return f"{limits.queue:,} requests are already waiting: ask again in a second."
     assert isinstance(error, TimeoutError)
-    message = f"The answer took longer than {limits.seconds:g} s: ask for less at once."
-    return refusal(503, message, {"retry-after": "1"})
+    return f"The answer took longer than {limits.seconds:g} s: ask for less at once."
 
 
 def refusal_of_form(error: ValidationError) -> JSONResponse:
@@ -404,8 +410,8 @@ def in_json(value: object) -> bytes:
     return to_json(value, inf_nan_mode="null")
 
 
-#: A request, its client → the bytes of the answer.
-Answerer = Callable[[Any, Client], Awaitable[bytes]]
+#: A request, its client → the bytes of the answer, or its lines of JSON as they are made.
+Answerer = Callable[[Any, Client], Awaitable[bytes | AsyncIterator[bytes]]]
 
 
 class Shortcut:
@@ -430,7 +436,11 @@ class Shortcut:
         response: Response
         try:
             request = form.model_validate_json(body)
-            response = Response(await answer(request, scope["asker"]), media_type="application/json")
+            found = await answer(request, scope["asker"])
+            if isinstance(found, bytes):
+                response = Response(found, media_type="application/json")
+            else:
+                response = StreamingResponse(found, media_type="application/x-ndjson")
         except ValidationError as error:
             response = refusal_of_form(error)
         except Left:

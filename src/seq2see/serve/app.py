@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
@@ -35,11 +35,13 @@ from seq2see.serve.api_predict import (
     refusal_of,
     too_long,
 )
+from seq2see.serve.api_text import TextRequest, Texts
 from seq2see.serve.api_trace import Tracer, TraceRequest, describe_trace
 from seq2see.serve.batching import Batcher, Busy, Client, Limits
 from seq2see.serve.guard import Guard, Metrics, refusal
 
 TRACE = "/api/trace"
+TEXT = "/api/text"
 
 
 class Page(Mount):
@@ -63,6 +65,7 @@ def create_app(
     # A trace may take seconds, so that traces have a thread of their own. It works on views of the models.
     metrics, batcher, tracing = Metrics(), Batcher(limits), Batcher(limits)
     predictor = Predictor(models, limits, batcher, metrics)
+    texts = Texts(models, limits, batcher, metrics)
     tracers = {name: Tracer(model, limits) for name, model in models.items()}
     described = [describe_model(name, model.config, model.card, model.path) for name, model in models.items()]
 
@@ -134,11 +137,17 @@ def create_app(
         """
         return Response(await traced(request, Client()), media_type="application/json")
 
+    @app.post(TEXT, responses=REFUSALS, response_class=StreamingResponse)
+    async def text(request: TextRequest) -> StreamingResponse:
+        """Translate one text or document; its sentences are sent as they are done, each line a JSON object."""
+        return StreamingResponse(await texts(request, Client()), media_type="application/x-ndjson")
+
     app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
     routes = {route.path: route for route in app.routes if isinstance(route, APIRoute)}
     paths: dict[str, tuple[type[Request_], Answerer, BaseRoute]] = {
         PATH: (PredictRequest, answered, routes[PATH]),
         TRACE: (TraceRequest, traced, routes[TRACE]),
+        TEXT: (TextRequest, texts, routes[TEXT]),
     }
     # The middleware that is added last sees a request first.
     app.add_middleware(Shortcut, limits=limits, paths=paths)

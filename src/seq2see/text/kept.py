@@ -23,15 +23,18 @@ HIDDEN = re.compile(
     r"|(?<!\w)&\w+;|</?[A-Za-z\d][^<>\n]*>|\[\[[^\[\]\n]*\]\])"
     r"|(?P<code>(?<!\w)`[^`\n]+`|(?<![\w/])(?:~|\.{1,2})?/[\w.-]+(?:/[\w.-]+)+/?|\b[A-Z]:\\[\w\\.-]+"
     r"|\b[a-zA-Z]\w*(?:_\w+)+\b(?:\(\))?|\b\w+\(\))"
+    r"|(?P<sign>\d*[¼-¾⅐-⅞]|(?<!\w)[A-Za-z]+[²³⁰-₉]+\w*|[¥₩₪₫₱-₿]\s?[\d.,]*\d|(?<=\s)\|(?=\s))"
+    r"|(?P<label>(?<![\w-])[A-Z]+\d{2}[A-Z\d]*(?![\w-]))"
     r"|(?P<handle>(?<![\w&])[@#][A-Za-z]\w+)"
     r"|(?P<digits>(?<![\w.,])(?:\+|\(\d+\)[ -]?)?\d+(?:[ ./-]\(?\d+\)?)+(?![\w]|[.,]\d))"
 )
 #: What every one of them has; a sentence without it is not looked at closely.
-TRIGGER = re.compile(r"[@{%$&<\[`\\_#/]|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d")
+TRIGGER = re.compile(r"[@{%$&<\[`\\_#/|¼-¾⅐-⅞²³⁰-₉¥₩₪₫₱-₿]|[A-Z]\d\d|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d")
 LEAST_DIGITS = 7  # of a phone number or a date in digits; a shorter one is a number like others
 TRAILING = ".,;:!?'’)]}*_"  # signs that end a sentence or a bracket, not an address
-NUMBER = re.compile(r"\d+(?:[.,  '’ ]\d+)*")
-GROUPED = re.compile(r"\d{1,3}([.,  '’ ])\d{3}(?:\1\d{3})+")  # thousands and millions
+#: A number with what separates its digits: a space or an apostrophe only before three of them (6'2 is no 62).
+NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?!\d)(?:[.,]\d+)*|\d+(?:[.,]\d+)*")
+GROUPED = re.compile(r"\d{1,3}([.,' ’\u00a0\u202f])\d{3}(?:\1\d{3})+")  # thousands and millions
 EMOJI = re.compile(
     "[\U0001f1e6-\U0001f1ff]{2}|[\U0001f000-\U0001faff☀-➿⬀-⯿]️?[\U0001f3fb-\U0001f3ff]?"
     "(?:‍[\U0001f000-\U0001faff☀-➿]️?[\U0001f3fb-\U0001f3ff]?)*"
@@ -42,7 +45,36 @@ ITEM = re.compile(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}")
 ANY_ITEM = re.compile("[\\d\U0001f000-\U0001faff☀-➿⬀-⯿]")
 #: Times of day, which languages count to 12 or to 24: 3:30 pm is 15 h 30 or 15.30 Uhr.
 AFTERNOON = re.compile(r"(?<![\d.,:])(\d{1,2})(?::\d\d)?\s?p\.?\s?m(?!\w)", re.IGNORECASE)
-LATE = re.compile(r"(?<![\d.,:])(1[3-9]|2[0-3])(?::[0-5]\d|\s?h(?:eures?)?\b|(?:\.[0-5]\d)?\s?Uhr\b)")
+LATE = re.compile(
+    r"(?<![\d.,:])(1[3-9]|2[0-3])(?::[0-5]\d|\s?h(?:eures?\b|(?![a-z]))|(?:\.[0-5]\d)?\s?Uhr\b)"
+)
+LATER = re.compile(r"\bp\.?\s?m\b|noon|evening|night|soir|midi|nuit|nachmittag|abend|nacht", re.IGNORECASE)
+#: Signs of currencies, which an answer may write as words.
+CURRENCIES = {
+    sign: (re.compile(rf"\{sign}\s?\d|\d\s?\{sign}"), re.compile(rf"\{sign}|{names}", re.IGNORECASE))
+    for sign, names in {"€": "eur", "£": "pound|livre|pfund|sterling|gbp", "$": "dollar|usd"}.items()
+}
+QUOTES = re.compile('["“”„‟«»‹›]')
+SINGLE = re.compile(r"(?<!\w)['‘‚]\S.*?['’‘](?!\w)")  # a quotation in single marks
+#: Small numbers as words, in English, French and German: an answer may write them so.
+IN_WORDS = {
+    str(number): re.compile(rf"\b(?:{names})\b", re.IGNORECASE)
+    for number, names in {
+        1: "one|une?|ein(?:e[nmrs]?|s)?", 2: "two|deux|zwei", 3: "three|trois|drei", 4: "four|quatre|vier",
+        5: "five|cinq|fünf", 6: "six|sechs", 7: "seven|sept|sieben", 8: "eight|huit|acht", 9: "nine|neuf|neun",
+        10: "ten|dix|zehn", 11: "eleven|onze|elf", 12: "twelve|douze|zwölf",
+    }.items()
+}  # fmt: skip
+#: Parts of an hour as words, and those that are counted from the next hour.
+PARTS = {
+    "15": r"quart|quarter|viertel",
+    "30": r"demie?|half|halb",
+    "45": r"quart|quarter|viertel|dreiviertel",
+}
+TO_NEXT = re.compile(r"\b(?:halb|viertel vor|dreiviertel|quarter to|moins le quart)\b", re.IGNORECASE)
+PAST = re.compile(r"(?<![\d.,:])(\d{1,2})[:.](15|30|45)(?!\d)")
+FULL = re.compile(r"(?<![\d.,:])(\d{1,2})(?::|\s?[hH]\s?)00(?![\d:])")  # 8:00 is 8 heures
+EARLY = re.compile(r"(?<![\d.,:])0(?=\d(?::|\s?[hH]\s?)\d\d(?![\d:]))")  # 02h30 is 2:30
 CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})\.(\d\d)(?=\s?Uhr\b)")
 LONG = re.compile(r"\S{500,}")  # no word is so long: it is data, such as a picture in base64, and is hidden
 
@@ -163,17 +195,42 @@ class Read:
         wanted = needed(self.text, len(self.items))
         if not wanted:
             return []
+        said = needed(answer, len(self.items))
         lacking = Counter(wanted)
-        lacking.subtract(needed(answer, len(self.items)))
+        lacking.subtract(said)
         found, hours = [], other_hours(self.text)
         for item in wanted:
             if lacking[item] > 0:
                 lacking[item] -= 1
                 if item in hours and lacking[hours[item]] < 0:
                     lacking[hours[item]] += 1
-                else:
+                elif not self._is_in_words(item, answer):
                     found.append(item)
-        return found
+        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, and no 6
+            late = hours.get(hour)
+            if late and hour in said and late not in said and late not in found and not LATER.search(answer):
+                found.append(late)
+        signs = [sign for sign, (used, _) in CURRENCIES.items() if used.search(self.text)]
+        return [*found, *(sign for sign in signs if not CURRENCIES[sign][1].search(answer))]
+
+    def _is_in_words(self, item: str, answer: str) -> bool:
+        """Whether an answer has a number of the text as a word: three, half past two."""
+        if item in IN_WORDS and IN_WORDS[item].search(answer):
+            return True
+        times = PAST.findall(self.text)
+        if any(part == item for _, part in times):
+            return re.search(rf"\b(?:{PARTS[item]})\b", answer, re.IGNORECASE) is not None
+        next_hour = IN_WORDS.get(str(int(item) % 12 + 1)) if item.isdigit() else None
+        at = any(hour == item for hour, _ in times) and TO_NEXT.search(answer) and next_hour
+        return bool(at and at.search(answer))
+
+    def has_lost_quotes(self, answer: str) -> bool:
+        """Whether a quotation of the text has lost its marks, or one of them."""
+        before = len(QUOTES.findall(self.text))
+        if before == 0 or before % 2 == 1:
+            return False
+        after = len(QUOTES.findall(answer))
+        return after % 2 == 1 or (after == 0 and not SINGLE.search(answer))
 
     def marks(self, answer: str) -> list[tuple[int, int, str, bool]]:
         """Return where the marks of an answer are, the first of each, what stands behind them, and whether it is held."""
@@ -191,7 +248,8 @@ def needed(text: str, marks: int = 0) -> list[str]:
     found: list[str] = []
     if not ANY_ITEM.search(text):
         return found
-    for match in ITEM.finditer(CLOCK.sub(r"\1:\2", text)):
+    text = FULL.sub(r"\1", EARLY.sub("", CLOCK.sub(r"\1:\2", text)))
+    for match in ITEM.finditer(text):
         if match[1] is not None and 1 <= int(match[1]) <= marks:
             found.append(f"{{{match[1]}}}")
         elif match[0][0].isdigit() or match[1] is not None:
@@ -229,7 +287,12 @@ def spellings(item: str, text: str) -> list[str]:
     # 1,234.50 is 1.234,50 or 1 234,50 elsewhere
     swapped = written.translate(str.maketrans(",.", ".,"))
     spaced = written.replace(",", " ").replace(".", ",")
-    return list(dict.fromkeys([written, spaced, swapped, item if len(item) == len(written) else written]))
+    other = [other_hours(text)[item]] if item in other_hours(text) else []
+    if other and item in AFTERNOON.findall(text):  # 7 pm is 19, where languages count to 24
+        return [*other, written]
+    return list(
+        dict.fromkeys([written, spaced, swapped, *other, item if len(item) == len(written) else written])
+    )
 
 
 def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
@@ -245,6 +308,10 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
             if strange["".join(filter(str.isdigit, match[0]))] > 0
             and not MARK.match(answer, match.start() - 1)
         ]
+        if not wrong and item.isdigit() and item not in needed(read.text):  # the hour of an afternoon
+            early = other_hours(read.text)
+            twelve = {item, *(one for one, other in early.items() if other == item)} - {item}
+            wrong = [match.span() for match in NUMBER.finditer(answer) if match[0] in twelve][-1:]
         if item.isdigit() and len(wrong) == 1:
             first, last = wrong[0]
             answer = answer[:first] + spelled + answer[last:]

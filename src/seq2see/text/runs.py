@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import TypeVar
@@ -56,6 +57,10 @@ class Sentence:
 
     def read(self) -> Read:
         """Return it as a model reads it."""
+        return self._read
+
+    @cached_property
+    def _read(self) -> Read:
         return Read.of(self.text, self.held, breaks=[one.place for one in self.breaks])
 
     def written(self, answer: str, read: Read, links: Sequence[tuple[Span, Span]] = ()) -> str:

@@ -51,6 +51,16 @@ LONGEST_JOINED = 300  # characters of sentences that are translated together bec
 FIRST_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 
+#: The lists of words, for the page that finds sentences by itself.
+WORDS = {
+    "never": sorted(NEVER),
+    "before_numbers": sorted(BEFORE_NUMBERS),
+    "either": sorted(EITHER),
+    "starters": sorted(STARTERS),
+    "months": sorted(MONTHS),
+}
+
+
 def split(text: str) -> list[Span]:
     """Return the span of each sentence of a paragraph, without the white space around it.
 

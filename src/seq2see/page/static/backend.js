@@ -1,6 +1,7 @@
 /** Where answers come from: the server, the model in this file, or, in a file without a model, the one answer that was saved. */
 
 import { byId, nextTask } from "./dom.js";
+import { partsOf } from "./sentences.js";
 
 /** @typedef {{resolve: (json: any) => void, reject: (error: Error) => void, onText?: (text: string) => void}} Waiting */
 
@@ -59,6 +60,48 @@ async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
   return json;
 }
 
+/** @type {Map<string, any>} */ const known = new Map(); // sentences that the model of this file has translated
+const KNOWN = 1000;
+const LESS = "This file translates each line by itself, mends no numbers and does not say how sure it is: seq2see serve does.";
+
+/** Translate a text by the model of this file, a sentence after the other. */
+async function translateInside(/** @type {any} */ { model, input }, /** @type {(line: any) => void} */ onLine, /** @type {AbortSignal} */ signal) {
+  if (!known.size && saved.trace) known.set(saved.trace.text, saved.trace); // the file holds what is seen first
+  if (known.size > KNOWN) known.clear();
+  const parts = partsOf(input, saved.inside.words);
+  const sources = parts.flatMap((part) => (typeof part === "string" ? [] : [part.source]));
+  onLine({ parts, notes: sources.length > 1 ? [LESS] : [] });
+  for (const source of sources) {
+    let said;
+    try {
+      const found = known.get(source) ?? await askTrace({ model, input: source, names: [] }, (draft) => !signal.aborted && onLine({ draft }));
+      known.set(source, found);
+      said = { output: found.output, finished: found.finished, parts: [{ read: source, ids: [] }] };
+    } catch (error) {
+      said = { output: source, error: /** @type {Error} */ (error).message };
+    }
+    if (signal.aborted) return;
+    onLine({ sentences: [said] });
+  }
+}
+
+/** Translate a text sentence by sentence; `onLine` gets the lines of the answer as they come. */
+export async function askText(/** @type {any} */ body, /** @type {(line: any) => void} */ onLine, /** @type {AbortSignal} */ signal) {
+  if (inside) return translateInside(body, onLine, signal);
+  const answer = await fetch("api/text", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+  if (!answer.ok || !answer.body) throw new Error((await answer.json()).error);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) onLine(JSON.parse(line));
+  }
+  return undefined;
+}
+
 /** Answer a text and describe the numbers that the request names; `onText` is told what is written so far. @returns {Promise<any>} */
 export function askTrace(/** @type {any} */ body, /** @type {((text: string) => void)|undefined} */ onText = undefined) {
   if (!inside) return fetchJson("api/trace", body);
@@ -70,7 +113,7 @@ export function askTrace(/** @type {any} */ body, /** @type {((text: string) => 
   });
 }
 
-/** @returns {Promise<any[]>} */
+/** The models, and what the server takes at once. @returns {Promise<{models: any[], limits: {body: number}}>} */
 export async function listModels() {
-  return saved ? [saved.model] : (await fetchJson("api/models", null)).models;
+  return saved ? { models: [saved.model], limits: { body: Infinity } } : fetchJson("api/models", null);
 }

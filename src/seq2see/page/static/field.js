@@ -28,7 +28,7 @@ export function setUpField(/** @type {(text: string, midway?: boolean) => void} 
     if (inside) pausing = window.setTimeout(() => ask(text.value, true), PAUSE);
   });
   text.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Enter" || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return; // with Shift it is a new line
     event.preventDefault();
     byId("ask").requestSubmit();
   });

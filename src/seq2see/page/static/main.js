@@ -1,13 +1,14 @@
 /** The page: asks the model, builds the panels, handles keys. */
 
 import { lacking } from "./arithmetic.js";
-import { askTrace, inside, listModels, live, saved, wake } from "./backend.js";
+import { askText, askTrace, inside, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
 import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
-import { announce, byId, h, percent, visible } from "./dom.js";
+import { announce, byId, h, roving, visible } from "./dom.js";
 import { fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
+import { setUpFiles, showTools } from "./files.js";
 import { glossaryOf, showGlossary, writtenTerms } from "./glossary.js";
 import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
@@ -17,8 +18,9 @@ import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
+import { change, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
+import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
-import { change, fit, framed, fromAddress, hover, onChange, pin, view } from "./state.js";
 
 /** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], texts: string[], sentences?: boolean, small: boolean}} Model */
 
@@ -29,6 +31,8 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {Panel[]} */ let shown = [];
 /** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
 /** @type {Map<string, Promise<Trace>>} */ const cache = new Map();
+/** @type {{key: string, translation: Translation, leave: AbortController}|null} */ let whole = null; // the text, by a model of sentences
+/** @type {import("./texts.js").Sentence|undefined} */ let looked; // the sentence of it that is shown inside
 let asked = 0;
 let typed = false; // whether the reader has entered a text
 let typing = false; // whether the reader is in the middle of it
@@ -38,14 +42,12 @@ const chosenModel = () => models.find(({ name }) => name === view.model) ?? mode
 /** @returns {Promise<Trace>} */
 function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = []) {
   const { small } = chosenModel();
-  const own = !prefix.length && !muted.length && !patches.length; // else the answer is not held to terms
-  const glossary = own && chosenModel().sentences ? glossaryOf(view.terms) : undefined;
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches), glossary };
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches) };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
     const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
-    cache.set(key, first ? fromFile() : askTrace(body, input === view.text ? writing(asked) : undefined).then((json) => Trace.of(json)));
+    cache.set(key, first ? fromFile() : askTrace(body, input === view.text && !whole ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
@@ -133,6 +135,61 @@ async function fromFile() {
   return found;
 }
 
+/** Whether the text is translated sentence by sentence. */
+const bySentences = () => Boolean(chosenModel().sentences) && live;
+
+/** Whether the reader has changed how the model answers. */
+const isTouched = () => view.prefix.length > 0 || view.muted.length > 0 || view.patches.length > 0;
+
+/** The translation of the text of the view; what is left over from another text is given up. */
+function translated() {
+  const body = { model: view.model, input: view.text, format: view.form || "text", glossary: glossaryOf(view.terms) };
+  const key = JSON.stringify(body);
+  if (whole?.key === key && !whole.translation.error) return whole.translation;
+  whole?.leave.abort();
+  const leave = new AbortController();
+  const translation = new Translation(() => {
+    if (whole?.translation !== translation) return;
+    showText(translation, isTouched() ? (trace?.output ?? "") : "");
+    if (translation.whole && translation.sentences.length > 1) announce(`${translation.sentences.length} sentences are translated.`);
+  });
+  whole = { key, translation, leave };
+  const broken = () => translation.whole || translation.error || translation.take({ error: "The server broke the answer off: ask again." });
+  askText(body, (line) => translation.take(line), leave.signal).then(broken, ({ message }) => translation.take({ error: message }));
+  return translation;
+}
+
+/** Find what is shown inside: the sentence that is chosen, or the text as it is. */
+async function look(/** @type {number} */ mine) {
+  showTools(bySentences(), () => change({ form: "" }));
+  byId("linked").textContent = isLinked() ? "The address holds the whole view: copy it to show somebody what you see." : "The address holds the view, but not the text, which is too long for it.";
+  if (!bySentences()) {
+    whole?.leave.abort();
+    [whole, looked] = [null, undefined];
+    byId("ask").classList.remove("long");
+    return;
+  }
+  const again = whole?.translation;
+  const translation = translated();
+  if (again === translation) showText(translation);
+  const found = await translation.sentence(view.sentence);
+  if (mine !== asked) return;
+  if (!found) {
+    byId("answer").textContent = translation.text;
+    byId("remark").replaceChildren();
+    throw new Error("There are no words in it, so it was left as it is.");
+  }
+  if (found.error) throw new Error(found.error);
+  looked = found;
+  fit({ sentence: translation.sentences.indexOf(found) });
+}
+
+/** The trace without any change of the reader: of what the model read and wrote. */
+const plainTrace = () => (looked?.parts ? getTrace(looked.parts[0].read, looked.parts[0].ids ?? [], []) : getTrace(view.text, [], []));
+
+/** The trace of the view. */
+const wantedTrace = () => (isTouched() ? getTrace(looked?.parts?.[0].read ?? view.text, view.prefix, view.muted, view.patches) : plainTrace());
+
 /** Ask for the trace of the view, and rebuild the page. */
 async function load() {
   const mine = (asked += 1);
@@ -141,7 +198,9 @@ async function load() {
   showGlossary(Boolean(chosenModel().sentences), view.terms);
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
-    const found = live ? await getTrace(view.text, view.prefix, view.muted, view.patches) : (trace ?? (await fromFile()));
+    await look(mine);
+    if (mine !== asked) return;
+    const found = live ? await wantedTrace() : (trace ?? (await fromFile()));
     if (mine !== asked) return;
     trace = found;
     byId("error").textContent = "";
@@ -214,9 +273,12 @@ function refocus(/** @type {Element|null} */ held) {
 function build(/** @type {Trace} */ found) {
   const held = document.activeElement;
   heats.clear();
-  byId("answer").textContent = found.output;
-  byId("answer").classList.remove("writing");
-  byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
+  if (whole) showText(whole.translation, isTouched() ? found.output : "");
+  else {
+    byId("answer").textContent = found.output;
+    byId("answer").classList.remove("writing");
+    byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
+  }
   fitText();
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
@@ -250,12 +312,10 @@ function build(/** @type {Trace} */ found) {
 
 /** List the manual changes and offer to undo them. */
 function buildRemark(/** @type {Trace} */ found) {
-  const { finished, confidence, remark, terms, repairs = [] } = found.json;
-  const remarks = [];
-  if (!finished) remarks.push(h("span", { className: "cut" }, "The answer was cut: it did not come to its end."));
-  if (confidence !== undefined) remarks.push(h("span", { className: "sure", title: "The calibrated probability that the answer is right" }, `confidence ${percent(confidence)}`));
-  for (const said of [remark, ...repairs]) if (said) remarks.push(h("span", {}, said));
-  if (terms !== undefined) remarks.push(h("span", {}, `${terms} ${terms === 1 ? "term" : "terms"} of the glossary in it`));
+  const remarks = looked ? sentenceChooser() : [];
+  const { finished, confidence, remark } = found.json;
+  const said = looked && !isTouched() ? saidOf(looked) : saidOf({ source: "", finished, confidence, remark });
+  remarks.push(...said.map((each) => h("span", each.startsWith("confidence") ? { className: "sure", title: "The calibrated probability that the answer is right" } : {}, each)));
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
@@ -263,11 +323,22 @@ function buildRemark(/** @type {Trace} */ found) {
   byId("remark").replaceChildren(...remarks);
 }
 
+/** Which sentence is shown inside, and the way to its neighbours. @returns {HTMLElement[]} */
+function sentenceChooser() {
+  const many = whole?.translation.sentences.length ?? 0;
+  if (many < 2) return [];
+  const to = (/** @type {number} */ by, /** @type {string} */ sign, /** @type {string} */ name) => h("button", {
+    type: "button", className: "quiet", disabled: !whole?.translation.sentences[view.sentence + by], "aria-label": name,
+    onclick: () => change({ sentence: view.sentence + by, prefix: [], patches: [], pin: null, step: 0 }),
+  }, sign);
+  return [h("span", { className: "which" }, to(-1, "‹", "Sentence before"), h("b", {}, `Sentence ${view.sentence + 1} of ${many}`), to(1, "›", "Next sentence"))];
+}
+
 /** Fill the comparison: with another text if there is one, otherwise with the unchanged answer. */
 async function compare(mine = asked) {
   const place = byId("difference");
   if (!place || !trace || !live) return;
-  const touched = view.prefix.length || view.muted.length || view.patches.length;
+  const touched = isTouched();
   showVersus(null, trace, "");
   byId("patching").replaceChildren();
   if (!view.against && !touched) {
@@ -276,9 +347,9 @@ async function compare(mine = asked) {
     return;
   }
   try {
-    const other = await getTrace(view.against || view.text, [], []);
+    const other = await (view.against ? getTrace(view.against, [], []) : plainTrace());
     if (mine !== asked) return;
-    const plain = touched && view.against ? await getTrace(view.text, [], []) : other; // without any change
+    const plain = touched && view.against ? await plainTrace() : other; // without any change
     if (mine !== asked) return;
     if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
     if (view.against) {
@@ -332,7 +403,7 @@ onChange((changed) => {
     byId("model").value = view.model;
     showExamples(chosenModel());
   }
-  if (["model", "text", "terms", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
+  if (["model", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
@@ -369,11 +440,11 @@ function uncover() {
 const hasTour = () => live && chosenModel().task === "dates";
 
 /** Start with a new text. The forced tokens belonged to the old text. Muted heads stay muted, to be tried on many texts. */
-function ask(/** @type {string} */ text, midway = false) {
+function ask(/** @type {string} */ text, midway = false, form = text ? view.form : "") {
   const before = asked;
   const again = typing && !midway; // what was silently refused is explained now
   [typed, typing] = [true, midway];
-  change({ text, terms: writtenTerms(), prefix: [], patches: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
+  change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
 }
 
@@ -389,8 +460,11 @@ async function start() {
     const text = (model.name !== view.model && model.examples[0]) || view.text; // if the address names no text
     change({ ...wanted, model: model.name, text: (live && wanted.text) || text });
   });
-  models = await listModels();
+  const { models: listed, limits } = await listModels();
+  models = listed;
   setUpField(ask);
+  setUpFiles({ ask: (text, form) => ask(text, false, form), refuse, translated: () => whole?.translation.text ?? "", most: limits.body });
+  roving(byId("answer"), ".phrase");
   // the address holds the view, so the link that skips to the numbers must not change it
   document.querySelector(".skip")?.addEventListener("click", (event) => {
     event.preventDefault();
@@ -405,7 +479,7 @@ async function start() {
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
-    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, terms: "", prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
+    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, terms: "", form: "", sentence: 0, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
   });
   byId("model-choice").hidden = saved !== null;
   if (!live) {
@@ -421,7 +495,7 @@ async function start() {
 }
 
 function showExamples(/** @type {Model} */ model) {
-  byId("examples").replaceChildren(...model.examples.map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example) }, example)));
+  byId("examples").replaceChildren(...model.examples.map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example, false, "") }, example)));
 }
 
 start().catch((error) => {

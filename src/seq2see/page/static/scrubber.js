@@ -33,7 +33,7 @@ export function buildScrubber(/** @type {Trace} */ found) {
     h("div", { className: "track" }, wide), h("p", { id: "versus", hidden: true }));
   wide.append(
       h("ol", { className: "chips" }, ...found.steps.map(({ token, log_probability }, t) => h("li", {},
-        h("button", { type: "button", className: `chip${t < found.json.forced ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
+        h("button", { type: "button", className: `chip${t < view.prefix.length ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
       slider);
   byId("scrub").hidden = false;
   new ResizeObserver(() => shorten(wide)).observe(wide);

@@ -9,6 +9,8 @@
  * @property {string} text
  * @property {string} against another text to compare with
  * @property {string} terms the glossary, a term a line
+ * @property {string} form the format of the text, if it is from a file
+ * @property {number} sentence which one of the text is looked into
  * @property {number[]} prefix ids that the answer must begin with
  * @property {string[]} muted heads that are off, as kind.layer.head
  * @property {Kind} kind
@@ -28,7 +30,7 @@
 
 /** @type {View} */
 export const view = {
-  model: "", text: "", terms: "", against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
+  model: "", text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
   side: "source", part: "encoder.feed_forward", box: "", tour: 0, anyway: false, pin: null,
 };
 
@@ -43,7 +45,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "terms", "against", "prefix", "muted", "patches", "beam", "box", "tour", "anyway"];
+const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "beam", "box", "tour", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -81,19 +83,24 @@ export function pin(/** @type {Cell|null} */ cell, /** @type {Partial<View>} */ 
   for (const listener of listeners) listener(new Set(["hover"]));
 }
 
+const LONGEST = 8000; // characters of a text in an address
+
+/** Whether the address holds the text: a browser does not take any length. */
+export const isLinked = () => view.text.length <= LONGEST;
+
 /** A frame in a notebook has no address of its own. */
 export const framed = location.protocol === "about:";
 
 export const BEAMS = [1, 2, 3, 4, 8]; // the widths that the page offers
 const LISTS = ["prefix", "muted"];
-const NUMBERS = ["layer", "head", "step", "query", "beam", "tour"];
+const NUMBERS = ["layer", "head", "step", "query", "beam", "tour", "sentence"];
 /** @type {View} */
 const START = structuredClone(view);
 
 function write(page = false) {
   const words = new URLSearchParams();
   for (const [key, value] of Object.entries(/** @type {Record<string, any>} */ (view))) {
-    if (JSON.stringify(value) === JSON.stringify(/** @type {any} */ (START)[key])) continue;
+    if (JSON.stringify(value) === JSON.stringify(/** @type {any} */ (START)[key]) || (key === "text" && !isLinked())) continue;
     if (key === "pin") words.set(key, value ? [value.name, value.head, value.row, value.col].join("~") : "");
     else words.set(key, key === "patches" ? value.join("|") : LISTS.includes(key) ? value.join("~") : String(value));
   }

@@ -1,0 +1,103 @@
+"""``/api/text``: translates one text or document and sends its sentences as they are done, each a line of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field
+
+from seq2see.answer import Answer, put_together
+from seq2see.errors import UserError
+from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.api_predict import Request_, Text, cost_of, in_json, known, message_of, translated
+from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
+from seq2see.serve.guard import Metrics
+from seq2see.text.documents import Document
+from seq2see.text.runs import Sentence
+from seq2see.text.terms import Glossary
+from seq2see.translation import Translated
+
+FEW, MANY = 4, 128  # sentences that are translated together: few at first, so that the first ones come soon
+
+
+class TextRequest(Request_):
+    """A text or a document to translate."""
+
+    input: Text = Field(description="The text.")
+    format: Literal["text", "html", "markdown", "srt", "po", "json"] = Field(
+        "text", description="What it is; only its words change."
+    )
+    glossary: dict[Text, Text | None] | None = Field(
+        None, description="What terms become in the answers; a term with null stays as it is."
+    )
+
+
+class Texts:
+    """Translates texts of any length: some sentences are done, then it is another request's turn."""
+
+    def __init__(
+        self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, metrics: Metrics
+    ) -> None:
+        self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
+
+    async def __call__(self, request: TextRequest, client: Client) -> AsyncIterator[bytes]:
+        """Read a text, or refuse it; return the lines of the answer.
+
+        The first one holds the parts of the text: a string stays, and an object is a sentence. Each other line holds
+        what became of the next ``sentences``, or the ``error`` that ends the answer.
+        """
+        name = known(self.models, request.model)
+        if len(request.glossary or ()) > self.limits.listed:
+            raise UserError(f"The glossary may have at most {self.limits.listed:,} terms.")
+        terms = None if request.glossary is None else Glossary(request.glossary)
+        model = self.models[name]
+        if not request.input.strip():
+            model.check(request.input)  # raises
+        document = await asyncio.to_thread(model.document, request.input, request.format)
+        return self._lines(name, document, terms, client)
+
+    async def _lines(
+        self, name: str, document: Document, terms: Glossary | None, client: Client
+    ) -> AsyncIterator[bytes]:
+        parts = [part if isinstance(part, str) else {"source": part.text} for part in document.parts]
+        yield in_json({"model": name, "parts": parts, "notes": document.notes}) + b"\n"
+        model, sentences = self.models[name], document.sentences
+        rules = model.config.decoding
+        key = (name, rules, True, None if terms is None else tuple(terms.terms.items()))
+        work = partial(translated, model, rules, terms, True)
+        at, count = 0, FEW
+        while at < len(sentences):
+            some = sentences[at : at + count]
+            costs = [cost_of(model, rules, len(one.text) // 2) for one in some]
+            try:
+                found = await self.batcher.do(key, some, work, client, costs)
+            except Left:
+                return
+            except (UserError, Busy, TimeoutError) as error:
+                yield in_json({"error": message_of(error, self.limits)}) + b"\n"
+                return
+            refused = sum(one.error is not None for one in found)
+            self.metrics.inputs["refused"] += refused
+            self.metrics.inputs["answered"] += len(found) - refused
+            shown = [_shown(sentence, one, terms) for sentence, one in zip(some, found, strict=True)]
+            yield in_json({"sentences": shown}) + b"\n"
+            at, count = at + len(some), min(2 * count, MANY)
+
+
+def _shown(sentence: Sentence, found: Translated, terms: Glossary | None) -> dict[str, Any]:
+    """Describe what became of a sentence; ``parts`` holds what the model read and wrote."""
+    if found.error is not None:
+        return {"output": found.text, "error": found.error}
+    answer = put_together(sentence.text, Document([sentence]), [found])
+    shown: dict[str, Any] = {"output": found.text, "finished": answer.finished}
+    shown["parts"] = [
+        {"read": part.read.text, "ids": part.reply.ids}
+        for part in found.parts
+        if isinstance(part.reply, Answer)
+    ]
+    known = {"confidence": answer.confidence, "remark": answer.remark, "repairs": answer.repairs or None}
+    known["terms"] = None if terms is None else len(terms.found(sentence.text))
+    return shown | {name: value for name, value in known.items() if value is not None}
