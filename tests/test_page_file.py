@@ -203,6 +203,7 @@ def test_english_to_french_from_disk(open_file: Open) -> None:
     assert page.evaluate("() => Boolean(new WebAssembly.Module(Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0)))")
 
 
+@pytest.mark.heavy
 def test_a_text_is_translated_sentence_by_sentence_without_a_server(open_file: Open) -> None:
     page = open_file("en-fr")
     page.fill("#text", "Thank you.  Where is Dr. Smith?\n\n - 12:30")

@@ -198,6 +198,8 @@ async function load() {
   showGlossary(Boolean(chosenModel().sentences), view.terms);
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
+    // the answer may be there before its numbers: meanwhile the panels show those of another
+    byId("flow").toggleAttribute("data-waiting", bySentences());
     await look(mine);
     if (mine !== asked) return;
     const found = live ? await wantedTrace() : (trace ?? (await fromFile()));
@@ -207,6 +209,7 @@ async function load() {
     document.body.classList.remove("stale");
     clamp(trace);
     build(trace);
+    byId("flow").removeAttribute("data-waiting");
     announce(`Answer: ${trace.output}`);
     if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds shades
     explain();
@@ -214,6 +217,7 @@ async function load() {
   } catch (error) {
     if (mine !== asked) return;
     document.body.classList.add("stale");
+    byId("flow").removeAttribute("data-waiting");
     if (typing) setTimeout(() => mine === asked && refuse(/** @type {Error} */ (error)), PATIENCE); // what is half typed is no mistake
     else refuse(/** @type {Error} */ (error));
   }
