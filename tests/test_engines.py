@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import torch
 
 import seq2see
-from seq2see import folder, machine, network
+from seq2see import folder, machine, network, seq2seq
 from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine, trial
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
@@ -600,6 +601,34 @@ def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.Monke
     with pytest.raises(UserError, match="no 7"):
         list(model.network.searched(batches, search))
     assert sys.getswitchinterval() == interval
+
+
+def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of about one length are answered together, two windows at once; order and refusals are as without windows."""
+    model, both = seq2see.load("human-dates", engine="torch"), threading.Barrier(2)
+    texts = [
+        f"{'May' if number % 3 else 'September'} {number % 28 + 1}, 19{number}" for number in range(60, 90)
+    ]
+    texts[7] = "\0"
+    expected = model.answers(texts, probabilities=False)
+    monkeypatch.setattr(model.network, "device", "cuda")
+    monkeypatch.setattr(seq2seq, "WINDOW", 10)
+    windows, encoded = list[list[str]](), model._encoded
+
+    def watched(part: list[str]) -> object:
+        windows.append(part)
+        if len(windows) < 3:
+            both.wait(60)
+        return encoded(part)
+
+    monkeypatch.setattr(model, "_encoded", watched)
+    assert model.answers(texts, probabilities=False) == expected
+    assert expected[7].error is not None
+    assert [len(window) for window in windows] == [10, 10, 10]
+    lengths = sorted((min(map(len, window)), max(map(len, window))) for window in windows)
+    assert all(last <= first for (_, last), (first, _) in pairwise(lengths))
+    with pytest.raises(UserError, match="is of type int"):
+        model.answers([*texts, 3])  # type: ignore[list-item]
 
 
 def test_those_who_want_threads_brisk_leave_the_interval_as_it_was() -> None:

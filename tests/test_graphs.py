@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -128,6 +129,45 @@ def test_what_is_done_is_left_behind(beam: int, monkeypatch: pytest.MonkeyPatch)
         assert [h.ids for h in answers] == [h.ids for h in plain]
         assert [h.score for h in answers] == pytest.approx([h.score for h in plain], abs=1e-4)
     assert len({sentences for sentences, *_ in decoder.searches}) > 2
+
+
+def test_what_goes_on_shares_shapes_with_longer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "SMALLEST_SEARCH", 1)
+    monkeypatch.setattr(graphs, "LOOK_EVERY", 1)
+    monkeypatch.setattr(graphs, "SHARED_WIDTH", 32)
+    rules = PAPER.but(beam=2, length_offset=1)
+    endless = replace(SPECIAL, end=-1)
+    model = chatty_model(0, norm="pre")
+    decoder = GraphDecoder(model, endless)
+    for longest in (24, 8, 16, 20):  # the shorter ones find in the buffers what longer ones have left there
+        sources = [[3 + (i * j) % 7 for j in range(1, 2 + i)] for i in range(longest - 8, longest)]
+        found = decoder.search(sources, rules)
+        for answers, plain in zip(found, beam_search(model, sources, endless, rules), strict=True):
+            assert [h.ids for h in answers] == [h.ids for h in plain]
+            assert [h.score for h in answers] == pytest.approx([h.score for h in plain], abs=1e-4)
+    shapes = [(sentences, width) for sentences, width, *_ in decoder.searches]
+    assert {width for sentences, width in shapes if sentences == 8} == {8, 16, 24}
+    assert {width for sentences, width in shapes if sentences < 8} == {32}
+    assert len({(width, length) for _, width, length, *_ in decoder.searches}) == 4
+
+
+def test_a_function_becomes_a_graph_at_its_second_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    graph = SimpleNamespace(
+        capture_begin=lambda **settings: done.append("begin"),
+        capture_end=lambda: done.append("end"),
+        replay=lambda: done.append("replay"),
+    )
+    for name, made in (("Stream", stream), ("current_stream", stream), ("CUDAGraph", graph)):
+        monkeypatch.setattr(torch.cuda, name, lambda made=made: made)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    run = graphs.Captured()(lambda: done.append("run"))
+    for expected in (["run"], ["run", "begin", "run", "end"], ["replay"], ["replay"]):
+        done.clear()
+        run()
+        assert done == expected
 
 
 def test_few_shapes_occur() -> None:

@@ -49,7 +49,7 @@ def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
 def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: the second window is under way before the first one is there."""
     model, both = seq2see.load("dates"), threading.Barrier(2)
-    form = command.Asked("dates", "cpu", "auto", False, None, 1, None, None, 1, False, False, False, None, None, None,
+    form = command.Asked("dates", "cpu", "auto", None, 1, None, None, 1, False, False, False, None, None, None,
                          None, None, None, False).form()  # fmt: skip
     monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
     monkeypatch.setattr(command, "WINDOW", 10)

@@ -66,6 +66,12 @@ class Answer:
         )  # fmt: skip
         return made
 
+    def said_of(self, text: str, repairs: list[str]) -> Answer:
+        """Return the same answer to another text; for many of them this is faster than ``replace``."""
+        made = self.__class__.__new__(self.__class__)
+        made.__dict__.update(self.__dict__, input=text, repairs=repairs)
+        return made
+
     @property
     def probability(self) -> float | None:
         """Probability of the whole answer."""
@@ -99,7 +105,7 @@ def put_together(text: str, document: Document, found: Sequence[Translated]) -> 
         return Answer(text, output, repairs=["there are no words in it, so it was left as it is"])
     repairs = [remark for one in found for remark in one.remarks]
     if len(parts) == 1 and parts[0].output == output:
-        return replace(parts[0], input=text, repairs=repairs)
+        return parts[0].said_of(text, repairs)
     values, sure = [part.log_probability for part in parts], [part.confidence for part in parts]
     return Answer(
         text,

@@ -6,11 +6,19 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
+A = TypeVar("A")
+B = TypeVar("B")
+
+AT_ONCE = (
+    2  # parts of a GPU's work that are under way: one is searched on, the other laid out or put together
+)
 SAMPLES = 3  # a moment in which somebody else happens to run says little
 PAUSE = 0.001  # seconds between them
 _asked: int | None = None  # how many threads the user wants
@@ -109,3 +117,22 @@ def brisk() -> Iterator[None]:
             before = _brisk.pop()
             if not _brisk:
                 sys.setswitchinterval(before)
+
+
+def ahead(function: Callable[[A], B], parts: Iterable[A]) -> Iterator[tuple[A, B]]:
+    """Do some parts of a GPU's work, a few at once; yield each part and what came of it, in their order."""
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    with brisk(), ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting: deque[tuple[A, Future[B]]] = deque()
+        try:
+            for part in parts:
+                waiting.append((part, pool.submit(function, part)))
+                if len(waiting) > 2 * AT_ONCE:
+                    first, done = waiting.popleft()
+                    yield first, done.result()
+            while waiting:
+                first, done = waiting.popleft()
+                yield first, done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import platform
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AT_ONCE = 2  # batches that are under way on a GPU: one is searched on, the other laid out or read
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
 LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
@@ -169,16 +167,8 @@ class Network:
             for engine, rows in batches:
                 yield rows, search(engine, rows)
             return
-        from concurrent.futures import ThreadPoolExecutor
-
-        with machine.brisk(), ThreadPoolExecutor(AT_ONCE) as pool:
-            waiting = deque((rows, pool.submit(search, engine, rows)) for engine, rows in batches)
-            try:
-                while waiting:
-                    rows, found = waiting.popleft()
-                    yield rows, found.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        for (_, rows), found in machine.ahead(lambda batch: search(*batch), batches):
+            yield rows, found
 
     def _through_ctranslate2(self, inputs: int) -> Engine:
         if self._ctranslate2 is None:

@@ -15,7 +15,7 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from seq2see import folder
+from seq2see import folder, machine
 from seq2see.answer import Alternative, Answer, Token, or_withheld, put_together
 from seq2see.confidence import Confidence
 from seq2see.config import Config, DecodingConfig
@@ -25,7 +25,6 @@ from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Phrase
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
 from seq2see.folder import Tokenizers
-from seq2see.machine import uncollected
 from seq2see.network import Network
 from seq2see.text import documents
 from seq2see.text.documents import Document
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from seq2see.model.transformer import Transformer
 
 MANY = 256  # texts from which Python takes long to look for cycles among their answers
+WINDOW = 8192  # texts that a GPU answers together, while others are cut into tokens or put together
 LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
 LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
 
@@ -351,11 +351,18 @@ class Seq2Seq:
         by_sentences = rules.sentences and n_best == 1 and held is None and not whole
         if terms is not None and n_best > 1:
             raise UserError("`glossary` gives one answer to each text: leave `n_best` out.")
-        with uncollected() if len(texts) > MANY else nullcontext():
+
+        def answered(part: Sequence[str]) -> list[Answer]:
             if terms is not None or by_sentences:
-                answers = self._answers_to_texts(texts, rules, sure, terms)
+                return self._answers_to_texts(part, rules, sure, terms)
+            return self._answers(part, rules, n_best, sure, held)
+
+        with machine.uncollected() if len(texts) > MANY else nullcontext():
+            if self.device == "cpu" or len(texts) <= WINDOW:
+                answers = answered(texts)
             else:
-                answers = self._answers(texts, rules, n_best, sure, held)
+                self.engine_for(len(texts), rules.beam, n_best, held is not None)  # made once
+                answers = _by_windows(texts, answered)
             if self.config.task == "human-dates":
                 answers = [self._read(answer, order) for answer in answers]
             if min_confidence is None:
@@ -751,6 +758,18 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"The line is not UTF-8 text (from character {error.start + 1} on).") from None
+
+
+def _by_windows(texts: Sequence[str], answered: Callable[[Sequence[str]], list[Answer]]) -> list[Answer]:
+    """Answer texts of about one length together, and cut the next ones meanwhile."""
+    order = sorted(range(len(texts)), key=lambda place: len(str(texts[place])))
+    windows = [order[first : first + WINDOW] for first in range(0, len(order), WINDOW)]
+    found: dict[int, Answer] = {}
+    for window, answers in machine.ahead(
+        lambda window: answered([texts[place] for place in window]), windows
+    ):
+        found.update(zip(window, answers, strict=True))
+    return [found[place] for place in range(len(texts))]
 
 
 def _listed(texts: Iterable[str]) -> list[str]:

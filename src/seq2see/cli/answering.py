@@ -19,8 +19,6 @@ from seq2see.cli.output import Refusals, complain, in_json, progress_bar
 from seq2see.errors import ORDERS, UserError, shown
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from seq2see.answer import Answer
     from seq2see.config import DecodingConfig
     from seq2see.decoding.allowed import Automaton
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from seq2see.seq2seq import Seq2Seq
     from seq2see.text.terms import Glossary
 
-AT_ONCE = 2  # windows that are under way on a GPU: one searches, the other is cut or put together
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 COMPARED = 4  # last lines of an interrupted run that must be as they would be now
 #: What ends a line or a column becomes a space, and what a terminal would take as an order is escaped.
@@ -263,23 +260,10 @@ def _answered(form: Form, inputs: Iterator[str]) -> Iterator[tuple[list[str], li
         for window in windows:
             yield window, form.answers(window)
         return
-    from concurrent.futures import ThreadPoolExecutor
-
     from seq2see import machine
 
     form.engine_name(WINDOW)  # made once, before others ask for it
-    with machine.brisk(), ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting: deque[tuple[list[str], Future[list[Answer]]]] = deque()
-        try:
-            for window in windows:
-                waiting.append((window, pool.submit(form.answers, window)))
-                if len(waiting) > AT_ONCE:
-                    first, answers = waiting.popleft()
-                    yield first, answers.result()
-            for first, answers in waiting:
-                yield first, answers.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    yield from machine.ahead(form.answers, windows)
 
 
 def _window(inputs: Iterator[str]) -> list[str]:

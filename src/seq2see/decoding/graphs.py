@@ -2,7 +2,8 @@
 
 Keys and values lie in buffers of full length. Those of the source are computed once for each sentence. Beams are not
 copied when they branch: each remembers in which beam every position of its past was written. When half of the sentences
-are done, the others move to buffers of half the size, down to 32 sentences.
+are done, the others move to buffers of half the size, down to 32 sentences. Those have room for sources of many lengths,
+so that few shapes occur.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ STEPS_OF_MANY_ROWS = (
 LOOK_EVERY = 8  # steps; then the host waits and looks which sentences are done
 MANY_ROWS = 32  # with more, a step takes long
 SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
+SHARED_WIDTH = 64  # source tokens, at least, that a search of others' sentences has room for
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
 MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
@@ -63,7 +65,7 @@ class GraphSearch:
         rules: DecodingConfig,
         before: Callable[[], None],
         gate: Gate | None = None,
-        pool: Any = None,
+        captured: Callable[[Callable[[], None]], Callable[[], None]] = lambda function: function,
     ) -> None:
         self.model, self.special, self.length, self.before = model, special, length, before
         self.rules, self.beam = rules, rules.beam
@@ -102,9 +104,7 @@ class GraphSearch:
         self.chunk = math.gcd(length, LOOK_EVERY)
         self.together = math.gcd(self.chunk, STEPS_OF_MANY_ROWS) if rows > MANY_ROWS else self.chunk
         self.open = torch.ones(sentences, dtype=torch.bool, device=device)
-        self.begin = _captured(self._begin, device, pool)
-        self.steps = _captured(self._steps, device, pool)
-        self.look = _captured(self._look, device, pool)
+        self.begin, self.steps, self.look = map(captured, (self._begin, self._steps, self._look))
 
     def start(self, laid: Laid) -> None:
         """Read sources that were laid out for a search of this size."""
@@ -116,11 +116,13 @@ class GraphSearch:
         self.begin()
 
     def take_over(self, other: GraphSearch, rows: Tensor) -> None:
-        """Go on with these sentences of another search, in buffers of this size."""
+        """Go on with these sentences of another search, in buffers of this size, which may have room for longer ones."""
         rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1])).to(self.source.device)
         self.position.copy_(other.position)
+        self.real.zero_()
         for mine, theirs in zip(self._state(), other._state(), strict=True):
-            mine.copy_(theirs[rows])
+            taken = theirs[rows]
+            mine[tuple(map(slice, taken.shape))].copy_(taken)
         self._point()
 
     def _state(self) -> list[Tensor]:
@@ -274,38 +276,54 @@ class Laid:
         return cls(stacked(rows, width, special.pad), torch.arange(width) < lengths[:, None], limits, states)
 
 
-def _captured(function: Callable[[], None], device: torch.device, pool: Any) -> Callable[[], None]:
-    """Return the function as a CUDA graph, captured at its first use; on a CPU, as it is.
+class Captured:
+    """Makes CUDA graphs of functions, each at its second use: what is used once is not worth it.
 
-    Graphs of one pool share memory: what they leave is in buffers outside of it, and one runs at a time.
+    The graphs share memory: what they leave is in buffers outside of it, and one runs at a time. ``torch.cuda.graph``
+    would give all free memory back to the GPU before each capture, to take it anew.
     """
-    if device.type != "cuda":
-        return function
-    graph: torch.cuda.CUDAGraph | None = None
 
-    def run() -> None:
-        nonlocal graph
-        if graph is None:
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                function()
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(
-                graph, pool=pool, capture_error_mode="thread_local"
-            ):  # others may use the GPU meanwhile
-                function()
-        else:
-            graph.replay()
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    return run
+    def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Return the function as one that becomes a graph."""
+        graph: torch.cuda.CUDAGraph | None = None
+        uses = 0
+
+        def run() -> None:
+            nonlocal graph, uses
+            uses += 1
+            if graph is not None:
+                graph.replay()
+                return
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                function()
+                if uses > 1:  # in this thread all is ready for it now
+                    graph = self._graph(function)
+            torch.cuda.current_stream().wait_stream(self.stream)
+
+        return run
+
+    def _graph(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Capture what the function does, without doing it."""
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(
+            pool=self.pool, capture_error_mode="thread_local"
+        )  # others may use the GPU meanwhile
+        try:
+            function()
+        finally:
+            graph.capture_end()
+        return graph
 
 
 class GraphDecoder:
     """A model ready for fast search on a GPU, in a copy of its own that follows the model's parameters.
 
-    Shapes are captured when they first occur. One search runs at a time: they share buffers.
+    Shapes are captured when they occur again. One search runs at a time: they share buffers.
     """
 
     def __init__(self, model: Transformer, special: Special, dtype: torch.dtype | None = None) -> None:
@@ -313,8 +331,10 @@ class GraphDecoder:
         self.searches: dict[Key, GraphSearch] = {}
         self.gates: dict[Key, Gate] = {}
         self.lock, self.device = Lock(), next(model.parameters()).device
-        self.pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self.captured: Callable[[Callable[[], None]], Callable[[], None]] = lambda function: function
         with self._alone():
+            if self.device.type == "cuda":
+                self.captured = Captured()
             self.model = copy.deepcopy(model).to(dtype).eval()
             prepare(self.model)
 
@@ -363,8 +383,14 @@ class GraphDecoder:
     ) -> list[T]:
         """Search, one at a time; what needs no GPU is done before and after, while another search may run."""
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
-        limit = max(rules.limit(most, longest), 0 if allowed is None else allowed.room(rules, longest))
-        width, length = (min(_rounded(n), longest) for n in (most, limit))
+        needed = 0 if allowed is None else allowed.room(rules, longest)
+
+        def lengths(tokens: int) -> tuple[int, int]:
+            """Return how long the sources and the answers of a search are, for sources of so many tokens."""
+            width = min(_rounded(tokens), longest)
+            return width, min(_rounded(max(rules.limit(width, longest), needed)), longest)
+
+        width, length = lengths(most)
         laid = Laid.of(self.model, self.special, sources, width, rules, allowed)
         found: list[tuple[list[int], Callable[[], list[T]]]] = []
         with self._alone():
@@ -381,7 +407,8 @@ class GraphDecoder:
                 found.append((numbers, read(search, len(numbers))))
                 if not len(rows):
                     break
-                smaller = self._of(size, width, length, rules, gate)
+                shared = lengths(max(SHARED_WIDTH, power_of_two(width)))
+                smaller = self._of(size, *shared, rules, gate)
                 smaller.take_over(search, rows)
                 search, numbers = smaller, [numbers[row] for row in rows.tolist()]
         answers = {number: one for some, taken in found for number, one in zip(some, taken(), strict=True)}
@@ -409,7 +436,9 @@ class GraphDecoder:
         key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))
         if key not in self.searches:
             self._make_room(key)
-            search = GraphSearch(self.model, self.special, *shape[:3], rules, self._follow, gate, self.pool)
+            search = GraphSearch(
+                self.model, self.special, *shape[:3], rules, self._follow, gate, self.captured
+            )
         else:
             search = self.searches.pop(key)
         self.searches[key] = search  # the last used come last
@@ -430,6 +459,8 @@ class GraphDecoder:
         while kept and a_token * sum(b * (k * t + s) for b, s, t, k, *_ in (*kept, key)) > room:
             del self.searches[kept.pop(0)]
             gc.collect()  # a search and its graphs refer to each other, so that only the collector frees them
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()  # the graphs take their memory from the GPU, not from what is kept
 
     def _follow(self) -> None:
         """Take the weights over as they are now: they may have been trained or edited since."""

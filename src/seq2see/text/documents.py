@@ -16,6 +16,7 @@ from seq2see.text.runs import Run, Sentence, tagged
 
 Part = str | Run
 
+BREAK = re.compile(r"[\r\n]")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+$")
 #: What stands before the words of a line: indentation, quotation, the mark or number of an item.
 FRONT = re.compile(r"[\s>]*(?:(?:[-*•·–—▪◦‣]|\d{1,3}[.)]|\(?[a-z\d]\)|\[[ xX]?\])\s+)*")
@@ -71,6 +72,9 @@ def read(text: str, form: str = "text") -> Document:
 
 def plain(text: str, notes: list[str]) -> Iterator[Part]:
     """Read plain text: a line is a run, and so are lines that were broken to fit the width of a page."""
+    if text and not text.isspace() and not BREAK.search(text):
+        yield from _lines([text])
+        return
     block: list[str] = []
     for line in [*LINE.findall(text), ""]:
         if line.strip():

@@ -164,8 +164,9 @@ class Read:
 
     def _quiet(self) -> Read:
         """Read capitals as small letters, with which models have far more experience."""
-        words = re.findall(r"[^\W\d_]{2,}", self.text)
-        if len(words) < 2 or any(map(str.islower, self.text)) or len(self.text.lower()) != len(self.text):
+        if any(map(str.islower, self.text)) or len(re.findall(r"[^\W\d_]{2,}", self.text)) < 2:
+            return self
+        if len(self.text.lower()) != len(self.text):
             return self
         small = re.sub(r"\bi\b", "I", self.text.lower())
         first = next(place for place, sign in enumerate(small) if sign.isalpha())
@@ -340,7 +341,7 @@ def _repeats(text: str) -> int:
     """Return how often the same one to eight words, or the same letter, follow each other at most."""
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     most = max((len(run[0]) - 1 for run in re.finditer(r"([^\W\d_])\1{3,}", text)), default=0)
-    if max(Counter(words).values(), default=0) < 3:  # no word is there so often
+    if len(words) - len(set(words)) < 2:  # no word is there three times
         return most
     for size in range(1, 9):
         run = 0

@@ -68,6 +68,8 @@ class Sentence:
 
         ``links`` says which words of what was read (first span) became which of the answer (second span).
         """
+        if not self.pairs and not self.breaks and not read.items:
+            return self.escape(read.cased(answer))
         return _Writer(self, answer, read, links).written()
 
     def unchanged(self) -> str:
@@ -101,6 +103,8 @@ class Sentence:
 
     def part(self, first: int, last: int) -> Sentence:
         """Return a part of it. A tag that reaches beyond the part is left out, for its caller to see to."""
+        if not self.pairs and not self.breaks and not self.held:
+            return Sentence(self.text[first:last], escape=self.escape)
         pairs = [pair for pair in _from(self.pairs, first, last, _first) if pair.last <= last]
         breaks = [one for one in _from(self.breaks, first, last, _place) if one.place < last]
         return Sentence(
@@ -135,9 +139,11 @@ class Run:
 
     def parts(self) -> Iterator[str | Sentence]:
         """Cut into sentences and what stays between them: together they are the run."""
-        whole = Sentence(self.text, self.pairs, self.breaks, self.held, self.escape)
         text = _covered(self.text, self.held)
         spans = sentences.around_quotes(text, sentences.split(text))
+        if not self.pairs and not self.breaks and not self.held:
+            yield from self._plain_parts(spans)
+            return
         inside: dict[int, Pair] = {}
         for number, pair in enumerate(self.pairs):
             place = bisect_left(spans, (pair.first + 1,)) - 1
@@ -155,7 +161,7 @@ class Run:
                 (pair.last, 0 if pair.last > pair.first else 2, -pair.first, -number, pair.close),
             )
         )
-        kept = replace(whole, pairs=tuple(inside.values()))
+        kept = Sentence(self.text, tuple(inside.values()), self.breaks, self.held, self.escape)
         at = 0
         for first, last in [*spans, (len(self.text), len(self.text))]:
             yield from self._gap(at, first, marks)
@@ -171,6 +177,15 @@ class Run:
             marks = [mark for mark in marks if mark[0] >= last]
             at = last
 
+    def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
+        """Do the same where there is nothing but words, as in most texts."""
+        at = 0
+        for first, last in spans:
+            yield self.escape(self.text[at:first])
+            yield Sentence(self.text[first:last], escape=self.escape)
+            at = last
+        yield self.escape(self.text[at:])
+
     def _gap(self, first: int, last: int, marks: Sequence[tuple[int, int, int, int, str]]) -> Iterator[str]:
         """Yield what stands between two sentences: white space, breaks, and the tags there."""
         breaks = {one.place: one.text for one in _from(self.breaks, first, last, _place)}
@@ -184,6 +199,8 @@ class Run:
 
 def _covered(text: str, held: Sequence[Span]) -> str:
     """Hide marks within held parts, so that no sentence ends in them."""
+    if not held:
+        return text
     parts, at = list[str](), 0
     for first, last in held:
         parts += [text[at:first], "x" * (last - first)]
@@ -372,6 +389,8 @@ class Builder:
 
 def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> Run:
     """Read some lines with tags among their words, and what stands between the lines."""
+    if len(lines) == 1 and not TAG.search(lines[0]):
+        return Run(lines[0])
     builder = Builder()
     for line, before in zip(lines, ["", *breaks], strict=True):
         if before:
