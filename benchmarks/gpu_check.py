@@ -91,6 +91,7 @@ def kernels() -> Iterator[tuple[str, float, float]]:
     yield from packed()
     yield from smoothed()
     yield from normed_sums()
+    yield from relu_gradients()
     for shape in ((3, 37_000), (2, 4, 1500), (2, 1024)):
         x = 3 * torch.randn(*shape, device=DEVICE)
         x[..., 128:256] = -math.inf  # a part of which all tokens are forbidden
@@ -264,6 +265,20 @@ def normed_sums() -> Iterator[tuple[str, float, float]]:
             worst = max(float((a - b).detach().norm() / b.detach().norm()) for a, b in pairs)
             yield f"norm of a sum, {(T, D)}, dropout {dropout}, {dtype}", worst, tolerance
     add_norm.PROGRAMS = programs
+
+
+def relu_gradients() -> Iterator[tuple[str, float, float]]:
+    """Compare the gradient of relu and its sum over the rows, relatively."""
+    from seq2see.fast.relu_gradient import relu_gradient
+
+    half = torch.bfloat16 if DEVICE == "cuda" else torch.float16
+    for T, width in ((2500 if DEVICE == "cuda" else 30, 2048), (7, 100)):
+        for dtype, tolerance in ((torch.float32, 1e-5), (half, 1e-2)):
+            hidden, back = (torch.randn(T, width, device=DEVICE).to(dtype) for _ in range(2))
+            right = torch.where(hidden > 0, back.double(), 0.0)
+            pairs = zip(relu_gradient(hidden, back), (right, right.sum(0)), strict=True)
+            worst = max(float((a - b).norm() / b.norm()) for a, b in pairs)
+            yield f"gradient of relu, {(T, width)}, {dtype}", worst, tolerance
 
 
 def mask_of(seed: Tensor, T: int, D: int, dropout: float) -> Tensor:

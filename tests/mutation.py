@@ -46,8 +46,8 @@ FOLDERS = ("model", "fast", "training", "decoding")
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
     "fast/one_query.py", "fast/scan.py", "fast/packed.py", "fast/loss.py", "fast/step_kernels.py",
-    "fast/choose_kernels.py", "fast/add_norm.py", "fast/__init__.py one_query_attention",
-    "fast/__init__.py span_attention", "fast/__init__.py normed_sum",
+    "fast/choose_kernels.py", "fast/add_norm.py", "fast/relu_gradient.py",
+    "fast/__init__.py one_query_attention", "fast/__init__.py span_attention", "fast/__init__.py normed_sum",
     "decoding/graphs.py _captured", "decoding/graphs.py fast", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",
 )  # fmt: skip

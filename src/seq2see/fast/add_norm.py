@@ -109,6 +109,14 @@ def _sizes(x: Tensor, dropout: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def add_up(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sum over the rows of ``sums`` (N, W), rounded to ``dtype`` (W,)."""
+    N, W = sums.shape
+    out = torch.empty(W, dtype=dtype, device=sums.device)
+    _add_up[(triton.cdiv(W, COLUMNS),)](sums, out, N, W, COLUMNS, STEP, num_warps=4)
+    return out
+
+
 @torch.library.custom_op("seq2see::add_norm", mutates_args=())
 def forward(
     x: Tensor, h: Tensor, weight: Tensor, bias: Tensor, dropout: float, eps: float
@@ -147,11 +155,10 @@ def backward(
     (T, D), programs = back.shape, min(PROGRAMS, triton.cdiv(len(back), sizes["ROWS"]))
     of_rows = [torch.empty_like(back) for _ in range(2 if sizes["MORE"] > 1 else 1)]
     sums = torch.empty(programs, 2 * D, dtype=torch.float32, device=back.device)
-    of_weights = torch.empty(2, D, dtype=weight.dtype, device=back.device)
     _backward[(programs,)](
         back, total, means, scales, weight, seed, of_rows[0], of_rows[-1], sums, T, **sizes
     )
-    _add_up[(triton.cdiv(2 * D, COLUMNS),)](sums, of_weights, programs, 2 * D, COLUMNS, STEP, num_warps=4)
+    of_weights = add_up(sums, weight.dtype).view(2, D)
     return [*of_rows, of_weights]
 
 
