@@ -67,6 +67,8 @@ def kernels() -> Iterator[tuple[str, float, float]]:
     torch.manual_seed(0)
     yield from packed()
     yield from smoothed()
+    yield from normed_sums()
+    yield from relu_gradients()
     for shape in ((3, 37_000), (2, 4, 1500), (2, 1024)):
         x = 3 * torch.randn(*shape, device=DEVICE)
         x[..., 128:256] = -math.inf  # a part of which all tokens are forbidden
@@ -205,6 +207,70 @@ def smoothed() -> Iterator[tuple[str, float, float]]:
             )
             worst = max(float((a - b).norm() / b.norm()) for a, b in pairs)
             yield f"loss, {(T, V)}, smoothing {smoothing}, {dtype}", worst, tolerance
+
+
+def normed_sums() -> Iterator[tuple[str, float, float]]:
+    """Compare the norm of a sum, with what dropout keeps, and its gradients, relatively."""
+    from seq2see.fast import add_norm
+
+    on_gpu, programs = DEVICE == "cuda", add_norm.PROGRAMS
+    half = torch.bfloat16 if on_gpu else torch.float16
+    add_norm.PROGRAMS = 3  # so that each has several rows
+    for (T, D), dropout in itertools.product(
+        ((2500 if on_gpu else 9, 512), (45, 256), (50, 24), (1, 8)), (0.0, 0.1, 0.9)
+    ):
+        for dtype, tolerance in ((torch.float32, 1e-5), (half, 1e-2)):
+            drawn = [torch.randn(*shape, device=DEVICE) for shape in ((T, D), (T, D), (D,), (D,), (T, D))]
+            x, h, weight, bias, back = (one.to(dtype) for one in drawn)
+            inputs = [one.requires_grad_() for one in (x, h, weight, bias)]
+            exact = [one.detach().double().requires_grad_() for one in inputs]
+            out, *_, seed = add_norm.forward(*inputs, dropout, 1e-5)
+            chosen = mask_of(seed, T, D, dropout)
+            share = float((chosen == 0).double().mean())
+            bound = 5 * math.sqrt(dropout * (1 - dropout) / (T * D)) + 2**-16
+            yield f"share dropped, {(T, D)}, {dropout}", abs(share - dropout), bound
+            total = exact[0] + exact[1] * chosen
+            right = torch.nn.functional.layer_norm(total, (D,), *exact[2:], 1e-5)
+            pairs = [
+                (out, right),
+                *zip(
+                    torch.autograd.grad(out, inputs, back),
+                    torch.autograd.grad(right, exact, back.double()),
+                    strict=True,
+                ),
+            ]
+            worst = max(float((a - b).detach().norm() / b.detach().norm()) for a, b in pairs)
+            yield f"norm of a sum, {(T, D)}, dropout {dropout}, {dtype}", worst, tolerance
+    add_norm.PROGRAMS = programs
+
+
+def relu_gradients() -> Iterator[tuple[str, float, float]]:
+    """Compare the gradient of relu and its sum over the rows, relatively."""
+    from seq2see.fast.relu_gradient import relu_gradient
+
+    half = torch.bfloat16 if DEVICE == "cuda" else torch.float16
+    for T, width in ((2500 if DEVICE == "cuda" else 30, 2048), (7, 100)):
+        for dtype, tolerance in ((torch.float32, 1e-5), (half, 1e-2)):
+            hidden, back = (torch.randn(T, width, device=DEVICE).to(dtype) for _ in range(2))
+            right = torch.where(hidden > 0, back.double(), 0.0)
+            pairs = zip(relu_gradient(hidden, back), (right, right.sum(0)), strict=True)
+            worst = max(float((a - b).norm() / b.norm()) for a, b in pairs)
+            yield f"gradient of relu, {(T, width)}, {dtype}", worst, tolerance
+
+
+def mask_of(seed: Tensor, T: int, D: int, dropout: float) -> Tensor:
+    """Return the factors (T, D) of dropout by the kernels: of h = 1 and x = 0 the sum shows them."""
+    from seq2see.fast import add_norm
+
+    if not dropout:
+        return torch.ones(T, D, dtype=torch.float64, device=DEVICE)
+    ones = torch.ones(T, D, device=DEVICE)
+    total, sizes = torch.empty_like(ones), add_norm._sizes(ones, dropout)
+    rows = torch.empty(2, T, device=DEVICE)
+    add_norm._forward[(-(-T // sizes["ROWS"]),)](
+        ones * 0, ones, ones, ones, seed, torch.empty_like(ones), total, rows[0], rows[1], T, 1e-5, **sizes
+    )
+    return total.double()
 
 
 def gradients(

@@ -45,8 +45,8 @@ FOLDERS = ("model", "fast", "training", "decoding")
 #: What a CPU does not run: Triton kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
-    "fast/scan.py", "fast/packed.py", "fast/loss.py", "fast/step_kernels.py",
-    "fast/choose_kernels.py", "fast/__init__.py span_attention",
+    "fast/scan.py", "fast/packed.py", "fast/loss.py", "fast/step_kernels.py", "fast/choose_kernels.py",
+    "fast/add_norm.py", "fast/relu_gradient.py", "fast/__init__.py span_attention", "fast/__init__.py normed_sum",
     "decoding/graphs.py Captured", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",
 )  # fmt: skip

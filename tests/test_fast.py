@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,12 +12,15 @@ from torch import Tensor, nn
 
 from conftest import small_model
 from seq2see import fast
+from seq2see.config import ModelConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.fast.cache import Layout
 from seq2see.fast.projections import SideBySide, form_of, linear_relu, products
 from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
+from seq2see.model import sublayers
 from seq2see.model.attention import written_attention
+from seq2see.model.sublayers import AddNorm
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
 SHAPES = {
@@ -192,6 +196,38 @@ def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
         torch.autograd.grad(found, inputs, back), torch.autograd.grad(right, inputs, back), strict=True
     ):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "shape", "training", "own"),
+    [
+        (True, (3, 4), True, True),
+        (False, (3, 4), True, False),
+        (True, (2, 3, 4), True, False),
+        (True, (3, 4), False, False),
+    ],
+)
+def test_our_norm_is_for_training_of_packed_batches_on_a_gpu(
+    cuda: bool, shape: tuple[int, ...], training: bool, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`benchmarks/gpu_check.py kernels` compares its numbers."""
+    x: Any = SimpleNamespace(is_cuda=cuda, dim=lambda: len(shape))
+    for triton in (True, False):
+        monkeypatch.setattr(fast, "HAS_TRITON", triton)
+        assert fast.has_own_norm(x, training) is (own and triton)
+
+
+def test_our_norm_leaves_the_values_to_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, seen = AddNorm(ModelConfig(d_model=4, heads=2, dropout=0.3)), {}
+    monkeypatch.setattr(sublayers, "has_own_norm", lambda x, training: training)
+    monkeypatch.setattr(sublayers, "normed_sum", lambda x, h, norm, dropout: norm(x + h + dropout))
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(layer(x, torch.sin), layer.norm(x + x.sin() + 0.3))
+    layer.recorder = lambda path, value: seen.setdefault(path, value)
+    layer(x, torch.sin)
+    assert [*seen] == ["sum", "out"]
+    layer.recorder = None
+    torch.testing.assert_close(layer.eval()(x, torch.sin), layer.norm(x + x.sin()))
 
 
 def test_matrices_side_by_side_follow_their_weights() -> None:

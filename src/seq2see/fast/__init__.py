@@ -1,4 +1,4 @@
-"""What is here for speed: fast bodies of equation 1, the table that chooses among them, caches, projections, a loss.
+"""What is here for speed: fast bodies of equation 1, their table, caches, projections, a norm, a loss.
 
 The model says what is computed (``model.attention.written_attention``). Each body here computes the same numbers faster
 in some cases. A test holds every body against the written equation in all cases that the table gives it.
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from seq2see.fast.cache import Layout
 from seq2see.fast.columns import column_attention
@@ -20,6 +20,7 @@ from seq2see.fast.sdpa import pytorch_attention
 from seq2see.masks import Mask, Part
 
 HAS_TRITON = find_spec("triton") is not None
+OWN_NORM = True  # in training of packed batches on a GPU: our own kernels, or else the compiler's
 
 MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
 NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
@@ -97,6 +98,18 @@ def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float) -> Te
     return F.cross_entropy(
         logits.float(), right, ignore_index=pad, label_smoothing=smoothing, reduction="sum"
     )
+
+
+def has_own_norm(x: Tensor, training: bool) -> bool:
+    """Whether ``normed_sum`` is for x: in training of packed batches (T, D) on a GPU with Triton."""
+    return OWN_NORM and HAS_TRITON and training and x.is_cuda and x.dim() == 2
+
+
+def normed_sum(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tensor:
+    """Return LayerNorm(x + Dropout(h)) by our own kernel."""
+    from seq2see.fast.add_norm import add_norm  # needs Triton
+
+    return add_norm(x, h, norm, dropout)
 
 
 def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Layout:

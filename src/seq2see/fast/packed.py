@@ -21,11 +21,11 @@ BLOCK = 64  # queries, or keys, of one program
 STEP = 32  # keys, or queries, that they are multiplied with at a time
 WIDE = 128  # numbers of a head in 16 bits; with wider ones, blocks and steps are smaller
 WARPS = 4
-STAGES = 2
+STAGES = 3
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _read(x, row, head, at, count, WIDTH: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
+def read_rows(x, row, head, at, count, WIDTH: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
     """Read some rows of a head, (rows, ALL). Rows after the last and numbers after WIDTH are 0."""
     place = tl.arange(0, ALL)
     inside = (at < count)[:, None]
@@ -35,7 +35,7 @@ def _read(x, row, head, at, count, WIDTH: tl.constexpr, ALL: tl.constexpr):  # t
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _write(x, value, row, head, at, count, WIDTH: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
+def write_rows(x, value, row, head, at, count, WIDTH: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write some rows of a head."""
     place = tl.arange(0, ALL)
     inside = (at < count)[:, None]
@@ -56,15 +56,15 @@ def _attend(  # type: ignore[no-untyped-def]
     """
     head, start = tl.program_id(0), tl.program_id(1) * BLOCK
     at = start + tl.arange(0, BLOCK)
-    query = _read(q, q_row, head * q_head, at, T, K, K_ALL)
+    query = read_rows(q, q_row, head * q_head, at, T, K, K_ALL)
     low, high = tl.load(first + at, mask=at < T, other=0), tl.load(end + at, mask=at < T, other=0)
     largest = tl.full([BLOCK], -1e30, tl.float32)  # finite: the first block may hold none of a query's keys
     total = tl.zeros([BLOCK], tl.float32)
     gathered = tl.zeros([BLOCK, V_ALL], tl.float32)
     for begin in range(tl.load(first + start), tl.load(end + tl.minimum(start + BLOCK, T) - 1), STEP):
         keys = begin + tl.arange(0, STEP)
-        key = _read(k, k_row, head * k_head, keys, S, K, K_ALL)
-        value = _read(v, v_row, head * v_head, keys, S, V, V_ALL)
+        key = read_rows(k, k_row, head * k_head, keys, S, K, K_ALL)
+        value = read_rows(v, v_row, head * v_head, keys, S, V, V_ALL)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * SCALE
         seen = (keys[None, :] >= low[:, None]) & (keys[None, :] < high[:, None])
         scores = tl.where(seen, scores, -float("inf"))
@@ -73,7 +73,7 @@ def _attend(  # type: ignore[no-untyped-def]
         total = total * old + tl.sum(weights, 1)
         gathered = gathered * old[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
         largest = larger
-    _write(z, gathered / total[:, None], z_row, head * V, at, T, V, V_ALL)
+    write_rows(z, gathered / total[:, None], z_row, head * V, at, T, V, V_ALL)
     tl.store(logs + head * T + at, largest + tl.log2(total), mask=at < T)
 
 
@@ -86,25 +86,25 @@ def _to_queries(  # type: ignore[no-untyped-def]
     """Find the gradient of a block of queries. ``shares`` becomes Σ z·dz, which the softmax's gradient needs."""
     head, start = tl.program_id(0), tl.program_id(1) * BLOCK
     at = start + tl.arange(0, BLOCK)
-    query = _read(q, q_row, head * q_head, at, T, K, K_ALL)
-    back = _read(dz, dz_row, head * dz_head, at, T, V, V_ALL)
+    query = read_rows(q, q_row, head * q_head, at, T, K, K_ALL)
+    back = read_rows(dz, dz_row, head * dz_head, at, T, V, V_ALL)
     low, high = tl.load(first + at, mask=at < T, other=0), tl.load(end + at, mask=at < T, other=0)
     log = tl.load(logs + head * T + at, mask=at < T, other=0.0)
-    answer = _read(z, z_row, head * V, at, T, V, V_ALL)
+    answer = read_rows(z, z_row, head * V, at, T, V, V_ALL)
     share = tl.sum(answer.to(tl.float32) * back.to(tl.float32), 1)
     tl.store(shares + head * T + at, share, mask=at < T)
     gathered = tl.zeros([BLOCK, K_ALL], tl.float32)
     for begin in range(tl.load(first + start), tl.load(end + tl.minimum(start + BLOCK, T) - 1), STEP):
         keys = begin + tl.arange(0, STEP)
-        key = _read(k, k_row, head * k_head, keys, S, K, K_ALL)
-        value = _read(v, v_row, head * v_head, keys, S, V, V_ALL)
+        key = read_rows(k, k_row, head * k_head, keys, S, K, K_ALL)
+        value = read_rows(v, v_row, head * v_head, keys, S, V, V_ALL)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * SCALE
         seen = (keys[None, :] >= low[:, None]) & (keys[None, :] < high[:, None])
         weights = tl.where(seen, tl.exp2(scores - log[:, None]), 0.0)
         pull = tl.dot(back, tl.trans(value), input_precision="ieee")
         change = (weights * (pull - share[:, None])).to(key.dtype)
         gathered += tl.dot(change, key, input_precision="ieee")
-    _write(dq, gathered * UNSCALED, dq_row, head * K, at, T, K, K_ALL)
+    write_rows(dq, gathered * UNSCALED, dq_row, head * K, at, T, K, K_ALL)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -116,14 +116,14 @@ def _to_keys(  # type: ignore[no-untyped-def]
     """Find the gradients of a block of keys and values: as ``_to_queries``, with rows and columns exchanged."""
     head, start = tl.program_id(0), tl.program_id(1) * BLOCK
     keys = start + tl.arange(0, BLOCK)
-    key = _read(k, k_row, head * k_head, keys, S, K, K_ALL)
-    value = _read(v, v_row, head * v_head, keys, S, V, V_ALL)
+    key = read_rows(k, k_row, head * k_head, keys, S, K, K_ALL)
+    value = read_rows(v, v_row, head * v_head, keys, S, V, V_ALL)
     to_key, to_value = tl.zeros([BLOCK, K_ALL], tl.float32), tl.zeros([BLOCK, V_ALL], tl.float32)
     stop = tl.load(end_query + tl.minimum(start + BLOCK, S) - 1)
     for begin in range(tl.load(first_query + start), stop, STEP):
         at = begin + tl.arange(0, STEP)
-        query = _read(q, q_row, head * q_head, at, T, K, K_ALL)
-        back = _read(dz, dz_row, head * dz_head, at, T, V, V_ALL)
+        query = read_rows(q, q_row, head * q_head, at, T, K, K_ALL)
+        back = read_rows(dz, dz_row, head * dz_head, at, T, V, V_ALL)
         low, high = tl.load(first + at, mask=at < T, other=0), tl.load(end + at, mask=at < T, other=0)
         log = tl.load(logs + head * T + at, mask=at < T, other=0.0)
         share = tl.load(shares + head * T + at, mask=at < T, other=0.0)
@@ -134,8 +134,8 @@ def _to_keys(  # type: ignore[no-untyped-def]
         pull = tl.dot(value, tl.trans(back), input_precision="ieee")
         change = (weights * (pull - share[None, :])).to(query.dtype)
         to_key += tl.dot(change, query, input_precision="ieee")
-    _write(dk, to_key * UNSCALED, dk_row, head * K, keys, S, K, K_ALL)
-    _write(dv, to_value, dv_row, head * V, keys, S, V, V_ALL)
+    write_rows(dk, to_key * UNSCALED, dk_row, head * K, keys, S, K, K_ALL)
+    write_rows(dv, to_value, dv_row, head * V, keys, S, V, V_ALL)
 
 
 def _sizes(q: Tensor, v: Tensor) -> dict[str, int]:

@@ -17,6 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
+from seq2see.fast import HAS_TRITON
+
+OWN_GRADIENT = True  # one kernel for relu's gradient and its sum, or else the compiler's
+
 Form = Literal["separate", "joined", "side by side"]
 
 
@@ -76,8 +80,14 @@ def _remember(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> N
 
 def _differentiate(ctx: FunctionCtx, back: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     x, weight, hidden = ctx.saved_tensors  # type: ignore[attr-defined]
-    back = torch.where(hidden > 0, back, 0.0)  # (T, F)
-    return back @ weight, back.t() @ x, back.sum(0)
+    if OWN_GRADIENT and HAS_TRITON and back.is_cuda:
+        from seq2see.fast.relu_gradient import relu_gradient  # needs Triton
+
+        back, of_bias = relu_gradient(hidden, back)
+    else:
+        back = torch.where(hidden > 0, back, 0.0)  # (T, F)
+        of_bias = back.sum(0)
+    return back @ weight, back.t() @ x, of_bias
 
 
 linear_relu.register_autograd(_differentiate, setup_context=_remember)

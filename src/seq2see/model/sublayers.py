@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
+from seq2see.fast import has_own_norm, normed_sum
 from seq2see.fast.projections import activated
 
 
@@ -51,7 +52,10 @@ class AddNorm(Observable):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Map (…, T, D) to (…, T, D)."""
         if self.post:
-            x = self.keep("sum", x + self.dropout(sublayer(x)))
+            h = sublayer(x)
+            if self.recorder is None and has_own_norm(x, self.training):
+                return normed_sum(x, h, self.norm, self.dropout.p)
+            x = self.keep("sum", x + self.dropout(h))
             return self.keep("out", self.norm(x))
         y = self.keep("normed", self.norm(x))
         return self.keep("out", x + self.dropout(sublayer(y)))
