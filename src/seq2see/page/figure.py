@@ -26,7 +26,7 @@ CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "embedding.norm": [(Embedding.forward, "self.norm(x)")],
     "attention": [(written_attention, "masked.softmax("), (MultiHeadAttention.forward, "written_attention(")],
     "mask": [(Mask.allowed, "tril")],
-    "post": [(AddNorm.forward, "x + self.dropout(sublayer(x))")],
+    "post": [(AddNorm.forward, "x + self.dropout(h)")],
     "pre": [(AddNorm.forward, '"normed", self.norm(x)')],
     "feed_forward": [(FeedForward.forward, "self.activation")],
     "encoder.norm": [(Encoder.forward, "self.norm(x)")],
