@@ -217,7 +217,7 @@ def normed_sums() -> Iterator[tuple[str, float, float]]:
     half = torch.bfloat16 if on_gpu else torch.float16
     add_norm.PROGRAMS = 3  # so that each has several rows
     for (T, D), dropout in itertools.product(
-        ((2500 if on_gpu else 9, 512), (45, 256), (50, 24), (1, 8)), (0.0, 0.1, 0.9)
+        ((2500 if on_gpu else 9, 512), (45, 256), (50, 24), (1, 8)), (0.0, 0.1)
     ):
         for dtype, tolerance in ((torch.float32, 1e-5), (half, 1e-2)):
             drawn = [torch.randn(*shape, device=DEVICE) for shape in ((T, D), (T, D), (D,), (D,), (T, D))]
