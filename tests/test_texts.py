@@ -29,7 +29,8 @@ from seq2see.folder import Tokenizers
 from seq2see.inspection.alignment import words_of
 from seq2see.text import documents
 from seq2see.text.familiar import Familiar
-from seq2see.text.runs import Sentence
+from seq2see.text.kept import Read
+from seq2see.text.runs import Run, Sentence
 from seq2see.text.terms import Glossary
 from seq2see.text.tokenizer import Tokenizer
 from seq2see.translation import Means, translate
@@ -339,6 +340,27 @@ def test_tags_without_partners_are_named_and_stay() -> None:
     assert document.sentences[0].text == "One two three"  # the words beside them are translated
     assert through("<p>One</b> two<i> three</p>", "html", swapped) == "<p>oNE</b> TWO<i> THREE</p>"
     assert through("<div><span>One two", "html", swapped) == "<div><span>oNE TWO"
+
+
+@given(st.text('aA.!? "“”»<&', max_size=40))
+@settings(max_examples=60)
+def test_plain_text_is_cut_as_text_with_something_held_is(text: str) -> None:
+    def cut(run: Run) -> list[str]:
+        parts = [part if isinstance(part, str) else f"[{part.text}]" for part in run.parts()]
+        return re.findall(r"\[.*?\]|[^\[]+", "".join(parts))
+
+    assert cut(Run(text)) == cut(Run(text, held=((0, 0),)))
+
+
+def test_a_sentence_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, of = list[str](), Read.of
+    monkeypatch.setattr(
+        Read, "of", lambda text, *more, **named: (read.append(text), of(text, *more, **named))[1]
+    )
+    document = documents.read("We came. We saw.")
+    found = translate(document.sentences, means(str.upper), PAPER)
+    assert document.written([one.text for one in found]) == "WE CAME. WE SAW."
+    assert read == ["We came.", "We saw."]
 
 
 def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:

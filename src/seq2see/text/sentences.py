@@ -71,6 +71,8 @@ def split(text: str) -> list[Span]:
     without_capitals = not any(map(str.isupper, text))
     spans, first = list[Span](), 0
     for found in END.finditer(text):
+        if found.end() == len(text):
+            break
         rest = (
             found.end()
             + len(text[found.end() : found.end() + 64])
@@ -93,8 +95,11 @@ def around_quotes(text: str, spans: list[Span]) -> list[Span]:
     >>> [text[first:last] for first, last in around_quotes(text, split(text))]
     ['I came.', 'I saw.', 'He said, "Yes. I did."']
     """
+    quotations = _quotations(text) if QUOTE.search(text) else []
+    if not quotations:
+        return spans
     firsts = [first for first, _ in spans]
-    for opening, closing in _quotations(text):
+    for opening, closing in quotations:
         one, other = (bisect_right(firsts, place) - 1 for place in (opening, closing))
         if one < 0 or closing >= spans[other][1]:
             continue
