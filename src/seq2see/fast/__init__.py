@@ -20,7 +20,6 @@ from seq2see.fast.sdpa import pytorch_attention
 from seq2see.masks import Mask, Part
 
 HAS_TRITON = find_spec("triton") is not None
-OWN_NORM = True  # in training of packed batches on a GPU: our own kernels, or else the compiler's
 
 MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
 NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
@@ -102,7 +101,7 @@ def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float) -> Te
 
 def has_own_norm(x: Tensor, training: bool) -> bool:
     """Whether ``normed_sum`` is for x: in training of packed batches (T, D) on a GPU with Triton."""
-    return OWN_NORM and HAS_TRITON and training and x.is_cuda and x.dim() == 2
+    return HAS_TRITON and training and x.is_cuda and x.dim() == 2
 
 
 def normed_sum(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tensor:

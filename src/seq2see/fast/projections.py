@@ -19,8 +19,6 @@ from torch.autograd.function import FunctionCtx
 
 from seq2see.fast import HAS_TRITON
 
-OWN_GRADIENT = True  # one kernel for relu's gradient and its sum, or else the compiler's
-
 Form = Literal["separate", "joined", "side by side"]
 
 
@@ -80,7 +78,7 @@ def _remember(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> N
 
 def _differentiate(ctx: FunctionCtx, back: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     x, weight, hidden = ctx.saved_tensors  # type: ignore[attr-defined]
-    if OWN_GRADIENT and HAS_TRITON and back.is_cuda:
+    if HAS_TRITON and back.is_cuda:
         from seq2see.fast.relu_gradient import relu_gradient  # needs Triton
 
         back, of_bias = relu_gradient(hidden, back)
