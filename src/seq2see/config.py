@@ -230,7 +230,7 @@ class TrainingConfig(Schema):
     precision: Precision = option("float32", "of the arithmetic; the weights are kept in float32")
     tuned: bool = option(
         False,
-        "let the compiler try variants of its GPU kernels first; most kernels are ours, so that it may gain nothing",
+        "let the compiler try variants of its GPU kernels first; most are ours now, so that it may gain nothing",
     )
     schedule: Schedule = option(
         "paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant"
