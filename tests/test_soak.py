@@ -20,6 +20,7 @@ def soak(*options: str, first: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.heavy  # each kind of harm has tests of its own
 def test_the_short_form_finds_nothing() -> None:
     done = soak("--scale", "0.001", "--jobs", "3")
     assert done.returncode == 0, done.stdout + done.stderr
