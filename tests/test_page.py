@@ -1069,6 +1069,18 @@ def test_a_selection_that_does_not_fit_the_next_answer_disturbs_nothing(open_pag
 # --- what is seen first --------------------------------------------------------------------------------
 
 
+def _at_rest(page: Page, selector: str) -> float:
+    """Return how far down a panel is, when two looks in a row see it at one place."""
+    before = -1.0
+    for _ in range(50):
+        now = page.locator(selector).bounding_box()["y"]
+        if now == before:
+            break
+        before = now
+        page.wait_for_timeout(100)
+    return before
+
+
 def test_what_is_in_sight_comes_first_and_the_rest_when_it_comes_near(open_page: Open) -> None:
     page = open_page()
     page.evaluate("window.requestIdleCallback = () => 0")  # there is never time
@@ -1080,7 +1092,7 @@ def test_what_is_in_sight_comes_first_and_the_rest_when_it_comes_near(open_page:
     assert {"cross", "probabilities", "lens"} <= set(waiting)
     assert "figure" not in waiting
     assert drawing.evaluate("e => e.isConnected")  # the same for every text
-    tall = page.locator("#lens").bounding_box()["y"]
+    tall = _at_rest(page, "#lens")
     page.locator("#cross").scroll_into_view_if_needed()
     expect(page.locator("#cross .plane")).to_have_count(8)
     page.evaluate("document.getElementById('probabilities').scrollIntoView()")
