@@ -74,7 +74,6 @@ class GraphSearch:
         device, dtype, c = parameter.device, parameter.dtype, model.config
         self.rule = Rule(special, rules, device, gate)
         self.source = torch.full((sentences, source_length), special.pad, device=device)
-        self.source_real = torch.ones(sentences, source_length, dtype=torch.bool, device=device)
         self.limits = torch.ones(sentences, dtype=torch.long, device=device)
         self.first_state = torch.zeros(sentences, dtype=torch.long, device=device)  # of the gate
         self.position = torch.zeros(1, dtype=torch.long, device=device)
@@ -111,7 +110,7 @@ class GraphSearch:
         if laid.states is not None:
             self.first_state.copy_(laid.states)
         self.source.copy_(laid.source)
-        self.source_real.copy_(laid.real)
+        self.real.copy_(laid.real)
         self.limits.copy_(laid.limits)
         self.begin()
 
@@ -156,7 +155,7 @@ class GraphSearch:
     def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""
         self.before()
-        memory = self.step.encode(self.source, Mask(keys=self.source_real))
+        memory = self.step.encode(self.source, Mask(keys=self.real))
         for layer, (all_k, all_v) in zip(self.model.decoder.layers, self.read, strict=True):
             assert isinstance(layer, DecoderLayer)
             k, v = layer.cross_attention.keys_values(memory)  # (B, S, H, K)
@@ -164,7 +163,6 @@ class GraphSearch:
             all_v.copy_(v)
         self.position.zero_()
         self.last.fill_(self.special.start)
-        self.real.copy_(self.source_real)
         self.ancestors.copy_(self.own.expand_as(self.ancestors))
         self._point()
         self._put(Beams.start(self.limits, self.length, self.beam, self.special.pad, self.first_state))

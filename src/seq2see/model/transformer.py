@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
 from seq2see.fast.cache import DecoderCache
-from seq2see.masks import CAUSAL, EVERYTHING, Mask, PackedMasks
+from seq2see.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
 from seq2see.model.positions import Embedding
@@ -66,10 +66,9 @@ class Transformer(Observable):
         memory: Tensor,
         memory_mask: Mask = EVERYTHING,
         cache: DecoderCache | None = None,
-        mask: Mask = CAUSAL,
     ) -> Tensor:
         """Map target ids (…, T) and memory (…, S, D) to logits (…, T, V) for the token after each position."""
-        x = self.decoder(target, memory, memory_mask, cache, mask)
+        x = self.decoder(target, memory, memory_mask, cache)
         return self.keep("logits", self.output(x))  # (…, T, V)
 
     def forward(self, source: Tensor, target: Tensor, source_mask: Mask = EVERYTHING) -> Tensor:
