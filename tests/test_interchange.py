@@ -97,7 +97,11 @@ def m2m100(path: Path, **settings: Any) -> Any:
         *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())),
     ]
     (path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
-    about = {"additional_special_tokens": ["__en__", "__fr__"], "tokenizer_class": "M2M100Tokenizer"}
+    about = {
+        "additional_special_tokens": ["__en__", "__fr__"],
+        "tokenizer_class": "M2M100Tokenizer",
+        "num_madeup_words": 2,
+    }
     (path / "tokenizer_config.json").write_text(json.dumps(about))
     config = transformers.M2M100Config(
         vocab_size=len(names) + 4, pad_token_id=1, eos_token_id=2, bos_token_id=0, decoder_start_token_id=2,
