@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from seq2see.config import DecodingConfig, ModelConfig
-from seq2see.errors import FolderError, shown
+from seq2see.errors import FolderError
 from seq2see.interchange.huggingface_text import Languages, tokenizers_of
 from seq2see.interchange.imported import (
     LARGEST_SETTING,
     Imported,
     Renamed,
+    brief,
     checked_ids,
     decoding_config,
     ids_of,
@@ -183,9 +184,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
     ends = ids_of(generation, "eos_token_id")
     words = generation.get("bad_words_ids") or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
-        raise FolderError(
-            f"The settings have bad_words_ids = {shown(str(words))}: lists of ids were expected."
-        )
+        raise FolderError(f"The settings have bad_words_ids = {brief(words)}: lists of ids were expected.")
     out = {
         number
         for word in words
@@ -195,7 +194,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
     }
     out |= {*ids_of(generation, "suppress_tokens")}
     missing = [
-        f"{name} = {shown(str(generation[name]), 60)}"
+        f"{name} = {brief(generation[name])}"
         for name, idle in WITHOUT.items()
         if generation.get(name) is not None and generation[name] not in idle
     ]
@@ -203,7 +202,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
         missing.append("bad_words_ids of several tokens")
     early = generation.get("early_stopping", False)
     if early not in (True, False):
-        missing.append(f"early_stopping = {shown(str(early))} (false is taken)")
+        missing.append(f"early_stopping = {brief(early)} (false is taken)")
     forced = ids_of(generation, "forced_eos_token_id")
     if forced and forced != ends[:1]:
         missing.append(f"forced_eos_token_id = {generation['forced_eos_token_id']}")
@@ -238,7 +237,7 @@ def _setting(settings: dict[str, Any], name: str, default: int) -> int:
     value = settings.get(name, default)
     if type(value) is not int or not 0 <= value <= LARGEST_SETTING:
         raise FolderError(
-            f"The settings of generation have {name} = {shown(str(value))}: a whole number up to {LARGEST_SETTING:,} "
+            f"The settings of generation have {name} = {brief(value)}: a whole number up to {LARGEST_SETTING:,} "
             "was expected."
         )
     return value
@@ -247,7 +246,7 @@ def _setting(settings: dict[str, Any], name: str, default: int) -> int:
 def _real(settings: dict[str, Any], name: str, default: float) -> float:
     value = settings.get(name, default)
     if type(value) not in (int, float) or not abs(value) <= LARGEST_SETTING:
-        raise FolderError(f"The settings have {name} = {shown(str(value))}: a number was expected.")
+        raise FolderError(f"The settings have {name} = {brief(value)}: a number was expected.")
     return float(value)
 
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Engine
 from seq2see.errors import FolderError, UserError, shown, suggest
 from seq2see.folder import Tokenizers
 from seq2see.interchange import languages
-from seq2see.interchange.imported import fitting, ids_of, read_json
+from seq2see.interchange.imported import brief, fitting, ids_of, read_json
 from seq2see.text import sentencepiece
 from seq2see.text.tokenizer import Tokenizer
 
@@ -33,7 +33,7 @@ def tokenizers_of(
         numbers = ids_of(settings, key)
         if not numbers or numbers[0] not in names[side]:
             raise FolderError(
-                f"The vocabulary does not fit: {key} is {shown(str(settings.get(key)))}, and the tokenizer has no such "
+                f"The vocabulary does not fit: {key} is {brief(settings.get(key))}, and the tokenizer has no such "
                 "token."
             )
         return names[side][numbers[0]]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see import folder
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
-from seq2see.errors import ConfigError, FolderError, shown
+from seq2see.errors import ConfigError, FolderError, printable
 from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import whole_or_nothing
 from seq2see.model.transformer import Transformer
@@ -78,6 +78,12 @@ def check(found: Imported) -> str:
             raise FolderError(f"The model holds weights that this architecture does not have: {name}.")
         if not torch.isfinite(tensor).all():
             raise FolderError(f"The weights for {name} are not all finite numbers: the file is damaged.")
+    rules = found.decoding
+    named = (*rules.suppressed, *rules.first_suppressed, *rules.other_ends)
+    if any(number >= found.model.target_vocabulary for number in named):
+        raise FolderError(
+            f"The settings of generation name token {max(named)}, but the model has {found.model.target_vocabulary:,}."
+        )
     for side, tokenizer, size in (
         ("source", found.tokenizers.source, found.model.source_vocabulary),
         ("target", found.tokenizers.target, found.model.target_vocabulary),
@@ -112,6 +118,12 @@ def model_config(**settings: Any) -> ModelConfig:
         raise FolderError(f"A model of this shape cannot be imported: {error}") from None
 
 
+def brief(value: object) -> str:
+    """Write a value of a foreign file for a message: on one line, shortened."""
+    text = printable(repr(value))
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+
+
 def decoding_config(**settings: Any) -> DecodingConfig:
     """Make the rules of a search; what they cannot say is an error about the model."""
     try:
@@ -129,7 +141,7 @@ def ids_of(settings: dict[str, Any], name: str) -> list[int]:
 def checked_ids(values: list[Any], name: str) -> list[int]:
     """Return ids that a setting lists, each once."""
     if any(type(number) is not int or not 0 <= number < LARGEST_SETTING for number in values):
-        raise FolderError(f"The settings have {name} = {shown(str(values))}: ids of tokens were expected.")
+        raise FolderError(f"The settings have {name} = {brief(values)}: ids of tokens were expected.")
     return list(dict.fromkeys(values))
 
 
