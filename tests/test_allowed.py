@@ -21,7 +21,7 @@ from seq2see.decoding.hypothesis import PAPER, Phrase, with_beam
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 LETTERS = "abcde"
 TOKENIZER = Tokenizer.characters(["<pad>", "<sos>", "<eos>", *LETTERS])

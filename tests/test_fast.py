@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from conftest import small_model
-from seq2see import fast
 from seq2see.config import ModelConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
-from seq2see.fast.cache import Layout
-from seq2see.fast.projections import SideBySide, form_of, linear_relu, products
-from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
-from seq2see.model import sublayers
+from seq2see.model import fast, sublayers
 from seq2see.model.attention import written_attention
+from seq2see.model.fast.cache import Layout
+from seq2see.model.fast.projections import SideBySide, form_of, linear_relu, products
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, Part
 from seq2see.model.sublayers import AddNorm
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v

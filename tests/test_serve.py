@@ -18,8 +18,8 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 import seq2see
-from seq2see.benchmarks.clients import besiege, dates, ours
-from seq2see.benchmarks.load import running, wait_for
+from benchmarks.clients import besiege, dates, ours
+from benchmarks.load import running, wait_for
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
