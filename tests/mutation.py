@@ -46,7 +46,8 @@ FOLDERS = ("model", "fast", "training", "decoding")
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
     "fast/scan.py", "fast/packed.py", "fast/loss.py", "fast/step_kernels.py", "fast/choose_kernels.py",
-    "fast/add_norm.py", "fast/relu_gradient.py", "fast/operators.py", "fast/__init__.py span_attention", "fast/__init__.py normed_sum",
+    "fast/add_norm.py", "fast/relu_gradient.py", "fast/operators.py",
+    "fast/__init__.py span_attention", "fast/__init__.py normed_sum",
     "decoding/graphs.py Captured", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",
 )  # fmt: skip
