@@ -46,7 +46,7 @@ FOLDERS = ("model", "model/fast", "training", "decoding")
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
     "model/fast/scan.py", "model/fast/packed.py", "model/fast/loss.py", "model/fast/step_kernels.py",
-    "model/fast/choose_kernels.py", "model/fast/add_norm.py", "model/fast/relu_gradient.py",
+    "model/fast/choose_kernels.py", "model/fast/add_norm.py", "model/fast/relu_gradient.py", "model/fast/operators.py",
     "model/fast/__init__.py span_attention", "model/fast/__init__.py normed_sum",
     "decoding/graphs.py Captured", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",

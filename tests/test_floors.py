@@ -22,7 +22,7 @@ ROOT = Path(seq2see.__file__).parent
 #: From the ground up. A module may import from lower lines and from its own folder. ``seq2see`` is the package's own
 #: ``__init__``, which hands out the public names.
 FLOORS = [
-    ["errors"],
+    ["errors", "stopping"],
     ["files", "machine"],
     ["config"],
     ["tokenizers", "model"],

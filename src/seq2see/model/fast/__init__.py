@@ -7,19 +7,18 @@ in some cases. A test holds every body against the written equation in all cases
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seq2see.model.fast import operators
 from seq2see.model.fast.cache import Layout
 from seq2see.model.fast.columns import column_attention
+from seq2see.model.fast.operators import HAS_TRITON as HAS_TRITON
 from seq2see.model.fast.sdpa import pytorch_attention
 from seq2see.model.masks import Mask, Part
-
-HAS_TRITON = find_spec("triton") is not None
 
 MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
 NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
@@ -31,9 +30,9 @@ Shape = Literal["one query", "packed", "many queries"]
 
 def span_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (T, H, K) and k, v (S, H, K) to (T, H, K) by our own kernel."""
-    from seq2see.model.fast.packed import attention
-
-    return attention(q, k, v, mask)
+    assert mask.spans is not None
+    z: Tensor = operators.attend_packed(q, k, v, *mask.spans)[0]
+    return z
 
 
 class Body(NamedTuple):
@@ -90,9 +89,7 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout =
 def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float) -> Tensor:
     """Return the sum of the cross-entropies of logits (T, V) with smoothed labels (T,), leaving out padding."""
     if HAS_TRITON and logits.is_cuda:
-        from seq2see.model.fast.loss import losses
-
-        each: Tensor = losses(logits, right, pad, smoothing)[0]  # (T,)
+        each: Tensor = operators.smoothed_loss(logits, right, pad, smoothing)[0]  # (T,)
         return each.sum()
     return F.cross_entropy(
         logits.float(), right, ignore_index=pad, label_smoothing=smoothing, reduction="sum"
@@ -106,9 +103,8 @@ def has_own_norm(x: Tensor, training: bool) -> bool:
 
 def normed_sum(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tensor:
     """Return LayerNorm(x + Dropout(h)) by our own kernel."""
-    from seq2see.model.fast.add_norm import add_norm
-
-    return add_norm(x, h, norm, dropout)
+    out: Tensor = operators.add_norm(x, h, norm.weight, norm.bias, dropout, norm.eps)[0]
+    return out
 
 
 def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Layout:

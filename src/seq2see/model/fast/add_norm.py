@@ -11,16 +11,15 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
+from torch import Tensor
 
+from seq2see.model.fast.operators import CHANCES, drops, kept_chances
 from seq2see.model.fast.packed import read_rows, write_rows
 
 NUMBERS = 1024  # of the rows that a program reads at a time
 PROGRAMS = 1056  # of the gradients: eight for each multiprocessor of an H200; any number is right
 WARPS = 2
 COLUMNS, STEP = 8, 256  # of the sums of these programs that are added up at a time
-CHANCES = 2**16  # each number is kept or not by 16 random bits
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -102,7 +101,7 @@ def _add_up(sums, out, N, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.c
 def _sizes(x: Tensor, dropout: float) -> dict[str, Any]:
     """Return what a kernel must know before it is compiled."""
     D = x.shape[-1]
-    width, held = max(8, triton.next_power_of_2(D)), round((1 - dropout) * CHANCES)
+    width, held = max(8, triton.next_power_of_2(D)), kept_chances(dropout)
     return {
         "KEPT": held, "MORE": CHANCES / held, "D": D, "ALL": width, "ROWS": max(1, NUMBERS // width),
         "num_warps": WARPS,
@@ -117,7 +116,6 @@ def add_up(sums: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
-@torch.library.custom_op("seq2see::add_norm", mutates_args=())
 def forward(
     x: Tensor, h: Tensor, weight: Tensor, bias: Tensor, dropout: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -128,7 +126,7 @@ def forward(
     x, h, sizes = x.contiguous(), h.contiguous(), _sizes(x, dropout)
     out, total = torch.empty_like(x), torch.empty_like(x)
     means, scales = (torch.empty(len(x), dtype=torch.float32, device=x.device) for _ in range(2))
-    if sizes["MORE"] > 1:
+    if drops(dropout):
         seed = torch.randint(2**62, (1,), device=x.device)
     else:
         seed = torch.empty(1, dtype=torch.int64, device=x.device)
@@ -138,52 +136,16 @@ def forward(
     return out, total, means, scales, seed
 
 
-@forward.register_fake
-def _forward_shapes(
-    x: Tensor, h: Tensor, weight: Tensor, bias: Tensor, dropout: float, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    means, scales = (x.new_empty(len(x), dtype=torch.float32) for _ in range(2))
-    return x.new_empty(x.shape), x.new_empty(x.shape), means, scales, x.new_empty(1, dtype=torch.int64)
-
-
-@torch.library.custom_op("seq2see::add_norm_backward", mutates_args=())
 def backward(
     back: Tensor, total: Tensor, means: Tensor, scales: Tensor, seed: Tensor, weight: Tensor, dropout: float
 ) -> list[Tensor]:
     """Return the gradients of x (T, D), of h if it is another one, and of weight and bias in one piece (2, D)."""
     back, sizes = back.contiguous(), _sizes(back, dropout)
     (T, D), programs = back.shape, min(PROGRAMS, triton.cdiv(len(back), sizes["ROWS"]))
-    of_rows = [torch.empty_like(back) for _ in range(2 if sizes["MORE"] > 1 else 1)]
+    of_rows = [torch.empty_like(back) for _ in range(2 if drops(dropout) else 1)]
     sums = torch.empty(programs, 2 * D, dtype=torch.float32, device=back.device)
     _backward[(programs,)](
         back, total, means, scales, weight, seed, of_rows[0], of_rows[-1], sums, T, **sizes
     )
     of_weights = add_up(sums, weight.dtype).view(2, D)
     return [*of_rows, of_weights]
-
-
-@backward.register_fake
-def _backward_shapes(
-    back: Tensor, total: Tensor, means: Tensor, scales: Tensor, seed: Tensor, weight: Tensor, dropout: float
-) -> list[Tensor]:
-    of_rows = [back.new_empty(back.shape) for _ in range(2 if _sizes(back, dropout)["MORE"] > 1 else 1)]
-    return [*of_rows, weight.new_empty(2, back.shape[1])]
-
-
-def _remember(ctx: FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*output[1:], inputs[2])
-    ctx.dropout = inputs[4]  # type: ignore[attr-defined]
-
-
-def _differentiate(ctx: FunctionCtx, back: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    *of_rows, of_weights = backward(back, *ctx.saved_tensors, ctx.dropout)  # type: ignore[attr-defined]
-    return of_rows[0], of_rows[-1], of_weights[0], of_weights[1], None, None
-
-
-forward.register_autograd(_differentiate, setup_context=_remember)
-
-
-def add_norm(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tensor:
-    """Return LayerNorm(x + Dropout(h)) for x and h (T, D)."""
-    out: Tensor = forward(x, h, norm.weight, norm.bias, dropout, norm.eps)[0]
-    return out

@@ -5,13 +5,10 @@ The logits of a batch are its largest tensor by far. Each kernel reads them once
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 STEP = 2048  # logits that a program reads at a time
 WARPS = 4
@@ -56,7 +53,6 @@ def _gradient(  # type: ignore[no-untyped-def]
         tl.store(dx + row * V + at, change.to(dx.dtype.element_ty), mask=at < V)
 
 
-@torch.library.custom_op("seq2see::smoothed_loss", mutates_args=())
 def losses(x: Tensor, right: Tensor, pad: int, smoothing: float) -> tuple[Tensor, Tensor]:
     """Return the loss of each row and the log of its softmax's sum, (T,) each."""
     x = x.contiguous()
@@ -66,36 +62,10 @@ def losses(x: Tensor, right: Tensor, pad: int, smoothing: float) -> tuple[Tensor
     return each, logs
 
 
-@losses.register_fake
-def _losses_shapes(x: Tensor, right: Tensor, pad: int, smoothing: float) -> tuple[Tensor, Tensor]:
-    return x.new_empty(len(x), dtype=torch.float32), x.new_empty(len(x), dtype=torch.float32)
-
-
-@torch.library.custom_op("seq2see::smoothed_loss_backward", mutates_args=())
-def backward(x: Tensor, right: Tensor, logs: Tensor, back: Tensor, pad: int, smoothing: float) -> Tensor:
+def gradient(x: Tensor, right: Tensor, logs: Tensor, back: Tensor, pad: int, smoothing: float) -> Tensor:
     """Return the gradient of the logits (T, V); ``back`` (T,) is that of the losses."""
     x, back = x.contiguous(), back.contiguous()
     T, V = x.shape
     dx = torch.empty_like(x)
     _gradient[(T,)](x, right, logs, back, dx, pad, V, smoothing, STEP, num_warps=WARPS)
     return dx
-
-
-@backward.register_fake
-def _backward_shapes(
-    x: Tensor, right: Tensor, logs: Tensor, back: Tensor, pad: int, smoothing: float
-) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-def _remember(ctx: FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, right, *settings = inputs
-    ctx.save_for_backward(x, right, output[1])
-    ctx.settings = settings  # type: ignore[attr-defined]
-
-
-def _differentiate(ctx: FunctionCtx, back: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    return backward(*ctx.saved_tensors, back, *ctx.settings), None, None, None  # type: ignore[attr-defined]
-
-
-losses.register_autograd(_differentiate, setup_context=_remember)

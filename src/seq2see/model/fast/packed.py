@@ -13,9 +13,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
-
-from seq2see.model.masks import Mask
 
 BLOCK = 64  # queries, or keys, of one program
 STEP = 32  # keys, or queries, that they are multiplied with at a time
@@ -155,10 +152,7 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-@torch.library.custom_op("seq2see::attend_packed", mutates_args=())
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor
-) -> tuple[Tensor, Tensor]:
+def attend(q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """Return the answers (T, H, V) and the log₂ of the softmax's sums (H, T)."""
     q, k, v = _rows(q), _rows(k), _rows(v)
     (T, H, K), S, V = q.shape, len(k), v.shape[-1]
@@ -172,27 +166,13 @@ def attend(
     return z, logs
 
 
-@attend.register_fake
-def _attend_shapes(
-    q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor
-) -> tuple[Tensor, Tensor]:
-    T, H, _ = q.shape
-    return q.new_empty(T, H, v.shape[-1]), q.new_empty(H, T, dtype=torch.float32)
-
-
-@torch.library.custom_op("seq2see::attend_packed_backward", mutates_args=())
 def backward(
     q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor,
-    z: Tensor, logs: Tensor, dz: Tensor,
-) -> list[Tensor]:  # fmt: skip
-    """Return the gradients of q, k and v, side by side as the products of ``projections`` are.
-
-    So the gradient of a product that was cut into q, k and v, or into k and v, need not be put together again.
-    """
+    z: Tensor, logs: Tensor, dz: Tensor, dq: Tensor, dk: Tensor, dv: Tensor,
+) -> None:  # fmt: skip
+    """Write the gradients of q, k and v to ``dq``, ``dk`` and ``dv``, of which each row of a head lies in one piece."""
     q, k, v, dz = _rows(q), _rows(k), _rows(v), _rows(dz)
     (T, H, K), S, V = q.shape, len(k), v.shape[-1]
-    pieces = [q.new_empty(shape) for shape in _pieces(q, k, v)]
-    dq, dk, dv = _cut(pieces, q, k, v)
     shares = torch.empty_like(logs)
     sizes = _sizes(q, v)
     strides = (*q.stride()[:2], *k.stride()[:2], *v.stride()[:2])
@@ -205,47 +185,3 @@ def backward(
         q, k, v, first, end, first_query, end_query, logs, dz, shares, dk, dv, T, S, *strides, *dz.stride()[:2],
         dk.stride(0), dv.stride(0), *scales, **sizes,
     )  # fmt: skip
-    return pieces
-
-
-@backward.register_fake
-def _backward_shapes(
-    q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor,
-    z: Tensor, logs: Tensor, dz: Tensor,
-) -> list[Tensor]:  # fmt: skip
-    return [q.new_empty(shape) for shape in _pieces(q, k, v)]
-
-
-def _pieces(q: Tensor, k: Tensor, v: Tensor) -> list[tuple[int, int]]:
-    """Return the shapes of the gradients: of q, k and v in one piece, or of q alone where k has another length."""
-    T, S, (of_q, of_k, of_v) = len(q), len(k), (x.shape[1] * x.shape[2] for x in (q, k, v))
-    return [(T, of_q + of_k + of_v)] if T == S else [(T, of_q), (S, of_k + of_v)]
-
-
-def _cut(pieces: list[Tensor], q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-    """Cut the pieces into the gradients of q (T, H, K), k (S, H, K) and v (S, H, V)."""
-    widths = [x.shape[1] * x.shape[2] for x in (q, k, v)]
-    if len(pieces) == 1:
-        parts = torch.split_with_sizes(pieces[0], widths, 1)
-    else:
-        parts = (pieces[0], *torch.split_with_sizes(pieces[1], widths[1:], 1))
-    return [part.view(-1, *x.shape[1:]) for part, x in zip(parts, (q, k, v), strict=True)]
-
-
-def _remember(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, *output)
-
-
-def _differentiate(ctx: FunctionCtx, dz: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    saved: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
-    return (*_cut(backward(*saved, dz), *saved[:3]), None, None, None, None)
-
-
-attend.register_autograd(_differentiate, setup_context=_remember)
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """Map q (T, H, K), k (S, H, K) and v (S, H, V) to (T, H, V), where each query sees the keys of its span."""
-    assert mask.spans is not None
-    z: Tensor = attend(q, k, v, *mask.spans)[0]
-    return z

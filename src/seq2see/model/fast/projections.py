@@ -15,9 +15,8 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 
-from seq2see.model.fast import HAS_TRITON
+from seq2see.model.fast.operators import linear_relu
 
 Form = Literal["separate", "joined", "side by side"]
 
@@ -59,36 +58,6 @@ def products(
     weight = torch.cat([matrix.weight for matrix in matrices])
     bias = torch.cat([matrix.bias for matrix in matrices])
     return torch.split(F.linear(x, weight, bias), [matrix.out_features for matrix in matrices], dim=-1)
-
-
-@torch.library.custom_op("seq2see::linear_relu", mutates_args=())
-def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return max(0, x·Wᵀ + b) for x (T, D), by a product that writes its result once."""
-    return torch._addmm_activation(bias, x, weight.t())
-
-
-@linear_relu.register_fake
-def _linear_relu_shape(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return x.new_empty(len(x), len(weight))
-
-
-def _remember(ctx: FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2], output)
-
-
-def _differentiate(ctx: FunctionCtx, back: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    x, weight, hidden = ctx.saved_tensors  # type: ignore[attr-defined]
-    if HAS_TRITON and back.is_cuda:
-        from seq2see.model.fast.relu_gradient import relu_gradient
-
-        back, of_bias = relu_gradient(hidden, back)
-    else:
-        back = torch.where(hidden > 0, back, 0.0)  # (T, F)
-        of_bias = back.sum(0)
-    return back @ weight, back.t() @ x, of_bias
-
-
-linear_relu.register_autograd(_differentiate, setup_context=_remember)
 
 
 def activated(x: Tensor, linear: nn.Linear, activation: Callable[[Tensor], Tensor], training: bool) -> Tensor:

@@ -30,16 +30,10 @@ def _mask(hidden, back, out, sums, T, F: tl.constexpr, ROWS: tl.constexpr, COLUM
     tl.store(sums + tl.program_id(1) * F + place, tl.sum(added, 0), place < F)
 
 
-@torch.library.custom_op("seq2see::relu_gradient", mutates_args=())
-def relu_gradient(hidden: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
+def masked(hidden: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``back`` (T, F) where ``hidden`` is above 0 and else 0, and its sum over the rows (F,)."""
     hidden, back = hidden.contiguous(), back.contiguous()
     (T, F), programs = back.shape, min(PROGRAMS, triton.cdiv(len(back), ROWS))
     out, sums = torch.empty_like(back), torch.empty(programs, F, dtype=torch.float32, device=back.device)
     _mask[triton.cdiv(F, COLUMNS), programs](hidden, back, out, sums, T, F, ROWS, COLUMNS, num_warps=WARPS)
     return out, add_up(sums, back.dtype)
-
-
-@relu_gradient.register_fake
-def _relu_gradient_shapes(hidden: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
-    return back.new_empty(back.shape), back.new_empty(back.shape[1])
