@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seq2see.model.fast.operators import CHANCES, drops, kept_chances
+from seq2see.model.fast.dropout import CHANCES, drops, kept_chances
 from seq2see.model.fast.packed import read_rows, write_rows
 
 NUMBERS = 1024  # of the rows that a program reads at a time

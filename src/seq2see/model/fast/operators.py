@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from seq2see.model.fast.dropout import drops
+
 HAS_TRITON = find_spec("triton") is not None
 
 
@@ -154,19 +156,6 @@ def _add_norm_backward_shapes(
 ) -> list[Tensor]:
     of_rows = [back.new_empty(back.shape) for _ in range(2 if drops(dropout) else 1)]
     return [*of_rows, weight.new_empty(2, back.shape[1])]
-
-
-CHANCES = 2**16  # each number is kept or not by 16 random bits
-
-
-def kept_chances(dropout: float) -> int:
-    """Return in how many of ``CHANCES`` cases a number is kept."""
-    return round((1 - dropout) * CHANCES)
-
-
-def drops(dropout: float) -> bool:
-    """Whether so much dropout drops anything, so that h has another gradient than x."""
-    return kept_chances(dropout) < CHANCES
 
 
 def _add_norm_remember(ctx: FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
