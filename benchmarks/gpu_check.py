@@ -1,6 +1,6 @@
 """Is the fast GPU path right? Its training, its search and its kernels beside the plain ones.
 
-    python benchmarks/gpu_check.py [kernels] [step] [choices] [search] [training]
+    python benchmarks/gpu_check.py [kernels] [step] [choices] [search] [training] [again]
 
 prints one JSON object a line and exits with 1 where they part.
 
@@ -16,9 +16,13 @@ import copy
 import itertools
 import json
 import math
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -27,17 +31,19 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Ragged
-from seq2see.data.dates import splits
 from seq2see.data.packing import PackedBatches, spans_of
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
-from seq2see.masks import Mask
 from seq2see.model.attention import written_attention
+from seq2see.model.fast import operators, span_attention
+from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tasks.dates import splits
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Learner
 
+SRC = sys.path[0]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -62,7 +68,7 @@ def losses(device: str, precision: str, steps: int = 10) -> list[float]:
 
 def kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what a kernel is, how far it is from the written equations, and how far it may be."""
-    from seq2see.fast.scan import scan
+    from seq2see.model.fast.scan import scan
 
     torch.manual_seed(0)
     yield from packed()
@@ -80,8 +86,8 @@ def kernels() -> Iterator[tuple[str, float, float]]:
 
 def step_kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what an operation of a decoding step is, how far our kernel is from PyTorch's operations, and may be."""
-    from seq2see.fast import step_kernels as ours
-    from seq2see.fast import step_written as written
+    from seq2see.model.fast import step_kernels as ours
+    from seq2see.model.fast import step_written as written
 
     def randn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=DEVICE)
@@ -157,8 +163,6 @@ def choices() -> Iterator[tuple[str, float, float]]:
 
 def packed() -> Iterator[tuple[str, float, float]]:
     """Compare the attention of packed batches, and its gradients, relatively."""
-    from seq2see.fast.packed import attention
-
     half = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter multiplies no bfloat16
     for (H, K, V), most in itertools.product(((2, 64, 64), (3, 24, 40), (1, 512, 512)), (20, 150)):
         lengths = torch.randint(1, most, (2, 6))
@@ -176,7 +180,7 @@ def packed() -> Iterator[tuple[str, float, float]]:
                 q, k, v, dz = (torch.randn(*shape, device=DEVICE).to(dtype) for shape in shapes)
                 found, right = (
                     gradients(body, [x.to(kind) for x in (q, k, v)], mask, dz.to(kind))
-                    for body, kind in ((attention, dtype), (written_attention, torch.float64))
+                    for body, kind in ((span_attention, dtype), (written_attention, torch.float64))
                 )
                 worst = max(
                     float((a - b).norm() / b.norm()) for a, b in zip(found, right, strict=True)
@@ -186,15 +190,13 @@ def packed() -> Iterator[tuple[str, float, float]]:
 
 def smoothed() -> Iterator[tuple[str, float, float]]:
     """Compare the losses and the gradient of logits, relatively."""
-    from seq2see.fast.loss import losses as own
-
     for (T, V), smoothing in itertools.product(((5, 37_000), (40, 68), (3, 4096)), (0.0, 0.1)):
         right, back = torch.randint(0, V, (T,), device=DEVICE), torch.randn(T, device=DEVICE)
         right[1] = 7  # padding
         for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
             x = (3 * torch.randn(T, V, device=DEVICE)).to(dtype).requires_grad_()
             exact = x.detach().double().requires_grad_()
-            found = own(x, right, 7, smoothing)[0]
+            found = operators.smoothed_loss(x, right, 7, smoothing)[0]
             expected = torch.nn.functional.cross_entropy(
                 exact, right, ignore_index=7, label_smoothing=smoothing, reduction="none"
             )
@@ -211,7 +213,7 @@ def smoothed() -> Iterator[tuple[str, float, float]]:
 
 def normed_sums() -> Iterator[tuple[str, float, float]]:
     """Compare the norm of a sum, with what dropout keeps, and its gradients, relatively."""
-    from seq2see.fast import add_norm
+    from seq2see.model.fast import add_norm
 
     on_gpu, programs = DEVICE == "cuda", add_norm.PROGRAMS
     half = torch.bfloat16 if on_gpu else torch.float16
@@ -224,7 +226,7 @@ def normed_sums() -> Iterator[tuple[str, float, float]]:
             x, h, weight, bias, back = (one.to(dtype) for one in drawn)
             inputs = [one.requires_grad_() for one in (x, h, weight, bias)]
             exact = [one.detach().double().requires_grad_() for one in inputs]
-            out, *_, seed = add_norm.forward(*inputs, dropout, 1e-5)
+            out, *_, seed = operators.add_norm(*inputs, dropout, 1e-5)
             chosen = mask_of(seed, T, D, dropout)
             share = float((chosen == 0).double().mean())
             bound = 5 * math.sqrt(dropout * (1 - dropout) / (T * D)) + 2**-16
@@ -246,21 +248,19 @@ def normed_sums() -> Iterator[tuple[str, float, float]]:
 
 def relu_gradients() -> Iterator[tuple[str, float, float]]:
     """Compare the gradient of relu and its sum over the rows, relatively."""
-    from seq2see.fast.relu_gradient import relu_gradient
-
     half = torch.bfloat16 if DEVICE == "cuda" else torch.float16
     for T, width in ((2500 if DEVICE == "cuda" else 30, 2048), (7, 100)):
         for dtype, tolerance in ((torch.float32, 1e-5), (half, 1e-2)):
             hidden, back = (torch.randn(T, width, device=DEVICE).to(dtype) for _ in range(2))
             right = torch.where(hidden > 0, back.double(), 0.0)
-            pairs = zip(relu_gradient(hidden, back), (right, right.sum(0)), strict=True)
+            pairs = zip(operators.relu_gradient(hidden, back), (right, right.sum(0)), strict=True)
             worst = max(float((a - b).norm() / b.norm()) for a, b in pairs)
             yield f"gradient of relu, {(T, width)}, {dtype}", worst, tolerance
 
 
 def mask_of(seed: Tensor, T: int, D: int, dropout: float) -> Tensor:
     """Return the factors (T, D) of dropout by the kernels: of h = 1 and x = 0 the sum shows them."""
-    from seq2see.fast import add_norm
+    from seq2see.model.fast import add_norm
 
     if not dropout:
         return torch.ones(T, D, dtype=torch.float64, device=DEVICE)
@@ -315,12 +315,43 @@ def trainings() -> Iterator[tuple[str, float, float]]:
         yield f"training, {precision}, losses {found[0]:.4f} … {found[-1]:.4f}", worst, tolerance
 
 
+def again() -> Iterator[tuple[str, float, float]]:
+    """Yield a training by the command and its exit code: two from the start, and one that is stopped and resumed.
+
+    The second finds what the first compiled on disk, and so does the third.
+    """
+    with TemporaryDirectory() as place:
+        data, checkpoints = Path(place) / "pairs.tsv", Path(place) / "third" / "checkpoints"
+        data.write_text("".join(f"{n:04}\t{n:04}\n" for n in range(2000)), encoding="utf-8")
+        environment = os.environ | {
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(place) / "cache"),
+            "PYTHONPATH": SRC,
+        }
+
+        def start(out: str, steps: int, *more: str) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "seq2see", "train", str(data), "--out", str(data.with_name(out)),
+                       "--device", DEVICE, "--preset", "medium", "--steps", str(steps),
+                       "--set", "training.checkpoint_every=20", "--set", "training.evaluate_every=1000",
+                       *more]  # fmt: skip
+            return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.DEVNULL)
+
+        yield "training by the command, nothing compiled before", start("first", 60).wait(), 1
+        yield "the same again, compiled before", start("second", 60).wait(), 1
+        stopped = start("third", 400)
+        while stopped.poll() is None and not list(checkpoints.glob("*")):
+            time.sleep(0.05)
+        stopped.terminate()
+        stopped.wait()
+        yield "a third that was stopped and resumes", start("third", 400, "--resume").wait(), 1
+
+
 PARTS = {
     "kernels": kernels,
     "step": step_kernels,
     "choices": choices,
     "search": searches,
     "training": trainings,
+    "again": again,
 }
 
 

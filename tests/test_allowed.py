@@ -14,14 +14,15 @@ import torch
 
 from conftest import small_model
 from seq2see.config import DecodingConfig
-from seq2see.decoding import allowed, rule
+from seq2see.decoding import allowed, patterns, rule
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Phrase, with_beam
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.stopping import Stopped, stopped_when
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 LETTERS = "abcde"
 TOKENIZER = Tokenizer.characters(["<pad>", "<sos>", "<eos>", *LETTERS])
@@ -282,26 +283,25 @@ def test_every_state_leads_to_an_end() -> None:
 BPE = Tokenizer.bpe(["January February March the then there banana bandana"] * 50, 560)
 
 
+def runs(automaton: Automaton, ids: list[int]) -> bool:
+    """Whether an automaton allows these tokens, one after the other."""
+    state = int(automaton.starts[0])
+    for token in ids:
+        place = slice(automaton.first[state], automaton.first[state] + automaton.count[state])
+        listed = dict(zip(automaton.tokens[place].tolist(), automaton.states[place].tolist(), strict=True))
+        state = listed.get(token, int(automaton.other[state]))
+    return state > allowed.NOWHERE
+
+
 @pytest.mark.parametrize("prefix", ["Janu", "the", "b", "ban", "é"])
 def test_a_beginning_may_end_within_a_token(prefix: str) -> None:
     """All ways to cut texts are allowed that begin so, and no others."""
     automaton = allowed.beginning(prefix, BPE)
-
-    def runs(ids: list[int]) -> bool:
-        state = int(automaton.starts[0])
-        for token in ids:
-            place = slice(automaton.first[state], automaton.first[state] + automaton.count[state])
-            listed = dict(
-                zip(automaton.tokens[place].tolist(), automaton.states[place].tolist(), strict=True)
-            )
-            state = listed.get(token, int(automaton.other[state]))
-        return state > allowed.NOWHERE
-
     for text in (f"{prefix}ana there", prefix, f"{prefix}{prefix}"):
-        assert runs(BPE.encode(text)[1:])
-        assert runs([*BPE.parts_of([text])[0], BPE.end])
+        assert runs(automaton, BPE.encode(text)[1:])
+        assert runs(automaton, [*BPE.parts_of([text])[0], BPE.end])
     for text in (f"x{prefix}", prefix[:-1], f" {prefix}", ""):
-        assert not runs(BPE.encode(text)[1:])
+        assert not runs(automaton, BPE.encode(text)[1:])
 
 
 @pytest.mark.parametrize(
@@ -332,3 +332,129 @@ def test_an_automaton_knows_how_long_its_answers_can_be() -> None:
     """Letters and the end; a pattern with a repetition has no longest answer."""
     assert CASES["list"][0].longest == len("abc") + 1
     assert CASES["pattern"][0].longest is None
+
+
+# --- patterns --------------------------------------------------------------------------------------------
+
+
+def matched(machine: patterns.Machine, text: str) -> bool:
+    state = patterns.FIRST
+    for sign in text:
+        state = int(machine.table[state, machine.classes.get(sign, -1)])
+    return state in machine.finals
+
+
+def random_pattern(draw: random.Random, depth: int = 3, ahead: bool = False) -> str:
+    def inner() -> str:
+        return random_pattern(draw, depth - 1, ahead)
+
+    leaf = draw.choice(
+        ["a", "b", "c", ".", "[ab]", "[^a]", r"\w", r"\W", r"\s", "", "[a-c]", r"\d", "(?i:A)", "é"]
+    )
+    if depth == 0:
+        return leaf
+    kind = draw.randrange(8)
+    if kind < 2:
+        return inner() + inner()
+    if kind == 2:
+        return f"(?:{inner()}|{inner()})"
+    if kind == 3:
+        most = draw.choice(["*", "+", "?", "{2}", "{1,2}", "{2,}", "{0,3}?", "*?"])
+        return f"(?:{inner()}){most}"
+    if kind == 4 and not ahead:
+        return f"(?{draw.choice('=!')}{random_pattern(draw, depth - 1, True)}{draw.choice(['', '', '$'])}){inner()}"
+    if kind == 5:
+        return f"(?s:{inner()})"
+    return leaf
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_pattern_means_what_it_means_to_python(seed: int) -> None:
+    draw = random.Random(seed)
+    pattern = draw.choice(["", "", "^"]) + random_pattern(draw) + draw.choice(["", "", "$"])
+    machine = patterns.machine_of(pattern, "", "abcAé \n1")
+    for length in range(5):
+        for row in itertools.product("abA\n", repeat=length):
+            text = "".join(row) + draw.choice(["", "", "c", "é", "1", " "])
+            assert matched(machine, text) is (re.fullmatch(pattern, text) is not None), (pattern, text)
+
+
+#: Patterns of few characters that would need very many states, or very long to find them.
+HOSTILE = [
+    "((((a{1,50}){1,50}){1,50}){1,50})", "(((a{1,99}){1,99}){1,99})b", ".*a.{16}", "(a|b)*a(a|b){20}", "a{100000}",
+    "(a?){0,5000}", "(a{0,900}){0,900}", "(.{0,90}){0,90}", ".*(?=a).{20}b", "(?:(?=.*a.{16}).)*b",
+    "((a*)*)*b{9999}c{9999}",
+    "(?:a{1,90}|b{1,90}){90}", "(?:a?b?c?){900}a", "(.*a.{9}){9}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+def test_a_pattern_with_too_many_states_is_refused_while_they_are_counted(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = 0
+    step = patterns._Build.step
+
+    def counted(self: patterns._Build) -> None:
+        nonlocal taken
+        taken += 1
+        assert taken <= patterns.MOST_STEPS + 1
+        step(self)
+
+    monkeypatch.setattr(patterns._Build, "step", counted)
+    monkeypatch.setattr(patterns, "MOST_STEPS", 20_000)
+    with pytest.raises(UserError, match="write a simpler one"):
+        allowed.matching(pattern, TOKENIZER)
+
+
+def test_honest_patterns_need_few_states() -> None:
+    for pattern, most in (
+        (
+            r"(January|February|March|April|May|June|July|August|September|October|November|December) \d{1,2}, \d{4}",
+            60,
+        ),
+        (r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})", 60),
+        (r"[A-Z]{2}\d{2}( ?[A-Z0-9]{4}){2,7}( ?[A-Z0-9]{1,3})?", 60),
+        (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 50),
+        (r"(?=.*[A-Z])(?=.*\d)[A-Za-z\d]{8,64}", 300),
+        (r"[\w.+-]{1,64}@([\w-]{1,63}\.){1,4}[A-Za-z]{2,24}", 600),
+        (r".{1,1000}", 1100),
+        (r"(?!.*(foo|bar)).*", 20),
+    ):
+        assert len(patterns.machine_of(pattern, "", map(chr, range(32, 127))).table) < most, pattern
+
+
+def test_the_tokens_of_a_pattern_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allowed, "MOST_LISTED", 100)
+    with pytest.raises(UserError, match="allows more than 100 tokens in its 102 states"):
+        allowed.matching(".{1,100}", TOKENIZER)
+    monkeypatch.setattr(allowed, "MOST_CELLS", 400)
+    with pytest.raises(UserError, match="needs 102 states, and a model with 8 tokens has room for 50"):
+        allowed.matching(".{1,100}", TOKENIZER)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a)b\\1", "(?<=a)b", "\\ba", "a^b", "(?m)^a$", "(?(1)a|b)", "(?=a(?=b))c", "a++", "(?>a)b",
+        "(" * 495 + ")" * 495,
+        "(?<!a)b", "(a", "a{2,1}", "[b-a]", "(?z)a", "a" * 1001,
+    ],
+)  # fmt: skip
+def test_a_pattern_that_cannot_be_used_says_why(pattern: str) -> None:
+    with pytest.raises(
+        UserError, match=r"^The pattern '.*cannot be used \(.+\): a regular|characters: at most"
+    ):
+        allowed.matching(pattern, TOKENIZER)
+
+
+def test_a_pattern_is_given_up_when_nobody_waits_for_it() -> None:
+    with stopped_when(lambda: True), pytest.raises(Stopped):
+        allowed.matching("a{1,2000}", TOKENIZER)
+    assert allowed.matching("a{1,2000}", TOKENIZER).shortest == 2
+
+
+def test_a_character_that_no_token_writes_is_written_in_bytes_if_it_is_named() -> None:
+    for pattern, text in (("é+", "éé"), ("[à-ü]", "ü"), ("(?i:É)", "é"), ("a€?", "a€")):
+        assert runs(allowed.matching(pattern, BPE), BPE.encode(text)[1:]), pattern
+    assert not runs(allowed.matching("a.", BPE), BPE.encode("a€")[1:])

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -10,16 +16,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import seq2see
 from conftest import small_model
-from seq2see import fast
 from seq2see.config import ModelConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
-from seq2see.fast.cache import Layout
-from seq2see.fast.projections import SideBySide, form_of, linear_relu, products
-from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
-from seq2see.model import sublayers
+from seq2see.model import fast, sublayers
 from seq2see.model.attention import written_attention
+from seq2see.model.fast import operators
+from seq2see.model.fast.cache import Layout
+from seq2see.model.fast.projections import SideBySide, form_of, products
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, Part
 from seq2see.model.sublayers import AddNorm
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
@@ -190,7 +197,7 @@ def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
     torch.manual_seed(0)
     linear, x, back = nn.Linear(6, 5), torch.randn(7, 6, requires_grad=True), torch.randn(7, 5)
     inputs = x, linear.weight, linear.bias
-    found, right = linear_relu(*inputs), linear(x).relu()
+    found, right = operators.linear_relu(*inputs), linear(x).relu()
     torch.testing.assert_close(found, right)
     for one, other in zip(
         torch.autograd.grad(found, inputs, back), torch.autograd.grad(right, inputs, back), strict=True
@@ -249,3 +256,62 @@ def test_a_prepared_model_is_the_same_model() -> None:
     assert all(layer.cross_attention.whole is None for layer in prepared.decoder.layers)
     source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 5]])
     torch.testing.assert_close(prepared(source, target), model(source, target))
+
+
+OPERATORS = (
+    "add_norm", "add_norm_backward", "attend_packed", "attend_packed_backward", "linear_relu", "relu_gradient",
+    "smoothed_loss", "smoothed_loss_backward",
+)  # fmt: skip
+
+
+def test_every_operator_is_there_when_fast_is_imported() -> None:
+    """A compiled step from the cache on disk calls them by name in a process that has traced nothing."""
+    defined = {
+        name
+        for path in Path(fast.__file__).parent.glob("*.py")
+        for name in re.findall(r"custom_op\(\s*\"seq2see::(\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert defined == set(OPERATORS)
+    program = f"import torch, seq2see.model.fast\nfor name in {OPERATORS}: getattr(torch.ops.seq2see, name)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+COMPILED = """
+import torch
+from seq2see.model.fast import operators
+
+operators.mark_cache()
+x, weight, bias = torch.ones(3, 4), torch.ones(5, 4), torch.ones(5, requires_grad=True)
+function = torch.compile(lambda x, weight, bias: operators.linear_relu(x, weight, bias).sum())
+function(x, weight, bias).backward()
+print(bias.grad.tolist())
+print(dict(torch._dynamo.utils.counters["aot_autograd"]).get("autograd_cache_hit", 0))
+"""
+
+
+def test_a_changed_gradient_is_not_answered_from_the_compilers_cache(tmp_path: Path) -> None:
+    """The cache's key does not see a formula, so it carries a digest of our code."""
+    package = tmp_path / "src" / "seq2see"
+    unread = shutil.ignore_patterns("models", "static", "__pycache__")
+    shutil.copytree(Path(seq2see.__file__).parent, package, ignore=unread)
+    relative = Path(operators.__file__).relative_to(Path(seq2see.__file__).parent)
+    environment = os.environ | {
+        "PYTHONPATH": str(package.parent),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+    }
+
+    def run() -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILED], env=environment, check=True, capture_output=True, text=True
+        )
+        gradient, hits = done.stdout.splitlines()
+        return gradient, hits
+
+    assert run() == (str([3.0] * 5), "0")
+    assert run() == (str([3.0] * 5), "1")  # the cache works, else this test shows nothing
+    formula = package / relative
+    changed = formula.read_text(encoding="utf-8").replace(
+        "of_bias = back.sum(0)", "of_bias = 2 * back.sum(0)"
+    )
+    formula.write_text(changed, encoding="utf-8")
+    assert run() == (str([6.0] * 5), "0")

@@ -13,7 +13,6 @@ import torch
 import transformers
 
 import seq2see
-from seq2see import folder
 from seq2see.config import ModelConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
@@ -22,8 +21,9 @@ from seq2see.errors import UserError
 from seq2see.interchange import to_ctranslate2
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import read_weights
 from seq2see.seq2seq import Seq2Seq
+from seq2see.storage import folder
+from seq2see.storage.weights import read_weights
 
 LINES = [
     "The cat sat on the mat, and the dog was sleeping.",
@@ -270,7 +270,7 @@ def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Se
 
 @pytest.mark.heavy
 def test_the_benchmark_compares_each_family() -> None:
-    from seq2see.benchmarks.interchange import interchange
+    from benchmarks.interchange import interchange
 
     for record in interchange(count=6):
         assert record["largest_logit_difference"] <= 1e-5

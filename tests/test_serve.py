@@ -18,15 +18,17 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 import seq2see
-from seq2see.benchmarks.clients import besiege, dates, ours
-from seq2see.benchmarks.load import running, wait_for
+from benchmarks.clients import besiege, dates, ours
+from benchmarks.load import running, wait_for
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
 from seq2see.seq2seq import Seq2Seq
+from seq2see.serve.api_predict import Automata, Held
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
+from seq2see.stopping import go_on
 
 LIMITS = Limits(characters=50, inputs=5, body=4000, beam=4)
 
@@ -664,3 +666,61 @@ def test_the_connection_tells_the_worker_that_its_client_left(
     while not (counted := guarded[1].metrics.requests):
         pass
     assert list(counted) == [("other", 499)]  # no fault of the server
+
+
+# --- work that a stranger sends ----------------------------------------------------------------------------
+
+
+def test_work_stops_when_its_time_is_over_or_its_client_has_left() -> None:
+    """The thread is free again at once, so that others are answered and the server can end."""
+    ended = threading.Event()
+
+    def endless(items: list[str]) -> list[str]:
+        try:
+            while True:
+                go_on()
+        finally:
+            ended.set()
+
+    async def scenario() -> None:
+        batcher = Batcher(Limits(seconds=0.1))
+        batcher.start()
+        with pytest.raises(TimeoutError):
+            await batcher.do("a", ["late"], endless)
+        assert await batcher.do("b", ["next"], lambda items: items) == ["next"]
+        assert ended.is_set()
+        ended.clear()
+        client = Client()
+        waiting = asyncio.create_task(batcher.do("a", ["left"], endless, client))
+        other = asyncio.create_task(batcher.do("a", ["left, too"], endless, Client()))
+        await asyncio.sleep(0.02)
+        client.leave()
+        with pytest.raises(Left):
+            await waiting
+        with pytest.raises(TimeoutError):
+            await other
+        await batcher.stop()
+        assert ended.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_a_pattern_that_needs_too_many_states_is_refused(client: TestClient) -> None:
+    for pattern in ("((((a{1,50}){1,50}){1,50}){1,50})", "a{99999}", "(a?){0,900}"):
+        refused = client.post("/api/predict", json={"inputs": ["1845-01-05"], "pattern": pattern})
+        assert refused.status_code == 422
+        assert "write a simpler one" in error_of(refused)
+    answer = client.post("/api/predict", json={"inputs": ["1845-01-05"], "pattern": "June [0-9]+, 1[0-9]{3}"})
+    assert re.fullmatch("June [0-9]+, 1[0-9]{3}", answer.json()["answers"][0]["output"])
+
+
+def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
+    kept = Automata(cells=300 * model.config.model.target_vocabulary)
+    helds = [Held(None, f"{letter}.{{1,100}}", None) for letter in "ABCD"]
+    made = [kept.of("dates", model, held) for held in helds]
+    assert [key[1] for key in kept.known] == helds[2:]  # those of 100 states each that fit
+    assert kept.of("dates", model, helds[3]) is made[3]
+    assert kept.of("dates", model, helds[0]) is not made[0]
+    huge = Held(None, "A.{1,500}", None)
+    assert kept.of("dates", model, huge) is not None
+    assert list(kept.known) == [("dates", huge)]

@@ -20,20 +20,20 @@ import seq2see
 from seq2see import Config, ModelConfig, TrainingConfig, Transformer
 from seq2see.cli import app
 from seq2see.cli import documents as command
-from seq2see.confidence import Confidence, Measured
 from seq2see.config import DecodingConfig
 from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
+from seq2see.documents import formats as documents
+from seq2see.documents.kept import Read
+from seq2see.documents.runs import Run, Sentence
+from seq2see.documents.terms import Glossary
+from seq2see.documents.translation import Means, translate
 from seq2see.errors import UserError
-from seq2see.folder import Tokenizers
+from seq2see.evaluation.confidence import Confidence, Measured
+from seq2see.evaluation.familiar import Familiar
 from seq2see.inspection.alignment import words_of
-from seq2see.text import documents
-from seq2see.text.familiar import Familiar
-from seq2see.text.kept import Read
-from seq2see.text.runs import Run, Sentence
-from seq2see.text.terms import Glossary
-from seq2see.text.tokenizer import Tokenizer
-from seq2see.translation import Means, translate
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 TEXT = """The Title
 

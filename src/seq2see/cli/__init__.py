@@ -34,7 +34,6 @@ HOMES = {
     "push": "interchange",
     "export": "export",
     "compress": "export",
-    "bench": "bench",
     "trace": "inspect",
     "positions": "inspect",
     "similarity": "inspect",
@@ -177,6 +176,12 @@ def _end_at_once() -> NoReturn:
 
 def _run() -> None:
     _open_closed()
+    if sys.argv[1:2] == ["bench"]:
+        complain(
+            "There is no command bench any more: in a clone of the repository, python -m benchmarks NAME.",
+            last=True,
+        )
+        sys.exit(2)
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
         build(*([called] if called else dict.fromkeys(HOMES.values())))()

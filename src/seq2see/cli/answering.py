@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from seq2see.answer import Answer
     from seq2see.config import DecodingConfig
     from seq2see.decoding.allowed import Automaton
+    from seq2see.documents.terms import Glossary
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Seq2Seq
-    from seq2see.text.terms import Glossary
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 COMPARED = 4  # last lines of an interrupted run that must be as they would be now
@@ -68,8 +68,8 @@ class Asked:
     def form(self) -> Form:
         """Load the model, and see to it that everything fits together."""
         from seq2see import machine
+        from seq2see.documents.terms import Glossary
         from seq2see.seq2seq import load
-        from seq2see.text.terms import Glossary
 
         machine.use(self.threads)
         model = load(self.model, self.device, self.engine)

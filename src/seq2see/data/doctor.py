@@ -18,7 +18,7 @@ from seq2see.data import hub, language
 from seq2see.data.pairs import Corpus, Pair, split, without
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
 from seq2see.errors import counted, shown
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 ENOUGH = 500  # pairs; nothing useful can be learned from fewer
 ENOUGH_SENTENCES = 10_000

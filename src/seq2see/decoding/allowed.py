@@ -7,25 +7,25 @@ end; how many tokens the shortest way to an end has is known, so that an answer 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seq2see.config import DecodingConfig
 from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
+from seq2see.decoding.patterns import FIRST, Machine, machine_of
 from seq2see.errors import InputError, UserError, shown
-from seq2see.text.pieces import pieces_of
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.stopping import go_on
+from seq2see.tokenizers.pieces import pieces_of
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 NOWHERE, ENDED = 0, 1  # two states of every automaton: not allowed, and after the end
 FAR = 10**6  # tokens to an end that is never reached
-LONGEST_PATTERN = 1000  # characters
-MOST_STEPS = 200_000  # from states to states, while the states of a pattern are made
+MOST_CELLS = 2**24  # states × tokens of a vocabulary, of a pattern
+MOST_LISTED = 2**22  # tokens that the states of a pattern allow together
 
 
 @dataclass
@@ -35,6 +35,9 @@ class State:
     listed: dict[int, int] = field(default_factory=dict)
     other: int = NOWHERE
     level: int = 0  # how much of what an answer must hold is there
+
+
+Row = tuple[np.ndarray, np.ndarray]  # the listed tokens of a state, and where they lead
 
 
 @dataclass(frozen=True)
@@ -56,21 +59,28 @@ class Automaton:
     @classmethod
     def of(cls, states: Sequence[State], starts: Sequence[int]) -> Automaton:
         """Lay out states; those from which no end can be reached are taken out."""
-        distance = _distances(states)
+        rows = [
+            (np.fromiter(one.listed, np.int64), np.fromiter(one.listed.values(), np.int64)) for one in states
+        ]
+        return cls.laid_out(rows, [one.other for one in states], [one.level for one in states], starts)
+
+    @classmethod
+    def laid_out(
+        cls, rows: Sequence[Row], others: Sequence[int], levels: Sequence[int], starts: Sequence[int]
+    ) -> Automaton:
+        """Lay out states of which each lists its tokens and where they lead; all other tokens lead to ``others``."""
+        other = np.array(others, np.int64)
+        distance = _distances(rows, other)
         good = distance < FAR
-        listed = [
-            sorted((token, to if good[to] else NOWHERE) for token, to in state.listed.items()
-                   if good[to] or state.other != NOWHERE)
-            for state in states
-        ]  # fmt: skip
-        count = np.array([len(row) for row in listed], np.int64)
-        flat = np.array([pair for row in listed for pair in row], np.int64).reshape(-1, 2)
-        other = np.array([state.other if good[state.other] else NOWHERE for state in states], np.int64)
-        level = np.array([state.level for state in states], np.int64)
+        other = np.where(good[other], other, NOWHERE)
+        kept = [_kept(row, good, to != NOWHERE) for row, to in zip(rows, others, strict=True)]
+        count = np.array([len(tokens) for tokens, _ in kept], np.int64)
+        tokens, after = (np.concatenate(column) for column in zip(*kept, strict=True))
         first = np.concatenate([[0], np.cumsum(count)[:-1]])
-        if not len(flat):
-            flat = np.zeros((1, 2), np.int64)
-        return cls(other, first, count, flat[:, 0], flat[:, 1], distance, level, np.array(starts, np.int64))
+        if not len(tokens):
+            tokens, after = np.zeros((2, 1), np.int64)
+        level = np.array(levels, np.int64)
+        return cls(other, first, count, tokens, after, distance, level, np.array(starts, np.int64))
 
     def select(self, rows: Sequence[int]) -> Automaton:
         """Return the automaton for some of the sources."""
@@ -119,13 +129,22 @@ class Automaton:
         return int(depth.max())
 
 
-def _distances(states: Sequence[State]) -> np.ndarray:
+def _kept(row: Row, good: np.ndarray, others: bool) -> Row:
+    """Return the tokens of a state in their order. One that leads to no end is listed only beside ``others``."""
+    go_on()
+    order = row[0].argsort()
+    tokens, after = row[0][order], np.where(good[row[1][order]], row[1][order], NOWHERE)
+    return (tokens, after) if others else (tokens[after != NOWHERE], after[after != NOWHERE])
+
+
+def _distances(rows: Sequence[Row], other: np.ndarray) -> np.ndarray:
     """Return how many tokens the shortest way from each state to an end has."""
-    before: list[list[int]] = [[] for _ in states]
-    for number, state in enumerate(states):
-        for to in {*state.listed.values(), state.other}:
+    before: list[list[int]] = [[] for _ in rows]
+    for number, (_, after) in enumerate(rows):
+        go_on()
+        for to in {*np.unique(after).tolist(), int(other[number])}:
             before[to].append(number)
-    distance = np.full(len(states), FAR, np.int64)
+    distance = np.full(len(rows), FAR, np.int64)
     distance[ENDED] = 0
     ring = [ENDED]
     while ring:
@@ -187,6 +206,7 @@ def beginning(prefix: str, tokenizer: Tokenizer) -> Automaton:
     free = 2 + len(text)
     states = _fixed()
     for place in range(len(text)):
+        go_on()
         rest, listed = text[place:], {}
         for token, piece in by_first.get(rest[0], ()):
             if rest.startswith(piece):
@@ -205,38 +225,69 @@ def beginning(prefix: str, tokenizer: Tokenizer) -> Automaton:
 
 
 def matching(pattern: str, tokenizer: Tokenizer) -> Automaton:
-    """Allow what a regular expression of Python matches from end to end; interegular makes states of it.
+    """Allow what a regular expression of Python matches from end to end.
 
     A character for which the vocabulary has no token is written in bytes only if the pattern names it: "." does not.
     """
     pieces, front = pieces_of(tokenizer)
-    machine = _machine(pattern, front)
-    initial, final, table, classes = machine.initial, machine.finals, machine.map, machine.alphabet
-    # Tokens that the pattern cannot tell apart are walked once.
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for token, piece in enumerate(pieces):
-        text = _decoded(piece)
-        if text:
-            alike.setdefault(tuple(classes[sign] for sign in text), []).append(token)
-    number = {state: place for place, state in enumerate(table, 2)}
-    states = [*_fixed(), *(State() for _ in number)]
-    for state, place in number.items():
-        listed = states[place].listed
-        for row, tokens in alike.items():
-            at: Any = state
-            for one in row:
-                at = table.get(at, {}).get(one)
-                if at is None:
-                    break
-            else:
-                listed.update(dict.fromkeys(tokens, number[at]))
-        if state in final:
-            listed[tokenizer.end] = ENDED
-    _add_bytes(states, number, machine, pieces)
-    made = Automaton.of(states, [number[initial]])
+    texts = [_decoded(piece) for piece in pieces]
+    machine = machine_of(pattern, front, {sign for text in texts for sign in text})
+    size = len(machine.table)
+    if size * len(pieces) > MOST_CELLS:
+        raise UserError(
+            f"The pattern {shown(pattern)} needs {size:,} states, and a model with {len(pieces):,} tokens has room for "
+            f"{MOST_CELLS // len(pieces):,}: write a simpler one."
+        )
+    rows: list[Row] = [(np.zeros(0, np.int64),) * 2] * (ENDED + 1)
+    listed = 0
+    for place, (tokens, after) in enumerate(_walked(machine, texts), ENDED + 1):
+        listed += len(tokens)
+        if listed > MOST_LISTED:
+            raise UserError(
+                f"The pattern {shown(pattern)} allows more than {MOST_LISTED:,} tokens in its {size:,} states together: "
+                "write a simpler one, with smaller repetitions."
+            )
+        ends = ([tokenizer.end], [ENDED]) if place - ENDED in machine.finals else ([], [])
+        rows.append(
+            (np.append(tokens, ends[0]).astype(np.int64), np.append(after + ENDED, ends[1]).astype(np.int64))
+        )
+    _add_bytes(rows, machine, pieces)
+    others = [NOWHERE, ENDED, *[NOWHERE] * (len(rows) - 2)]
+    made = Automaton.laid_out(rows, others, [0] * len(rows), [FIRST + ENDED])
     if made.shortest >= FAR:
         raise UserError(f"No text that this model can write matches the pattern {shown(pattern)}.")
     return made
+
+
+def _walked(machine: Machine, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Return for each state the tokens that may follow, and the states to which they lead.
+
+    Tokens whose characters a pattern cannot tell apart are one row of classes; rows are walked column by column.
+    """
+    rows: dict[tuple[int, ...], int] = {}
+    row_of = np.full(len(texts), -1)
+    for token, text in enumerate(texts):
+        if text and all(sign in machine.classes for sign in text):
+            row_of[token] = rows.setdefault(tuple(machine.classes[sign] for sign in text), len(rows))
+    tokens = (row_of >= 0).nonzero()[0]
+    row_of = row_of[tokens]
+    by_length: dict[int, list[tuple[int, ...]]] = {}
+    for row in rows:
+        by_length.setdefault(len(row), []).append(row)
+    columns = [
+        (np.array([rows[row] for row in some]), np.array(some).T) for some in by_length.values()
+    ]  # (R,) and (length, R) for each length
+    for state in range(FIRST, len(machine.table)):
+        go_on()
+        reached = np.zeros(len(rows), np.int64)
+        for numbers, signs in columns:
+            at = machine.table[state, signs[0]]
+            for column in signs[1:]:
+                at = machine.table[at, column]
+            reached[numbers] = at
+        after = reached[row_of]
+        here = after.nonzero()[0]
+        yield tokens[here], after[here]
 
 
 def _decoded(piece: bytes | None) -> str:
@@ -247,73 +298,36 @@ def _decoded(piece: bytes | None) -> str:
         return ""
 
 
-def _add_bytes(
-    states: list[State], number: Mapping[Any, int], machine: Any, pieces: Sequence[bytes | None]
-) -> None:
+def _add_bytes(rows: list[Row], machine: Machine, pieces: Sequence[bytes | None]) -> None:
     """Let the characters that a pattern names, and that no token writes, be written byte by byte."""
     whole = {piece for piece in pieces if piece}
     token_of = {piece: token for token, piece in enumerate(pieces) if piece and len(piece) == 1}
-    for sign, kind in machine.alphabet.items():
-        if not isinstance(sign, str) or sign.encode() in whole:
+    added: dict[int, dict[int, int]] = {}  # by state: the tokens that are added, and where they lead
+    size = len(rows)
+    for sign in sorted(machine.named):
+        if sign not in machine.classes or "\ud800" <= sign <= "\udfff" or sign.encode() in whole:
             continue
-        row = [token_of.get(bytes([byte]), -1) for byte in sign.encode()]
-        if -1 in row:
+        tokens = [token_of.get(bytes([byte]), -1) for byte in sign.encode()]
+        if -1 in tokens:
             continue
-        for state, place in number.items():
-            to, at = machine.map[state].get(kind), place
-            if to is None:
+        go_on()
+        for state, to in enumerate(machine.table[FIRST:, machine.classes[sign]].tolist(), FIRST + ENDED):
+            if to == NOWHERE:
                 continue
-            for token in row[:-1]:
-                if token not in states[at].listed:
-                    states.append(State())
-                    states[at].listed[token] = len(states) - 1
-                at = states[at].listed[token]
-            states[at].listed[row[-1]] = number[to]
-
-
-_building = Lock()
-
-
-def _machine(pattern: str, front: str) -> Any:
-    """Return the states of a pattern over characters; one that needs too many is refused before it takes long."""
-    try:
-        from interegular import fsm, parse_pattern
-    except ImportError:
-        raise UserError("A pattern needs the package interegular: pip install 'seq2see[pattern]'.") from None
-    if len(pattern) > LONGEST_PATTERN:
-        raise UserError(
-            f"The pattern has {len(pattern):,} characters: at most {LONGEST_PATTERN:,} were expected."
+            at = state
+            for token in tokens[:-1]:
+                if token not in added.setdefault(at, {}):
+                    added[at][token] = size
+                    size += 1
+                at = added[at][token]
+            added.setdefault(at, {})[tokens[-1]] = to + ENDED
+    empty = np.zeros(0, np.int64)
+    rows += [(empty, empty)] * (size - len(rows))
+    for state, more in added.items():
+        rows[state] = tuple(  # type: ignore[assignment]
+            np.append(column, np.fromiter(new, np.int64))
+            for column, new in zip(rows[state], (more, more.values()), strict=True)
         )
-    inner = re.sub(r"(?<!\\)\$$", "", pattern.removeprefix("^"))
-    crawl: Any = fsm.crawl
-    made = 0
-
-    def bounded(alphabet: Any, initial: Any, final: Any, follow: Any) -> Any:
-        def counted(state: Any, key: Any) -> Any:
-            nonlocal made
-            made += 1
-            if made > MOST_STEPS:
-                raise UserError(f"The pattern {shown(pattern)} needs too many states: write a simpler one.")
-            return follow(state, key)
-
-        return crawl(alphabet, initial, final, counted)
-
-    try:
-        re.compile(inner)
-        with _building:
-            fsm.crawl = bounded
-            try:
-                return parse_pattern(f"{front}(?:{inner})").to_fsm()
-            finally:
-                fsm.crawl = crawl
-    except UserError:
-        raise
-    except Exception as error:  # re's, and interegular's, which are bare Exceptions
-        why = " ".join(str(error).split())[:200] or "its brackets do not match"
-        raise UserError(
-            f"The pattern {shown(pattern)} cannot be used ({why}): a regular expression without back-references and "
-            "anchors was expected."
-        ) from None
 
 
 def holding(needs: Sequence[Sequence[Phrase]], end: int, most: int = FAR) -> Automaton:

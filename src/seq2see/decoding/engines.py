@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from seq2see import folder
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding import layout
 from seq2see.decoding.hypothesis import PAPER, Hypothesis
 from seq2see.errors import FolderError, UserError, printable, suggest
 from seq2see.files import cache_folder, digest, parsed, plain_file, read_text, temporary_prefix
+from seq2see.storage import folder
 
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton

@@ -28,11 +28,11 @@ from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
 from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, stacked
 from seq2see.decoding.step import Parts, Step, form_of
 from seq2see.errors import UserError
-from seq2see.fast import step_written
-from seq2see.fast.projections import SideBySide
-from seq2see.masks import Mask
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
+from seq2see.model.fast import step_written
+from seq2see.model.fast.projections import SideBySide
+from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
 STEPS_OF_MANY_ROWS = (
@@ -196,14 +196,14 @@ class GraphSearch:
         """Whether our kernels choose the tokens: no rule says what an answer may be, and there is room."""
         if self.beam == 1 or not self.rule.idle:
             return self.rule.idle
-        from seq2see.fast.choose_kernels import can_grow
+        from seq2see.model.fast.choose_kernels import can_grow
 
         return can_grow(self.beam, self.length, self.model.config.target_vocabulary, LOGITS_PART)
 
     def _choose_by_kernels(self, logits: Tensor, parts: Parts | None) -> None:
         """Do what ``choose`` does, in one kernel or two."""
-        from seq2see.fast import choose_kernels
-        from seq2see.fast.scan import scan
+        from seq2see.model.fast import choose_kernels
+        from seq2see.model.fast.scan import scan
 
         parts = parts or (*scan(logits, LOGITS_PART), LOGITS_PART)
         if self.beam == 1:

@@ -21,9 +21,9 @@ from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.rule import Gate, Rule
-from seq2see.fast import HAS_TRITON, decoding_layout
-from seq2see.fast.cache import DecoderCache, Layout
-from seq2see.masks import EVERYTHING, Mask
+from seq2see.model.fast import HAS_TRITON, decoding_layout
+from seq2see.model.fast.cache import DecoderCache, Layout
+from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
 OPEN_SHARE = 0.5  # stopped rows are dropped when no more than this share is open: each drop copies the caches
@@ -538,7 +538,7 @@ def _with_needed(
 def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the maximum and log Σ exp of each part of each row of x (…, V), (…, parts), in float32."""
     if x.is_cuda and HAS_TRITON:
-        from seq2see.fast.scan import scan
+        from seq2see.model.fast.scan import scan
 
         return scan(x, LOGITS_PART)
     whole = x.shape[-1] // LOGITS_PART * LOGITS_PART

@@ -19,9 +19,9 @@ from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import Special, WholeReader, continued, greedy_ids, limits_of
 from seq2see.errors import InputError, UserError
-from seq2see.folder import Tokenizers
 from seq2see.model.sublayers import Observable, Recorder
 from seq2see.model.transformer import Transformer, at_rest
+from seq2see.storage.folder import Tokenizers
 
 TIE = 1e-3  # the largest difference between two logits that rounding alone can cause
 

@@ -28,7 +28,7 @@ from seq2see.interchange.imported import (
 from seq2see.interchange.names import renamed
 from seq2see.interchange.tensors import of_folder
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import put_weights
+from seq2see.storage.weights import put_weights
 
 #: What each family is, in our settings.
 FAMILIES: dict[str, dict[str, Any]] = {

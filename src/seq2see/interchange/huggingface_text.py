@@ -11,11 +11,11 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, UserError, shown, suggest
-from seq2see.folder import Tokenizers
 from seq2see.interchange import languages
 from seq2see.interchange.imported import brief, fitting, ids_of, read_json
-from seq2see.text import sentencepiece
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers import sentencepiece
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 Languages = tuple[str | None, str | None]
 M2M100_SPARE, NLLB_SPARE = 8, 2  # rows of the tables that no token names

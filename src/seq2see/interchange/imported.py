@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2see import folder
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.errors import ConfigError, FolderError, printable
-from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import whole_or_nothing
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import write_weights
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
+from seq2see.storage.weights import write_weights
 
 TASK = "imported"  # texts are given to such a model as they are
 LFS = b"version https://git-lfs.github.com/spec"

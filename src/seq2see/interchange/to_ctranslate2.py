@@ -27,7 +27,6 @@ from seq2see.decoding.layout import settings_of
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
-from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import made_up
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import DecoderLayer
@@ -35,6 +34,7 @@ from seq2see.model.encoder import EncoderLayer
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
+from seq2see.storage.folder import Tokenizers
 
 QUANTIZATIONS = ("float32", "int8")
 TOLERANCE = 1e-3  # of a log-probability in fp32

@@ -15,13 +15,13 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import greedy, padded
 from seq2see.errors import FolderError, UserError
-from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import Compared, made_up, whole_or_nothing
 from seq2see.interchange.names import ATTENTION, SUBLAYERS
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import write_weights
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.storage.weights import write_weights
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 #: Which family has a norm, positions, and a norm of the embedding.
 FAMILIES = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -16,15 +17,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seq2see.answer import Answer, or_withheld, put_together
 from seq2see.config import DecodingConfig
-from seq2see.decoding.allowed import Automaton
+from seq2see.decoding.allowed import MOST_CELLS, Automaton
+from seq2see.documents.formats import Document
+from seq2see.documents.runs import Sentence
+from seq2see.documents.terms import Glossary
+from seq2see.documents.translation import Translated
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics, refusal
-from seq2see.text.documents import Document
-from seq2see.text.runs import Sentence
-from seq2see.text.terms import Glossary
-from seq2see.translation import Translated
 
 PATH = "/api/predict"
 
@@ -120,6 +121,7 @@ class Predictor:
         self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, metrics: Metrics
     ) -> None:
         self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
+        self.automata = Automata()
 
     async def __call__(self, request: PredictRequest, client: Client | None = None) -> dict[str, Any]:
         """Answer texts. A text that is refused gets an error; the others are still answered."""
@@ -167,7 +169,8 @@ class Predictor:
             request.order,
             held,
         )
-        work = partial(_answers, model, *wanted)
+        made = None if held is None else partial(self.automata.of, name, model, held)
+        work = partial(_answers, model, *wanted[:-1], made)
         found = iter(await self.batcher.do((name, *wanted), good, work, client, costs) if good else [])
         return [
             next(found) if len(text) <= most else {"input": text, "error": too_long(text, most)}
@@ -251,10 +254,24 @@ class Held:
         return cls(only, request.pattern, request.prefix)
 
 
-@lru_cache(maxsize=16)
-def _allowed(model: Seq2Seq, held: Held) -> Automaton | None:
-    """Return what is allowed as an automaton; the last ones are kept, since many requests ask for the same."""
-    return model.allowed(held.only, held.pattern, held.prefix)
+class Automata:
+    """The automata of the last requests, since many requests ask for the same; together they have a limited size."""
+
+    def __init__(self, cells: int = 2 * MOST_CELLS) -> None:
+        self.cells = cells  # states × tokens of a vocabulary
+        self.known: OrderedDict[tuple[str, Held], tuple[Automaton | None, int]] = OrderedDict()
+
+    def of(self, name: str, model: Seq2Seq, held: Held) -> Automaton | None:
+        """Return what is allowed as an automaton."""
+        key = (name, held)
+        if key not in self.known:
+            made = model.allowed(held.only, held.pattern, held.prefix)
+            states = 0 if made is None else len(made.count)
+            self.known[key] = made, states * model.config.model.target_vocabulary
+        self.known.move_to_end(key)
+        while len(self.known) > 1 and sum(cells for _, cells in self.known.values()) > self.cells:
+            self.known.popitem(last=False)
+        return self.known[key][0]
 
 
 def translated(
@@ -319,7 +336,7 @@ def _answers(
     align: bool,
     least: float | None,
     order: str | None,
-    held: Held | None,
+    made: Callable[[], Automaton | None] | None,
     texts: list[str],
 ) -> list[dict[str, Any]]:
     answers = model.answers(
@@ -332,7 +349,7 @@ def _answers(
         min_confidence=least,
         order=order,
         whole=True,
-        only=None if held is None else _allowed(model, held),
+        only=None if made is None else made(),
     )
     shown = [_shown(answer, probabilities) for answer in answers]
     return _with_alignments(model, answers, shown) if align else shown

@@ -16,6 +16,7 @@ from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL, Engine
 from seq2see.decoding.search import CachedReader, Special, WholeReader, continued, limits_of
+from seq2see.documents.terms import Glossary
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import Head, muting
@@ -31,13 +32,12 @@ from seq2see.inspection.trace import (
     names_of,
     ruled,
 )
-from seq2see.masks import EVERYTHING
+from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Hasty, Request_, Text, check_work
 from seq2see.serve.batching import Limits
-from seq2see.text.terms import Glossary
 
 KEPT = 2**24  # a trace of up to so many numbers is remembered
 

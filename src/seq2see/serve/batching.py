@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from seq2see.stopping import stopped_when
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -173,12 +175,18 @@ class Batcher:
         self.batches += 1
         self.items += len(items)
         loop = asyncio.get_running_loop()
+
+        def work() -> list[Any]:
+            with stopped_when(lambda: all(job.future.done() for job, _ in pieces)):
+                return pieces[0][0].work(items)
+
         try:
-            results = await loop.run_in_executor(self._thread, pieces[0][0].work, items)
+            results = await loop.run_in_executor(self._thread, work)
         except Exception as error:
             if len(pieces) > 1:  # one bad request must not make the others fail
                 for piece in pieces:
-                    await self._work([piece])
+                    if not piece[0].future.done():
+                        await self._work([piece])
             elif not pieces[0][0].future.done():
                 pieces[0][0].future.set_exception(error)
             return

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
-from seq2see.fast import summed_loss
-from seq2see.masks import PackedMasks
+from seq2see.model.fast import summed_loss
+from seq2see.model.fast.operators import mark_cache
+from seq2see.model.masks import PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 
@@ -101,7 +102,9 @@ class Learner:
         )
         encoder, decoder = self.worker.encoder, self.worker.decoder
         layers = [*encoder.layers, *decoder.layers]
-        if compiles:  # layers are alike, so that one is compiled for all
+        if compiles:
+            mark_cache()
+            # layers are alike, so that one is compiled for all
             for part in layers if self.sharded else [encoder.embedding, decoder.embedding, *layers]:
                 part.forward = compiled(part.forward)
             objective.summed = compiled(objective.summed)  # type: ignore[method-assign]
