@@ -353,9 +353,8 @@ def test_ctranslate2_answers_as_torch(both: tuple[str, Any, Seq2Seq], tmp_path: 
     )
     assert parity.same_tokens == parity.tokens
     through = seq2see.load(tmp_path / "copy", engine="ctranslate2")
-    for beam in (1, 4):
-        ids = [[answer.ids for answer in model.answers(TEXTS, beam=beam)] for model in (through, ours)]
-        assert sum(a == b for a, b in zip(*ids, strict=True)) >= (4 if beam == 1 else 3)
+    one, other = ([answer.ids for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
+    assert one == other
     a, b = ([answer.log_probability for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
     assert a == pytest.approx(b, abs=1e-3)
 

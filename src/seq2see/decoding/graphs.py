@@ -151,11 +151,12 @@ class GraphSearch:
     def answers(self, count: int) -> Callable[[], list[list[Hypothesis]]]:
         """Take what has been found for the first sentences off the GPU; what is returned makes answers of it."""
         beams = self.beams.select(slice(count))
-        return Beams(**{name: getattr(beams, name).cpu() for name in BEAM_FIELDS}).hypotheses
+        return Beams(**{name: getattr(beams, name).to("cpu", copy=True) for name in BEAM_FIELDS}).hypotheses
 
     def ids(self, count: int) -> Callable[[], list[list[int]]]:
         """Do the same with the best answers' ids only."""
-        ids, lengths = self.beams.done_ids[:count, 0].cpu(), self.beams.done_length[:count, 0].cpu()
+        found = self.beams.done_ids[:count, 0], self.beams.done_length[:count, 0]
+        ids, lengths = (x.to("cpu", copy=True) for x in found)  # the next search uses the same buffers
         return lambda: [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def _begin(self) -> None:
