@@ -11,7 +11,8 @@ import sys
 # The command `seq2see` begins here. Until its `main` can say a word, Ctrl-C ends it as it ends any program: in silence.
 # A program that imports this package keeps its own way with Ctrl-C.
 if sys.argv[:1] and (
-    sys.argv[0].endswith(("/seq2see", "/seq2see/__main__.py")) or sys.orig_argv[1:3] == ["-m", "seq2see"]
+    sys.argv[0].replace("\\", "/").endswith(("/seq2see", "/seq2see.exe", "/seq2see/__main__.py"))
+    or sys.orig_argv[1:3] == ["-m", "seq2see"]
 ):
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 

@@ -496,11 +496,11 @@ class Writer:
         if self.path is None:
             return sys.stdout
         if self.direct:
-            return self.path.open("w", encoding="utf-8")
+            return self.path.open("w", encoding="utf-8", newline="\n")
         if self.path.is_dir():
             raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
         if not self.part.exists():
-            return self.part.open("x", encoding="utf-8")
+            return self.part.open("x", encoding="utf-8", newline="\n")
         if not self.resume:
             raise UserError(
                 f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
@@ -512,7 +512,7 @@ class Writer:
                     self.lines, whole = self.lines + 1, whole + len(line)
                     self.last.append(line.decode("utf-8", errors="replace").removesuffix("\n"))
             file.truncate(whole)
-        return self.part.open("a", encoding="utf-8")
+        return self.part.open("a", encoding="utf-8", newline="\n")
 
     def write(self, text: str) -> None:
         """Write some text."""

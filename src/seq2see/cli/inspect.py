@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from seq2see.inspection.trace import Trace
 
 REFUSED = 3  # the status of a trial whose folder was refused in a sentence
-#: What the trial does in its process: at most 8 GiB of memory, no file of the crash, a word on standard output.
+#: What the trial does in its process: no file of the crash, a word on standard output, and at most 8 GiB of memory where
+#: the system has limits.
 TRIAL = f"""
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+import sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+except (ImportError, ValueError, OSError):  # Windows has no limits, macOS none of memory
+    pass
 import seq2see
 from seq2see.storage.folder import check_sums, find
 try:
