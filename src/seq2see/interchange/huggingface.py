@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,11 +15,13 @@ from seq2see.errors import FolderError
 from seq2see.interchange.huggingface_text import Languages, tokenizers_of
 from seq2see.interchange.imported import (
     LARGEST_SETTING,
+    LARGEST_WEIGHTS,
     Imported,
     Renamed,
     brief,
     checked_ids,
     decoding_config,
+    foreign,
     ids_of,
     model_config,
     read_json,
@@ -39,6 +40,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "pegasus": dict(norm="pre", positions="halves", output_bias=True),
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+LARGEST_CARD = 2**16  # characters of a README that are looked at
 SKIPPED = 2  # rows of BART's learned positions that belong to none
 REFUSED = {
     "t5": "T5 has relative positions, another norm and a gated feed-forward network, which are not the paper's",
@@ -76,13 +78,13 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
     """Return the family, the config, the weights under our names, and all settings of config and generation."""
     config = read_json(path / "config.json")
     family = config.get("model_type")
-    if family not in FAMILIES:
-        reason = REFUSED.get(str(family), f"its architecture is {family!r}")
+    if not isinstance(family, str) or family not in FAMILIES:
+        reason = REFUSED.get(str(family), f"its architecture is {brief(family)}")
         raise FolderError(f"{path.name} cannot be imported: {reason}. Known are: {', '.join(FAMILIES)}.")
     if family == "m2m_100" and config.get("pad_token_id", 1) != 1:
         raise FolderError(
-            f"{path.name} cannot be imported: it counts positions from pad_token_id {config['pad_token_id']}, and 1 was "
-            "expected."
+            f"{path.name} cannot be imported: its pad_token_id is {brief(config['pad_token_id'])}, and "
+            "1 was expected, from which its positions are counted."
         )
     whole = of_folder(path)
     theirs = Renamed({name.removeprefix("model."): partial(whole.__getitem__, name) for name in whole})
@@ -106,8 +108,8 @@ def _generation(path: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 def _number(config: dict[str, Any], name: str) -> int:
     value = config.get(name)
-    if type(value) is not int:
-        raise FolderError(f"config.json has {name} = {value!r}: a whole number was expected.")
+    if type(value) is not int or not 0 <= value <= LARGEST_SETTING:
+        raise FolderError(f"config.json has {name} = {brief(value)}: a whole number was expected.")
     return value
 
 
@@ -120,14 +122,14 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
         if _number(config, a) != _number(config, b):
             raise FolderError(f"config.json has {a} other than {b}: here both halves have the same.")
     activation = config.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise FolderError(
-            f"The activation {activation!r} is not one of those known here: {', '.join(ACTIVATIONS)}."
+            f"The activation {brief(activation)} is not one of those known here: {', '.join(ACTIVATIONS)}."
         )
     if config.get("is_gated_act") or config.get("tie_word_embeddings") not in (None, True, False):
         raise FolderError("config.json asks for a gated feed-forward network, which is not known here.")
     source = _number(config, "vocab_size")
-    target = config.get("decoder_vocab_size") or source
+    target = _number(config, "decoder_vocab_size") if config.get("decoder_vocab_size") else source
     together = bool(config.get("share_encoder_decoder_embeddings", True))
     return model_config(
         source_vocabulary=source,
@@ -137,7 +139,7 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
         d_ff=_number(config, "encoder_ffn_dim"),
         encoder_layers=_number(config, "encoder_layers"),
         decoder_layers=_number(config, "decoder_layers"),
-        dropout=float(config.get("dropout", 0.1)),
+        dropout=_real(config, "dropout", 0.1),
         activation=ACTIVATIONS[activation],
         max_length=_number(config, "max_position_embeddings"),
         scale_embeddings=bool(config.get("scale_embedding", False)),
@@ -205,7 +207,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
         missing.append(f"early_stopping = {brief(early)} (false is taken)")
     forced = ids_of(generation, "forced_eos_token_id")
     if forced and forced != ends[:1]:
-        missing.append(f"forced_eos_token_id = {generation['forced_eos_token_id']}")
+        missing.append(f"forced_eos_token_id = {brief(generation['forced_eos_token_id'])}")
     notes = (
         [f"Not followed, since this search has no such settings: {', '.join(missing)}."] if missing else []
     )
@@ -253,6 +255,12 @@ def _real(settings: dict[str, Any], name: str, default: float) -> float:
 def _licence(path: Path) -> str:
     """Return the licence that the README states in its head."""
     card = path / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    found = re.search(r"\A---\n.*?^licen[cs]e:\s*(.+?)\s*$.*?^---", text, re.MULTILINE | re.DOTALL)
-    return found[1].strip("\"'") if found else ""
+    if not card.is_file():
+        return ""
+    with foreign(card, LARGEST_WEIGHTS).open(encoding="utf-8", errors="replace") as file:
+        head = file.read(LARGEST_CARD).split("\n")
+    for line in head[1 : head.index("---", 1) if "---" in head[1:] else 1] if head[0] == "---" else ():
+        key, _, value = line.partition(":")
+        if key in ("license", "licence"):
+            return value.strip().strip("\"'")[:100]
+    return ""
