@@ -153,7 +153,7 @@ class Tokenizer:
         ids: dict[str, int] = engine.get_vocab(with_added_tokens=True)
         for name in (*before, *after, pad):
             if name not in ids:
-                raise FolderError(f"The tokenizer has no token {name!r}.")
+                raise FolderError(f"The tokenizer has no token {shown(name)}.")
         if (missing := size - engine.get_vocab_size()) > 0:
             # The model has vectors without a token, as padding of its table: they get names that no text spells.
             engine.add_tokens(
