@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,35 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LARGEST_CARD = 2**16  # characters of a README that are looked at
+OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 SKIPPED = 2  # rows of BART's learned positions that belong to none
+RELATIVE = "relative positions and a norm without mean and bias{}, which are not the paper's; CTranslate2 and transformers run it"
+SPARSE = "attention that sees a part of the text only; a model of the family {} takes shorter texts in full"
+#: What is different in families that are asked for, and what would do.
 REFUSED = {
-    "t5": "T5 has relative positions, another norm and a gated feed-forward network, which are not the paper's",
-    "mt5": "mT5 has relative positions, another norm and a gated feed-forward network, which are not the paper's",
+    "t5": f"T5 has {RELATIVE.format('')}",
+    "mt5": f"mT5 has {RELATIVE.format(', and a gated feed-forward network')}",
+    "umt5": f"UMT5 has {RELATIVE.format(', relative positions of its own in each layer, and a gated feed-forward network')}",
+    "longt5": f"LongT5 has {RELATIVE.format(', and sparse attention in its encoder')}",
+    "switch_transformers": "Switch Transformers send each token to one of many feed-forward networks; T5's relative positions "
+    "come on top. Use transformers",
+    "nllb-moe": "NLLB-MoE sends each token to some of many feed-forward networks; the dense NLLB-200 models (600M, 1.3B, "
+    "3.3B) are imported",
+    "pegasus_x": f"Pegasus-X has {SPARSE.format('pegasus')}",
+    "led": f"LED has {SPARSE.format('bart')}",
+    "bigbird_pegasus": f"BigBird-Pegasus has {SPARSE.format('pegasus')}",
+    "longformer": "Longformer is an encoder alone: an encoder and a decoder were expected",
+    "prophetnet": "ProphetNet predicts several tokens ahead with streams of their own; BART or Pegasus do the same tasks",
+    "xlm-prophetnet": "XLM-ProphetNet predicts several tokens ahead with streams of their own; mBART does the same tasks",
+    "whisper": "Whisper reads sound, not text; CTranslate2 (faster-whisper) runs it",
+    "speech_to_text": "it reads sound, not text",
+    "seamless_m4t": "SeamlessM4T reads and writes sound; NLLB translates text",
+    "encoder-decoder": "its halves are two models such as BERT and GPT-2, joined: their norms, positions and pooling are not "
+    "the paper's. Train a model of the paper's shape on its answers",
+    "bert": "BERT is an encoder alone: an encoder and a decoder were expected",
+    "roberta": "RoBERTa is an encoder alone: an encoder and a decoder were expected",
+    "gpt2": "GPT-2 is a decoder alone: an encoder and a decoder were expected",
+    "llama": "Llama is a decoder alone: an encoder and a decoder were expected",
 }
 #: Settings of ``generate`` that change an answer and that our search does not have, with the values that mean nothing.
 WITHOUT: dict[str, tuple[Any, ...]] = {
@@ -80,6 +105,8 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
         reason = REFUSED.get(str(family), f"its architecture is {brief(family)}")
+        if family == "t5" and "gated" in str(config.get("feed_forward_proj")):
+            reason = f"T5 v1.1 has {RELATIVE.format(', and a gated feed-forward network')}"
         raise FolderError(f"{path.name} cannot be imported: {reason}. Known are: {', '.join(FAMILIES)}.")
     if family == "m2m_100" and config.get("pad_token_id", 1) != 1:
         raise FolderError(
@@ -88,13 +115,35 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
         )
     whole = of_folder(path)
     theirs = Renamed({name.removeprefix("model."): partial(whole.__getitem__, name) for name in whole})
+    if family != "marian":
+        _cut_target(theirs, config)
     tables = _tables(theirs, bool(config.get("share_encoder_decoder_embeddings", True)))
     model = _model(config, str(family), (_same(theirs, *tables[:2]), _same(theirs, *tables[1:])))
-    bias = theirs.get("final_logits_bias")
-    for name in ("final_logits_bias", "lm_head.weight"):
+    bias = theirs.get(BIAS)
+    for name in (BIAS, OUTPUT):
         if name not in tables[:2] and (name not in tables or model.share_output):
             theirs.readers.pop(name, None)
     return str(family), model, renamed(theirs, model, tables, bias, SKIPPED), _generation(path, config)
+
+
+def _cut_target(theirs: Renamed, config: dict[str, Any]) -> None:
+    """Leave the rows away by which our export fills the smaller of two vocabularies up."""
+    if config.get("share_encoder_decoder_embeddings", True):
+        return
+    for half, names in (
+        ("encoder", ("encoder.embed_tokens.weight",)),
+        ("decoder", ("decoder.embed_tokens.weight", OUTPUT)),
+    ):
+        if config.get(f"{half}_vocab_size"):
+            size = _number(config, f"{half}_vocab_size")
+            for name in (one for one in names if one in theirs):
+                theirs.readers[name] = partial(_first, theirs.readers[name], size)
+            if half == "decoder" and BIAS in theirs:
+                theirs.readers[BIAS] = partial(_first, partial(torch.ravel, theirs[BIAS]), size)
+
+
+def _first(read: Callable[[], Tensor], size: int) -> Tensor:
+    return read()[:size]
 
 
 def _generation(path: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -131,6 +180,8 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
     source = _number(config, "vocab_size")
     target = _number(config, "decoder_vocab_size") if config.get("decoder_vocab_size") else source
     together = bool(config.get("share_encoder_decoder_embeddings", True))
+    if family != "marian" and not together:
+        source = _number(config, "encoder_vocab_size") if config.get("encoder_vocab_size") else source
     return model_config(
         source_vocabulary=source,
         target_vocabulary=target if not together else source,

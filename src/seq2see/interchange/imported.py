@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
-from seq2see.errors import ConfigError, FolderError, printable, shown
+from seq2see.errors import ConfigError, FolderError, InputError, printable, shown
 from seq2see.files import parsed, plain_file, read_text
 from seq2see.interchange.checks import whole_or_nothing
 from seq2see.model.transformer import Transformer
@@ -82,7 +82,12 @@ def try_out(path: Path) -> None:
     folder.check_weights(path, config.model)
     tokenizers = folder.read_tokenizers(path)
     for tokenizer in (tokenizers.source, tokenizers.target):
-        for ids in tokenizer.encode_batch(TRIED):
+        for text in TRIED:
+            try:
+                tokenizer.check(text)
+            except InputError:
+                continue
+            ids = tokenizer.encode(text)
             if any(not 0 <= number < tokenizer.size for number in ids):
                 raise FolderError("The tokenizer gives ids beyond the vocabulary of the model.")
             tokenizer.decode(ids)
