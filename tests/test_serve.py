@@ -20,11 +20,12 @@ from fastapi.testclient import TestClient
 import seq2see
 from benchmarks.clients import besiege, dates, ours
 from benchmarks.load import running, wait_for
+from seq2see.answering.options import Options
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Automata, Held
+from seq2see.serve.api_predict import Automata
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
@@ -716,11 +717,13 @@ def test_a_pattern_that_needs_too_many_states_is_refused(client: TestClient) -> 
 
 def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
     kept = Automata(cells=300 * model.config.model.target_vocabulary)
-    helds = [Held(None, f"{letter}.{{1,100}}", None) for letter in "ABCD"]
+    helds = [Options(pattern=f"{letter}.{{1,100}}") for letter in "ABCD"]
     made = [kept.of("dates", model, held) for held in helds]
-    assert [key[1] for key in kept.known] == helds[2:]  # those of 100 states each that fit
+    assert [key[2] for key in kept.known] == [
+        held.pattern for held in helds[2:]
+    ]  # those of 100 states each that fit
     assert kept.of("dates", model, helds[3]) is made[3]
     assert kept.of("dates", model, helds[0]) is not made[0]
-    huge = Held(None, "A.{1,500}", None)
+    huge = Options(pattern="A.{1,500}")
     assert kept.of("dates", model, huge) is not None
-    assert list(kept.known) == [("dates", huge)]
+    assert [key[2] for key in kept.known] == [huge.pattern]

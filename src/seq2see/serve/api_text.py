@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from seq2see.answer import Answer, put_together
+from seq2see.answering.translation import Translated, put_together, read
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.documents.translation import Translated
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Request_, Text, cost_of, in_json, known, message_of, translated
@@ -55,8 +54,8 @@ class Texts:
         terms = None if request.glossary is None else Glossary(request.glossary)
         model = self.models[name]
         if not request.input.strip():
-            model.check(request.input)  # raises
-        document = await asyncio.to_thread(model.document, request.input, request.format)
+            model.texts.check(request.input)  # raises
+        document = await asyncio.to_thread(read, request.input, request.format)
         return self._lines(name, document, terms, client)
 
     async def _lines(
@@ -93,11 +92,7 @@ def _shown(sentence: Sentence, found: Translated, terms: Glossary | None) -> dic
         return {"output": found.text, "error": found.error}
     answer = put_together(sentence.text, Document([sentence]), [found])
     shown: dict[str, Any] = {"output": found.text, "finished": answer.finished}
-    shown["parts"] = [
-        {"read": part.read.text, "ids": part.reply.ids}
-        for part in found.parts
-        if isinstance(part.reply, Answer)
-    ]
+    shown["parts"] = [{"read": part.read.text, "ids": part.reply.ids} for part in found.parts]
     known = {"confidence": answer.confidence, "remark": answer.remark, "repairs": answer.repairs or None}
     known["terms"] = None if terms is None else len(terms.found(sentence.text))
     return shown | {name: value for name, value in known.items() if value is not None}
