@@ -60,7 +60,8 @@ def to_hf(model: Seq2Seq, out: Path) -> Any:
 
 SHAPES: list[dict[str, Any]] = [
     {}, {"norm": "pre"}, {"positions": "halves", "activation": "gelu"}, {"output_bias": True, "norm": "pre"},
-    {"share_embeddings": False, "share_output": False}, {"positions": "learned", "embedding_norm": True},
+    {"share_embeddings": False, "share_output": False}, {"norm": "pre", "share_embeddings": False},
+    {"norm": "pre", "share_embeddings": False, "share_output": False}, {"positions": "learned", "embedding_norm": True},
     {"positions": "learned", "embedding_norm": True, "norm": "pre", "scale_embeddings": False},
     {"positions": "fairseq", "norm": "pre"}, {"scale_embeddings": False},
 ]  # fmt: skip
@@ -91,7 +92,9 @@ def test_a_difference_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"positions": "opennmt"}, {"d_k": 3}, {"norm": "pre", "share_embeddings": False}], ids=str
+    "settings",
+    [{"positions": "opennmt"}, {"d_k": 3}, {"norm": "pre", "positions": "fairseq", "share_output": False}],
+    ids=str,
 )
 def test_what_hugging_face_cannot_say_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError):

@@ -43,16 +43,17 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"
 LARGEST_CARD = 2**16  # characters of a README that are looked at
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 SKIPPED = 2  # rows of BART's learned positions that belong to none
-RELATIVE = "relative positions and a norm without mean and bias{}, which are not the paper's; CTranslate2 and transformers run it"
+RELATIVE = (
+    "relative positions and a norm without mean and bias{}, which are not the paper's; CTranslate2 runs it"
+)
 SPARSE = "attention that sees a part of the text only; a model of the family {} takes shorter texts in full"
 #: What is different in families that are asked for, and what would do.
 REFUSED = {
     "t5": f"T5 has {RELATIVE.format('')}",
     "mt5": f"mT5 has {RELATIVE.format(', and a gated feed-forward network')}",
-    "umt5": f"UMT5 has {RELATIVE.format(', relative positions of its own in each layer, and a gated feed-forward network')}",
+    "umt5": f"UMT5 has {RELATIVE.format(', relative positions of its own in each layer')}",
     "longt5": f"LongT5 has {RELATIVE.format(', and sparse attention in its encoder')}",
-    "switch_transformers": "Switch Transformers send each token to one of many feed-forward networks; T5's relative positions "
-    "come on top. Use transformers",
+    "switch_transformers": "Switch sends each token to one of many feed-forward networks; transformers runs it",
     "nllb-moe": "NLLB-MoE sends each token to some of many feed-forward networks; the dense NLLB-200 models (600M, 1.3B, "
     "3.3B) are imported",
     "pegasus_x": f"Pegasus-X has {SPARSE.format('pegasus')}",
@@ -64,7 +65,7 @@ REFUSED = {
     "whisper": "Whisper reads sound, not text; CTranslate2 (faster-whisper) runs it",
     "speech_to_text": "it reads sound, not text",
     "seamless_m4t": "SeamlessM4T reads and writes sound; NLLB translates text",
-    "encoder-decoder": "its halves are two models such as BERT and GPT-2, joined: their norms, positions and pooling are not "
+    "encoder-decoder": "its halves are two models such as BERT and GPT-2, joined: their norms and positions are not "
     "the paper's. Train a model of the paper's shape on its answers",
     "bert": "BERT is an encoder alone: an encoder and a decoder were expected",
     "roberta": "RoBERTa is an encoder alone: an encoder and a decoder were expected",
