@@ -500,7 +500,14 @@ class Seq2Seq:
         sure = longest - 3 if source.own else longest // 4  # a token of ours has at least one byte
 
         def fits(text: str) -> bool:
-            return len(text.encode()) <= sure or len(source.encode(self.folded(text))) <= longest
+            if len(text.encode()) <= sure:
+                return True
+            folded = self.folded(text)
+            try:
+                source.check(folded)
+            except InputError:  # it is refused in its place, as a whole
+                return True
+            return len(source.encode(folded)) <= longest
 
         def answer(texts: list[str], rules: DecodingConfig, phrases: list[list[Phrase]] | None) -> list[Any]:
             held = None
