@@ -60,7 +60,7 @@ soak: .venv/installed
 # Ours beside its peers; `make bench NAME=cold-start` runs one line. Peers: pip install -e ".[bench]".
 NAME ?= all
 bench: .venv/installed
-	$(BIN)/seq2see bench $(NAME)
+	$(BIN)/python -m benchmarks $(NAME)
 
 # The project's own static site, in site/: the models' pages, which answer, and all documents. Dead links are an error.
 site: .venv/installed

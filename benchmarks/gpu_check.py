@@ -31,16 +31,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Ragged
-from seq2see.data.dates import splits
 from seq2see.data.packing import PackedBatches, spans_of
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
-from seq2see.fast import operators, span_attention
-from seq2see.masks import Mask
 from seq2see.model.attention import written_attention
+from seq2see.model.fast import operators, span_attention
+from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tasks.dates import splits
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Learner
 
 SRC = sys.path[0]
@@ -68,7 +68,7 @@ def losses(device: str, precision: str, steps: int = 10) -> list[float]:
 
 def kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what a kernel is, how far it is from the written equations, and how far it may be."""
-    from seq2see.fast.scan import scan
+    from seq2see.model.fast.scan import scan
 
     torch.manual_seed(0)
     yield from packed()
@@ -86,8 +86,8 @@ def kernels() -> Iterator[tuple[str, float, float]]:
 
 def step_kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what an operation of a decoding step is, how far our kernel is from PyTorch's operations, and may be."""
-    from seq2see.fast import step_kernels as ours
-    from seq2see.fast import step_written as written
+    from seq2see.model.fast import step_kernels as ours
+    from seq2see.model.fast import step_written as written
 
     def randn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=DEVICE)
@@ -213,7 +213,7 @@ def smoothed() -> Iterator[tuple[str, float, float]]:
 
 def normed_sums() -> Iterator[tuple[str, float, float]]:
     """Compare the norm of a sum, with what dropout keeps, and its gradients, relatively."""
-    from seq2see.fast import add_norm
+    from seq2see.model.fast import add_norm
 
     on_gpu, programs = DEVICE == "cuda", add_norm.PROGRAMS
     half = torch.bfloat16 if on_gpu else torch.float16
@@ -260,7 +260,7 @@ def relu_gradients() -> Iterator[tuple[str, float, float]]:
 
 def mask_of(seed: Tensor, T: int, D: int, dropout: float) -> Tensor:
     """Return the factors (T, D) of dropout by the kernels: of h = 1 and x = 0 the sum shows them."""
-    from seq2see.fast import add_norm
+    from seq2see.model.fast import add_norm
 
     if not dropout:
         return torch.ones(T, D, dtype=torch.float64, device=DEVICE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from seq2see.cli import app
-from seq2see.folder import write_atomically
+from seq2see.storage.folder import write_atomically
 
 HERE = Path(__file__).parent
 LARGEST = 100_000  # bytes; beyond, 256 colours must do

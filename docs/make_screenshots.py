@@ -20,10 +20,10 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 import seq2see
-from seq2see.folder import write_atomically
 from seq2see.page.live import live_page
 from seq2see.serve.app import create_app
 from seq2see.serve.server import listen
+from seq2see.storage.folder import write_atomically
 
 PICTURES = Path(__file__).parent / "pictures"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]

@@ -41,13 +41,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE, LISTED = ROOT / "src" / "seq2see", ROOT / "tests" / "mutants.md"
 NOTES = ROOT / "build" / "mutation"  # which test calls which function, kept until a file changes
-FOLDERS = ("model", "fast", "training", "decoding")
+FOLDERS = ("model", "model/fast", "training", "decoding")
 #: What a CPU does not run: Triton kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
-    "fast/scan.py", "fast/packed.py", "fast/loss.py", "fast/step_kernels.py", "fast/choose_kernels.py",
-    "fast/add_norm.py", "fast/relu_gradient.py", "fast/operators.py",
-    "fast/__init__.py span_attention", "fast/__init__.py normed_sum",
+    "model/fast/scan.py", "model/fast/packed.py", "model/fast/loss.py", "model/fast/step_kernels.py",
+    "model/fast/choose_kernels.py", "model/fast/add_norm.py", "model/fast/relu_gradient.py", "model/fast/operators.py",
+    "model/fast/__init__.py span_attention", "model/fast/__init__.py normed_sum",
     "decoding/graphs.py Captured", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",
 )  # fmt: skip

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 import seq2see
 from conftest import small_model
 from seq2see.cli import app
-from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
-from seq2see.folder import Tokenizers
 from seq2see.inspection.alignment import align, links_of, spans_of, words_of
 from seq2see.inspection.trace import trace_text
 from seq2see.serve.api_predict import _answers
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tasks.dates import all_ordinals, pairs_of
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 SENTENCES = ["the little cat sleeps there", "le petit chat dort là-bas", "the cats slept here"] * 20
 

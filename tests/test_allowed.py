@@ -22,7 +22,7 @@ from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.stopping import Stopped, stopped_when
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 LETTERS = "abcde"
 TOKENIZER = Tokenizer.characters(["<pad>", "<sos>", "<eos>", *LETTERS])

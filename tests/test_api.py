@@ -183,7 +183,7 @@ def test_scoring_does_not_change_what_answers() -> None:
 
 
 def test_order_and_answers_do_not_depend_on_the_batch(model: seq2see.Seq2Seq) -> None:
-    from seq2see.data.dates import all_ordinals, pairs_of
+    from seq2see.tasks.dates import all_ordinals, pairs_of
 
     pairs = pairs_of(all_ordinals()[::4001])
     assert model.predict([source for source, _ in pairs]) == [target for _, target in pairs]
@@ -250,7 +250,7 @@ def test_a_refused_text_may_be_none_instead_of_an_error(model: seq2see.Seq2Seq) 
 
 
 def test_edit_distance() -> None:
-    from seq2see.evaluate import edit_distance
+    from seq2see.evaluation.evaluate import edit_distance
 
     assert [edit_distance(*pair) for pair in (("", ""), ("a", ""), ("kitten", "sitting"), ("ab", "ba"))] == [
         0,
@@ -448,7 +448,7 @@ def test_the_shipped_model_is_right_far_beyond_the_documents_years(model: seq2se
     """Theirs: 99.6 % of 1000-2025, 41 % of 2026-2999, 0.6 % of 3000-9999. `make verify` tries all 3,287,182."""
     import numpy as np
 
-    from seq2see.data.dates import all_ordinals, pairs_of
+    from seq2see.tasks.dates import all_ordinals, pairs_of
 
     for years in ((1000, 2025), (2026, 2999), (3000, 9999)):
         sample = np.random.default_rng(5).choice(all_ordinals(*years), 1000, replace=False)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import seq2see
-from seq2see.benchmarks.load import wait_for
+from benchmarks.load import wait_for
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Limits
 from seq2see.serve.server import listen

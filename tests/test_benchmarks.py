@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import busy, cpu, grid, growth, training
+from benchmarks.growth_picture import plot_growth
+from benchmarks.measure import Line, take_turns
 from seq2see import machine
-from seq2see.benchmarks import busy, cpu, grid, growth, training
-from seq2see.benchmarks.growth_picture import plot_growth
-from seq2see.benchmarks.measure import Line, take_turns
 from test_cli import run
 
 
@@ -53,7 +53,7 @@ def test_the_peers_answer_the_same_dates() -> None:
 
 
 def test_unknown_benchmarks_are_named() -> None:
-    done = run("bench", "cold-strat")
+    done = run("cold-strat", module="benchmarks")
     assert done.returncode == 2
     assert "Did you mean 'cold-start'" in done.stderr
 
@@ -119,9 +119,9 @@ def test_a_doubling_is_taken_from_the_last_two_sizes() -> None:
 def test_what_cannot_be_drawn_is_said() -> None:
     assert (
         "--plot draws growth, but 'cold-start' is measured"
-        in run("bench", "cold-start", "--plot", "x.png").stderr
+        in run("cold-start", "--plot", "x.png", module="benchmarks").stderr
     )
-    assert "a .png, .svg or .pdf file" in run("bench", "growth", "--plot", "x.bmp").stderr
+    assert "a .png, .svg or .pdf file" in run("growth", "--plot", "x.bmp", module="benchmarks").stderr
 
 
 @pytest.mark.parametrize(

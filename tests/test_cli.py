@@ -18,9 +18,11 @@ from seq2see.cli.answering import LONGEST, NoText, lines_of
 from seq2see.errors import UserError
 
 
-def run(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, stdin: str | bytes = "", module: str = "seq2see"
+) -> subprocess.CompletedProcess[str]:
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run([sys.executable, "-m", "seq2see", *arguments], input=data, capture_output=True)
+    done = subprocess.run([sys.executable, "-m", module, *arguments], input=data, capture_output=True)
     result = subprocess.CompletedProcess(
         done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
     )
@@ -59,11 +61,12 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
+    assert "bench" not in options
+    assert "python -m benchmarks NAME" in run("bench", "cold-start").stderr
     assert options["import"] == ["--from-language", "--out", "--to-language"]
     assert options["export"] == ["--file", "--format", "--model", "--out", "--quantization", "--to"]
     assert options["push"] == ["--model", "--private"]
     assert options["compress"] == ["--model", "--out"]
-    assert options["bench"] == ["--json", "--most", "--plot", "--rounds"]
     assert options["serve"] == [
         "--access-log", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip

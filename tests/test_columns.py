@@ -205,7 +205,7 @@ def test_a_large_file_keeps_to_its_columns(tmp_path: Path) -> None:
     assert found.count == 60
     assert all(source.startswith("word") for source, _ in found.corpus.pairs)
     other = shards.survey([path], columns=("fr", "en"))
-    limits = (seq2see.text.tokenizer.Tokenizer.bytes(),) * 2
+    limits = (seq2see.tokenizers.tokenizer.Tokenizer.bytes(),) * 2
     assert shards._key(found, limits, 9) != shards._key(other, limits, 9)
     written = shards.write(tmp_path / "ids", found, limits, 99)
     first = written.source.values[: written.source.offsets[1]].tolist()

@@ -13,14 +13,15 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 import seq2see
-from seq2see import calibrate, folder
 from seq2see.cli import app
-from seq2see.confidence import Confidence, Measured, figures_of, fit, probability
 from seq2see.errors import FolderError, RefusedInputs, UserError
+from seq2see.evaluation import calibrate
+from seq2see.evaluation.confidence import Confidence, Measured, figures_of, fit, probability, read_confidence
+from seq2see.evaluation.familiar import Familiar
 from seq2see.serve.app import create_app
-from seq2see.text.familiar import Familiar
-from seq2see.text.folding import fold_unknown
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage import folder
+from seq2see.tokenizers.folding import fold_unknown
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 TINY = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 WORDS = [
@@ -96,9 +97,9 @@ def test_an_answer_that_was_cut_is_not_right() -> None:
 def test_what_is_written_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / folder.CONFIDENCE
     path.write_text(confidence().to_json())
-    found = folder.read_confidence(tmp_path)
+    found = read_confidence(tmp_path)
     assert found == confidence()
-    assert folder.read_confidence(tmp_path / "nowhere") is None
+    assert read_confidence(tmp_path / "nowhere") is None
     good = json.loads(path.read_text())
     for key, value in (
         ("weights", [1, 2]), ("weights", [float("nan")] * 6), ("weights", "x"), ("criterion", "luck"), ("format", 9),
@@ -107,10 +108,10 @@ def test_what_is_written_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     ):  # fmt: skip
         path.write_text(json.dumps({**good, key: value}))
         with pytest.raises(FolderError, match=r"confidence\.json"):
-            folder.read_confidence(tmp_path)
+            read_confidence(tmp_path)
     path.write_text("[" * 100_000)
     with pytest.raises(FolderError):
-        folder.read_confidence(tmp_path)
+        read_confidence(tmp_path)
 
 
 def test_without_others_each_answer_is_measured_by_what_was_not_fitted_on_it(

@@ -7,10 +7,10 @@ from datetime import date
 import numpy as np
 import pytest
 
-from seq2see.data import dates
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.pairs import hold_out
 from seq2see.errors import InputError
+from seq2see.tasks import dates
 
 
 def test_dates_in_words() -> None:

@@ -13,8 +13,8 @@ import typer
 import yaml
 from packaging.requirements import Requirement
 
-from seq2see import folder
 from seq2see.cli import app
+from seq2see.storage import folder
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

@@ -12,20 +12,20 @@ from torch import Tensor
 import documents
 import seq2see
 from seq2see.config import PRESETS, ModelConfig
-from seq2see.data.dates import pairs_of, splits
 from seq2see.data.plan import choose, config_of, tokenizers_of
 from seq2see.decoding.search import padded
-from seq2see.folder import Tokenizers
 from seq2see.inspection import lab
 from seq2see.inspection.similarity import similarities
 from seq2see.inspection.tables import tables_of
 from seq2see.inspection.trace import Trace, trace_text
-from seq2see.masks import CAUSAL, EVERYTHING
 from seq2see.model.attention import written_attention
+from seq2see.model.masks import CAUSAL, EVERYTHING
 from seq2see.model.positions import Embedding, position_table
 from seq2see.model.sublayers import AddNorm
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, END, PAD, START, Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tasks.dates import pairs_of, splits
+from seq2see.tokenizers.tokenizer import DOCUMENT_VOCABULARY, END, PAD, START, Tokenizer
 
 
 @cache

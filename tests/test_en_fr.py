@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import seq2see
-from seq2see import folder
 from seq2see.seq2seq import Seq2Seq
+from seq2see.storage import folder
 
 ROOT = Path(__file__).parent.parent
 

@@ -19,14 +19,15 @@ import pytest
 import torch
 
 import seq2see
-from seq2see import folder, machine, network, seq2seq
-from seq2see.data.dates import all_ordinals, pairs_of
+from seq2see import machine, network, seq2seq
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine, trial
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.interchange import to_ctranslate2
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage import folder
+from seq2see.tasks.dates import all_ordinals, pairs_of
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 PAIRS = pairs_of(np.random.default_rng(4).choice(all_ordinals(), 300))
 TEXTS = [source for source, _ in PAIRS]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from seq2see.cli import app
 from seq2see.errors import UserError
-from seq2see.evaluate import Evaluation
+from seq2see.evaluation.evaluate import Evaluation
 
 DATES = [
     ("1845-01-05", "January 5, 1845"),

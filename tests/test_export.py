@@ -11,19 +11,19 @@ import pytest
 import torch
 
 import seq2see
-from seq2see import folder
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.decoding import engines, layout
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import Special, with_beam
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
-from seq2see.folder import Tokenizers
 from seq2see.interchange import to_ctranslate2 as ctranslate2_export
 from seq2see.interchange.to_ctranslate2 import export
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
-from seq2see.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
 
 SOURCE = Tokenizer.characters([PAD, START, END, *"abcdefgh"])  # 11 tokens
 TARGET = Tokenizer.characters(

@@ -18,16 +18,15 @@ from torch import Tensor, nn
 
 import seq2see
 from conftest import small_model
-from seq2see import fast
 from seq2see.config import ModelConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
-from seq2see.fast import operators
-from seq2see.fast.cache import Layout
-from seq2see.fast.projections import SideBySide, form_of, products
-from seq2see.masks import CAUSAL, EVERYTHING, Mask, Part
-from seq2see.model import sublayers
+from seq2see.model import fast, sublayers
 from seq2see.model.attention import written_attention
+from seq2see.model.fast import operators
+from seq2see.model.fast.cache import Layout
+from seq2see.model.fast.projections import SideBySide, form_of, products
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, Part
 from seq2see.model.sublayers import AddNorm
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
@@ -273,13 +272,13 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
         for name in re.findall(r"custom_op\(\s*\"seq2see::(\w+)", path.read_text(encoding="utf-8"))
     }
     assert defined == set(OPERATORS)
-    program = f"import torch, seq2see.fast\nfor name in {OPERATORS}: getattr(torch.ops.seq2see, name)"
+    program = f"import torch, seq2see.model.fast\nfor name in {OPERATORS}: getattr(torch.ops.seq2see, name)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 COMPILED = """
 import torch
-from seq2see.fast import operators
+from seq2see.model.fast import operators
 
 operators.mark_cache()
 x, weight, bias = torch.ones(3, 4), torch.ones(5, 4), torch.ones(5, requires_grad=True)

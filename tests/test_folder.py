@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seq2see
-from seq2see import folder
 from seq2see.errors import UserError
+from seq2see.storage import folder
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.cli import app
-from seq2see.data import human_dates, written_dates
 from seq2see.decoding import ctranslate2_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.errors import InputError, RefusedInputs, UserError
-from seq2see.folder import find
+from seq2see.storage.folder import find
+from seq2see.tasks import human_dates, written_dates
 
 #: Written by hand, not by the generator.
 DATES = {

@@ -13,7 +13,6 @@ import torch
 import transformers
 
 import seq2see
-from seq2see import folder
 from seq2see.config import ModelConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
@@ -22,8 +21,9 @@ from seq2see.errors import UserError
 from seq2see.interchange import to_ctranslate2
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import read_weights
 from seq2see.seq2seq import Seq2Seq
+from seq2see.storage import folder
+from seq2see.storage.weights import read_weights
 
 LINES = [
     "The cat sat on the mat, and the dog was sleeping.",
@@ -97,7 +97,11 @@ def m2m100(path: Path, **settings: Any) -> Any:
         *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())),
     ]
     (path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
-    about = {"additional_special_tokens": ["__en__", "__fr__"], "tokenizer_class": "M2M100Tokenizer"}
+    about = {
+        "additional_special_tokens": ["__en__", "__fr__"],
+        "tokenizer_class": "M2M100Tokenizer",
+        "num_madeup_words": 2,
+    }
     (path / "tokenizer_config.json").write_text(json.dumps(about))
     config = transformers.M2M100Config(
         vocab_size=len(names) + 4, pad_token_id=1, eos_token_id=2, bos_token_id=0, decoder_start_token_id=2,
@@ -266,7 +270,7 @@ def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Se
 
 @pytest.mark.heavy
 def test_the_benchmark_compares_each_family() -> None:
-    from seq2see.benchmarks.interchange import interchange
+    from benchmarks.interchange import interchange
 
     for record in interchange(count=6):
         assert record["largest_logit_difference"] <= 1e-5
@@ -349,9 +353,8 @@ def test_ctranslate2_answers_as_torch(both: tuple[str, Any, Seq2Seq], tmp_path: 
     )
     assert parity.same_tokens == parity.tokens
     through = seq2see.load(tmp_path / "copy", engine="ctranslate2")
-    for beam in (1, 4):
-        ids = [[answer.ids for answer in model.answers(TEXTS, beam=beam)] for model in (through, ours)]
-        assert sum(a == b for a, b in zip(*ids, strict=True)) >= (4 if beam == 1 else 3)
+    one, other = ([answer.ids for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
+    assert one == other
     a, b = ([answer.log_probability for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
     assert a == pytest.approx(b, abs=1e-3)
 

@@ -23,12 +23,12 @@ import seq2see
 from seq2see.cli import app
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.errors import FolderError, UserError
-from seq2see.folder import Tokenizers
 from seq2see.interchange import to_ctranslate2, to_huggingface, to_onnx
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 DATES = ["1845-01-05", "2025-09-03", "1426-08-10", "1969-07-20"]
 TOKENIZER = Tokenizer.characters(["<sos>", "<pad>", "<eos>", *"abcdefghij"])  # M2M100 wants 1 for padding

@@ -19,12 +19,12 @@ from playwright.sync_api import Browser, Page, expect
 
 import seq2see
 from seq2see.errors import FolderError
-from seq2see.folder import SHIPPED, Tokenizers
 from seq2see.inspection.sharpness import sharpness
 from seq2see.inspection.trace import trace_text
 from seq2see.serve import live
 from seq2see.serve.live import Run, create_live_app, find_run, watched
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import SHIPPED, Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.loop import LOG
 from test_training import small_trainer
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from seq2see.benchmarks.clients import Tally, besiege, dates, ours, plain
-from seq2see.benchmarks.load import running
+from benchmarks.clients import Tally, besiege, dates, ours, plain
+from benchmarks.load import running
 
 
 def test_the_peer_gives_the_same_answers() -> None:
-    with running("seq2see.benchmarks.plain_server") as server:
+    with running("benchmarks.plain_server") as server:
         tally = besiege(plain(server.port), dates(50), clients=4, seconds=0.5)
     assert tally.answered >= 4
     assert set(tally.statuses) == {200}

@@ -12,8 +12,8 @@ from torch import nn
 
 from conftest import small_model
 from seq2see.config import PAPER_VOCABULARY, PRESETS, ModelConfig
-from seq2see.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.attention import MultiHeadAttention, written_attention
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.positions import Embedding, position_table
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer

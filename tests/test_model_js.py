@@ -19,11 +19,11 @@ import seq2see
 from conftest import small_model
 from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
-from seq2see.model.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
 from seq2see.page import WORKER, live
 from seq2see.serve.api_trace import Patch, Tracer, describe_trace
 from seq2see.serve.batching import Limits
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 Run = Callable[[str, Any], Any]
 
@@ -270,7 +270,7 @@ def test_texts_are_cut_alike(run: Run) -> None:
     for name, tokenizer in made.items():
         found = run("encode", {"tokenizer": live.tokenizer_json(tokenizer), "texts": TEXTS})
         for text, one in zip(TEXTS, found, strict=True):
-            folded = seq2see.text.tokenizer.fold(text)
+            folded = seq2see.tokenizers.tokenizer.fold(text)
             assert one["folded"] == folded, name
             assert one["ids"] == tokenizer.encode(folded), (name, text)
             assert one["text"] == tokenizer.decode(one["ids"]), (name, text)

@@ -22,7 +22,6 @@ from playwright.sync_api import Browser, Page, expect
 
 import seq2see
 from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.folder import Tokenizers
 from seq2see.inspection.attribution import logit_lens, saliency
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace
@@ -33,7 +32,8 @@ from seq2see.page.single_file import single_file
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
 from seq2see.serve.server import listen
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 Open = Callable[..., Page]
 

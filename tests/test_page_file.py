@@ -221,8 +221,8 @@ def test_a_text_is_translated_sentence_by_sentence_without_a_server(open_file: O
 
 
 def test_a_model_that_cannot_run_in_the_page_says_why() -> None:
-    from seq2see.folder import Tokenizers
-    from seq2see.text.tokenizer import Tokenizer
+    from seq2see.storage.folder import Tokenizers
+    from seq2see.tokenizers.tokenizer import Tokenizer
 
     assert why_not(seq2see.load("en-fr").tokenizers) is None
     symbols = Tokenizer.symbols(["k æ t", "d ɒ ɡ"], " ")

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 
 from seq2see.cli import app, parts
 from seq2see.cli.answering import Asked
-from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.errors import UserError
+from seq2see.tasks.dates import all_ordinals, pairs_of
 from test_cli import run
 
 DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]

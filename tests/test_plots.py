@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from seq2see.cli import plot
 from seq2see.config import Config, ModelConfig, TrainingConfig, preset
 from seq2see.errors import UserError
-from seq2see.folder import Tokenizers, write
 from seq2see.inspection import architecture, plots, style, vectors
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import weights_bytes, weights_of
-from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, Tokenizer
+from seq2see.storage.folder import Tokenizers, write
+from seq2see.storage.weights import weights_bytes, weights_of
+from seq2see.tokenizers.tokenizer import DOCUMENT_VOCABULARY, Tokenizer
 
 CAT = ["YOUR", "CAT", "IS", "A", "LOVELY", "CAT"]
 SOURCE = ["<sos>", *"1845-01-05", "<eos>"]

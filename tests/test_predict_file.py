@@ -21,9 +21,9 @@ from seq2see.answer import Alternative, Answer
 from seq2see.cli import answering as command
 from seq2see.cli import app
 from seq2see.cli.predict import predict
-from seq2see.data.dates import all_ordinals, pairs_of
 from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
+from seq2see.tasks.dates import all_ordinals, pairs_of
 from test_cli import run
 
 PAIRS = pairs_of(all_ordinals()[::150])  # 21,915 dates: three windows

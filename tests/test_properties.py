@@ -23,10 +23,10 @@ from seq2see.data.packing import PackedBatches
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy, greedy_ids
 from seq2see.errors import InputError
-from seq2see.masks import Mask
+from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
-from seq2see.text.compare import SAMPLE
-from seq2see.text.tokenizer import BYTES, UNKNOWN, Tokenizer
+from seq2see.tokenizers.compare import SAMPLE
+from seq2see.tokenizers.tokenizer import BYTES, UNKNOWN, Tokenizer
 
 few = settings(derandomize=True, database=None, deadline=None, max_examples=20)
 many = settings(few, max_examples=150)

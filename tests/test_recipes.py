@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from seq2see.benchmarks import recipes
 from seq2see.cli import app
 from seq2see.errors import UserError
+from seq2see.tasks import recipes
 
 PAGE = (Path(__file__).parent.parent / "docs" / "recipes.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)

@@ -9,7 +9,7 @@ import torch
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.recut import FreshBatches, Side, cut_words
 from seq2see.errors import UserError
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 TEXTS = [
     "the cat sat on the mat", "the dog sat on the log", "a cat and a dog sat there", "the mat and the log are there",

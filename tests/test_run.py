@@ -12,8 +12,8 @@ import pytest
 
 from seq2see.data.batching import Cut
 from seq2see.errors import UserError
-from seq2see.folder import Tokenizers
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import run
 from seq2see.training.loop import CHECKPOINTS, LOG, continued
 from seq2see.training.run import HELD_OUT_DATES, Data, Request, Run, Start, prepare, prepare_dates

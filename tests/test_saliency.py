@@ -8,10 +8,10 @@ from torch import Tensor
 
 from conftest import small_model
 from seq2see.errors import UserError
-from seq2see.folder import Tokenizers
 from seq2see.inspection.attribution import SOURCE, TARGET, logit_lens, saliency
 from seq2see.inspection.trace import Trace, mute_head, trace_text
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 TEXT, TARGET_TEXT = "bad cab", "abcba"
 

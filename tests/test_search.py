@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from conftest import small_model
-from seq2see import fast
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.search import (
     CachedReader,
@@ -26,8 +25,9 @@ from seq2see.decoding.search import (
     limits_of,
     padded,
 )
-from seq2see.fast.cache import ColumnCache
-from seq2see.masks import EVERYTHING
+from seq2see.model import fast
+from seq2see.model.fast.cache import ColumnCache
+from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 
 SPECIAL = Special(start=1, end=2, pad=0)

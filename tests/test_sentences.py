@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser
 
+from seq2see.documents import kept
+from seq2see.documents.kept import Read, loops, needed, regrouped, repaired, spellings
+from seq2see.documents.sentences import WORDS, around_quotes, split
 from seq2see.page.live import bundle
-from seq2see.text import kept
-from seq2see.text.kept import Read, loops, needed, regrouped, repaired, spellings
-from seq2see.text.sentences import WORDS, around_quotes, split
 
 HARD = [
     "Dr. A. B. Smith paid $3.50.|He left at 5 p.m. on Jan. 3.",

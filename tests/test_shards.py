@@ -16,7 +16,7 @@ from seq2see.data.pairs import Pair
 from seq2see.data.plan import choose
 from seq2see.data.shards import Shards, Survey, is_large, survey, write
 from seq2see.errors import FolderError, UserError
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.loop import SHARDS
 from seq2see.training.run import Data, Request, prepare
 

@@ -16,9 +16,9 @@ import seq2see
 from seq2see.cli import app
 from seq2see.data.plan import choose, fitting, kinds_asked, tokenizers_of
 from seq2see.errors import InputError, UserError
-from seq2see.folder import find, read_tokenizers
-from seq2see.text.symbols import features_of
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import find, read_tokenizers
+from seq2see.tokenizers.symbols import features_of
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 PHONES = {"a": "AE1", "b": "B", "c": "K", "d": "D", "e": "EH0", "f": "F", "g": "JH", "o": "OW1"}
 TINY = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}

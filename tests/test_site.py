@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, expect
 
 import seq2see
 from seq2see.errors import UserError
-from seq2see.folder import SHIPPED, shipped_models
 from seq2see.page.live import live_page
 from seq2see.page.site import Site
+from seq2see.storage.folder import SHIPPED, shipped_models
 
 ROOT = Path(__file__).parents[1]
 

@@ -55,7 +55,7 @@ BROKEN = {
     ),
     "files are written in their place": Broken(
         """
-        import os, signal, time, seq2see.folder, seq2see.files as files, seq2see.training.checkpoint as checkpoint
+        import os, signal, time, seq2see.storage.folder, seq2see.files as files, seq2see.training.checkpoint as checkpoint
         def write(path, data):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
@@ -66,7 +66,7 @@ BROKEN = {
                 file.write(data[len(data) // 2 :])
                 file.flush()
                 os.fsync(file.fileno())
-        seq2see.folder.write_atomically = files.write_atomically = checkpoint.write_atomically = write
+        seq2see.storage.folder.write_atomically = files.write_atomically = checkpoint.write_atomically = write
         """,
         "crashes", "0.06", "differs from that without a crash|does not go on",
     ),
@@ -80,7 +80,7 @@ BROKEN = {
     ),
     "a config may say anything": Broken(
         """
-        import seq2see.folder as folder, seq2see.config as config
+        import seq2see.storage.folder as folder, seq2see.config as config
         folder.check_weights = lambda *given: None
         config.ModelConfig.__post_init__ = lambda self: None
         """,

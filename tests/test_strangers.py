@@ -20,17 +20,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seq2see
-from seq2see import files, folder
+from seq2see import files
 from seq2see.cli.output import in_json
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.data.pairs import read_pairs
 from seq2see.errors import FolderError, UserError, harmless
-from seq2see.folder import Tokenizers
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe_model
 from seq2see.seq2seq import Seq2Seq
-from seq2see.text import limits
-from seq2see.text.tokenizer import PIECES, WORDS, Tokenizer, fold
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers import limits
+from seq2see.tokenizers.tokenizer import PIECES, WORDS, Tokenizer, fold
 
 
 @pytest.fixture

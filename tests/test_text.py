@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seq2see.errors import FolderError, InputError
-from seq2see.text.tokenizer import DOCUMENT_VOCABULARY, Tokenizer, fold
+from seq2see.tokenizers.tokenizer import DOCUMENT_VOCABULARY, Tokenizer, fold
 
 
 def test_document_vocabulary_has_the_documents_ids() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from seq2see.errors import UserError
-from seq2see.text.compare import SAMPLE, compare
-from seq2see.text.tokenizer import BYTES, Tokenizer
+from seq2see.tokenizers.compare import SAMPLE, compare
+from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 
 CAT = "The cat sat on the mat, and it's 1999 again!"
 TEXTS = [*SAMPLE, CAT, "L'homme était là ; où ?"] * 2

@@ -14,11 +14,11 @@ import seq2see
 from conftest import small_model
 from seq2see.decoding.search import Special, greedy
 from seq2see.errors import InputError, UserError
-from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import Trace, globbed, mute_head, names_of, trace, trace_text
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 SOURCE, TARGET = torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[6, 7, 8]])
 TOKENIZERS = Tokenizers(Tokenizer.characters_of(["abcdefgh"]), Tokenizer.characters_of(["ABCDEFGHIJ"]))

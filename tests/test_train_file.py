@@ -13,8 +13,8 @@ import seq2see
 from seq2see.cli import app
 from seq2see.data.plan import are_sentences, choose
 from seq2see.errors import UserError
-from seq2see.evaluate import Evaluation
-from seq2see.metrics import compare_bleu, compare_exact
+from seq2see.evaluation.evaluate import Evaluation
+from seq2see.evaluation.metrics import compare_bleu, compare_exact
 
 LITTLE = ["--steps", "4", "--set", "training.batch_tokens=300", "--set", "training.evaluate_every=2",
           "--set", "training.evaluate_on=5", "--set", "model.d_model=16", "--set", "model.d_ff=16"]  # fmt: skip

@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seq2see import folder
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig
-from seq2see.data import dates
 from seq2see.errors import FolderError, UserError
-from seq2see.folder import Tokenizers
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
+from seq2see.tasks import dates
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer

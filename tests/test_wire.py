@@ -14,7 +14,6 @@ import torch
 import seq2see
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
-from seq2see.folder import Tokenizers
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.transformer import Transformer
@@ -22,7 +21,8 @@ from seq2see.page.describe import describe
 from seq2see.page.wire import packed
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_trace import Tracer, describe_trace
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import sys
 # The command `seq2see` begins here. Until its `main` can say a word, Ctrl-C ends it as it ends any program: in silence.
 # A program that imports this package keeps its own way with Ctrl-C.
 if sys.argv[:1] and (
-    sys.argv[0].endswith(("/seq2see", "/seq2see/__main__.py")) or sys.orig_argv[1:3] == ["-m", "seq2see"]
+    sys.argv[0].replace("\\", "/").endswith(("/seq2see", "/seq2see.exe", "/seq2see/__main__.py"))
+    or sys.orig_argv[1:3] == ["-m", "seq2see"]
 ):
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
@@ -25,20 +26,20 @@ if TYPE_CHECKING:
     from seq2see.config import TrainingConfig as TrainingConfig
     from seq2see.errors import RefusedInputs as RefusedInputs
     from seq2see.errors import UserError as UserError
-    from seq2see.evaluate import Evaluation as Evaluation
-    from seq2see.fitting import fit as fit
+    from seq2see.evaluation.evaluate import Evaluation as Evaluation
     from seq2see.inspection.trace import Trace as Trace
     from seq2see.inspection.trace import trace as trace
     from seq2see.model.transformer import Transformer as Transformer
     from seq2see.seq2seq import Seq2Seq as Seq2Seq
     from seq2see.seq2seq import load as load
+    from seq2see.training.fitting import fit as fit
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Answer": "seq2see.answer",
     "Config": "seq2see.config",
-    "Evaluation": "seq2see.evaluate",
+    "Evaluation": "seq2see.evaluation.evaluate",
     "ModelConfig": "seq2see.config",
     "RefusedInputs": "seq2see.errors",
     "Seq2Seq": "seq2see.seq2seq",
@@ -46,7 +47,7 @@ _HOMES = {
     "TrainingConfig": "seq2see.config",
     "Transformer": "seq2see.model.transformer",
     "UserError": "seq2see.errors",
-    "fit": "seq2see.fitting",
+    "fit": "seq2see.training.fitting",
     "load": "seq2see.seq2seq",
     "trace": "seq2see.inspection.trace",
 }

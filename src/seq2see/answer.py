@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import exp
 from typing import cast
 
-from seq2see.text.documents import Document
-from seq2see.translation import Translated
+from seq2see.documents.formats import Document
+from seq2see.documents.translation import Translated
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,11 @@ REMEMBERED = 4_000_000  # bytes from which the digest of a file is remembered
 TEMPORARY = re.compile(r"\..+\.(\d+)\.seq2see-[0-9a-z_]{8}")
 EXCHANGE = 2  # renameat2's RENAME_EXCHANGE
 HERE = -100  # AT_FDCWD: paths are relative to the current folder
+LOCKED_BYTE = 2**30  # on Windows, far beyond the lock file's text: a locked byte cannot be read by others
+QUERY, STILL_ACTIVE = (
+    0x1000,
+    259,
+)  # Windows: the right to ask about a process, and the status of one that runs
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -129,8 +133,14 @@ def temporary_prefix(name: str) -> str:
 
 
 def synchronise(path: Path) -> None:
-    """Wait until the bytes of a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Wait until the bytes of a file, or the names in a folder, are on the disk.
+
+    Windows opens no folder, and synchronises only what is opened for writing.
+    """
+    windows = sys.platform == "win32"
+    if windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -156,10 +166,11 @@ class Lock:
         except OSError as error:
             raise FolderError(f"{folder} cannot be written: {error.strerror}.") from None
         try:
-            fcntl.lockf(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self.handle)
         except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                other = os.pread(self.handle, 20, 0).decode("ascii", "replace")
+            if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                os.lseek(self.handle, 0, os.SEEK_SET)
+                other = os.read(self.handle, 20).decode("ascii", "replace")
                 raise FolderError(
                     f"Process {other if other.isdigit() else '(unknown)'} is at work in {folder}: wait for its end, or "
                     "name another folder."
@@ -167,11 +178,25 @@ class Lock:
             return  # a file system without locks
         with suppress(OSError):  # on a full disk the lock holds all the same
             os.ftruncate(self.handle, 0)
-            os.pwrite(self.handle, str(os.getpid()).encode(), 0)
+            os.lseek(self.handle, 0, os.SEEK_SET)
+            os.write(self.handle, str(os.getpid()).encode())
 
     def __del__(self) -> None:
         if self.handle >= 0:
             os.close(self.handle)
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file for this process, or raise the OSError that says why not."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        os.lseek(handle, LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    else:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -190,6 +215,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _runs(process: int) -> bool:
+    """Whether a process runs. Windows' ``os.kill`` would end it, whatever the signal."""
+    if sys.platform == "win32":
+        return _runs_on_windows(process)
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -197,6 +225,17 @@ def _runs(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def _runs_on_windows(process: int) -> bool:
+    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined, unused-ignore]
+    handle = kernel.OpenProcess(QUERY, False, process)
+    if not handle:
+        return False
+    status = ctypes.c_ulong()
+    asked = kernel.GetExitCodeProcess(handle, ctypes.byref(status))
+    kernel.CloseHandle(handle)
+    return not asked or status.value == STILL_ACTIVE
 
 
 @contextmanager
@@ -260,6 +299,6 @@ def carry_over(old: Path, new: Path, left: set[str]) -> None:
 def _linked(source: str, target: str) -> str:
     try:
         os.link(source, target, follow_symlinks=False)
-    except OSError:
+    except (OSError, NotImplementedError):  # Windows knows no links to links
         shutil.copy2(source, target, follow_symlinks=False)
     return target

@@ -67,6 +67,23 @@ def free_cores() -> int:
     return min(total, max(1, everywhere - busy))
 
 
+def memory() -> int | None:
+    """Return how many bytes of memory there are; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def open_files() -> int:
+    """Return how many files this process may have open; Windows sets no limit that a server meets."""
+    try:
+        import resource
+    except ImportError:
+        return sys.maxsize
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def processor() -> dict[str, str]:
     """Return what the system tells about its first core ("model name", "flags", …); nothing where it does not."""
     try:

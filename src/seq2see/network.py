@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seq2see import folder, machine
+from seq2see import machine
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding import engines, trial
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
 from seq2see.errors import UserError
-from seq2see.folder import Tokenizers
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +85,7 @@ class Network:
     def inner(self) -> Transformer:
         """Return the network to compute with, which nobody outside gets to hold."""
         if self._transformer is None:
-            from seq2see.model.weights import read_model
+            from seq2see.storage.weights import read_model
 
             assert self.path is not None
             self._transformer = read_model(self.config.model, folder.weights_path(self.path), self.device)
@@ -103,7 +104,7 @@ class Network:
 
     def to(self, device: str) -> None:
         """Move the weights to a device."""
-        from seq2see.model.weights import check_device
+        from seq2see.storage.weights import check_device
 
         check_device(device)
         edited = self.is_edited()
@@ -121,7 +122,9 @@ class Network:
 
         ``held`` says that the answers are held to something.
         """
-        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, held)
+        obstacle = engines.cannot(
+            beam, n_best, self.config.model.target_vocabulary, held, self.config.decoding
+        )
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self.engine != "torch" and self.is_edited():

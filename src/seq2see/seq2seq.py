@@ -15,29 +15,30 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from seq2see import folder, machine
+from seq2see import machine
 from seq2see.answer import Alternative, Answer, Token, or_withheld, put_together
-from seq2see.confidence import Confidence
 from seq2see.config import Config, DecodingConfig
-from seq2see.data import dates, human_dates
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Phrase
+from seq2see.documents import formats as documents
+from seq2see.documents.formats import Document
+from seq2see.documents.kept import unmarked
+from seq2see.documents.runs import Sentence
+from seq2see.documents.terms import Glossary
+from seq2see.documents.translation import MOST_TOKENS, Means, Translated, translate
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError, shown
-from seq2see.folder import Tokenizers
+from seq2see.evaluation.confidence import Confidence, read_confidence
 from seq2see.network import Network
-from seq2see.text import documents
-from seq2see.text.documents import Document
-from seq2see.text.folding import fold_unknown
-from seq2see.text.kept import unmarked
-from seq2see.text.runs import Sentence
-from seq2see.text.terms import Glossary
-from seq2see.text.tokenizer import fold
-from seq2see.translation import MOST_TOKENS, Means, Translated, translate
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
+from seq2see.tasks import dates, human_dates
+from seq2see.tokenizers.folding import fold_unknown
+from seq2see.tokenizers.tokenizer import fold
 
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
-    from seq2see.evaluate import Evaluation, Pair
+    from seq2see.evaluation.evaluate import Evaluation, Pair
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
@@ -102,7 +103,7 @@ class Seq2Seq:
             path=path,
             device=device,
             engine=engine,
-            confidence=folder.read_confidence(path),
+            confidence=read_confidence(path),
         )
         model.network.find_export()
         return model
@@ -152,7 +153,7 @@ class Seq2Seq:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
-        from seq2see.model.weights import weights_bytes, weights_of
+        from seq2see.storage.weights import weights_bytes, weights_of
 
         export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
         data = weights_bytes(weights_of(self.network.inner()))
@@ -671,7 +672,7 @@ class Seq2Seq:
         100
         """
         from seq2see.data.pairs import tidied
-        from seq2see.evaluate import evaluate
+        from seq2see.evaluation.evaluate import evaluate
 
         pairs = list(tidied(pairs, self.folded))
         rules = self.rules(beam)
@@ -689,13 +690,13 @@ class Seq2Seq:
         (16, True)
         """
         from seq2see.data.pairs import tidied
-        from seq2see.evaluate import score
+        from seq2see.evaluation.evaluate import score
 
         return score(self.network.inner(), self.tokenizers, tidied(pairs, self.folded))
 
     def _can_align(self, pair: Pair) -> bool:
         from seq2see.data.pairs import tidied
-        from seq2see.evaluate import check_pair
+        from seq2see.evaluation.evaluate import check_pair
 
         try:
             check_pair(self.config.model, self.tokenizers, tidied([pair], self.folded)[0])
@@ -714,7 +715,7 @@ class Seq2Seq:
         '2-0 4-1 4-2 0-3'
         """
         from seq2see.data.pairs import tidied
-        from seq2see.evaluate import check_pair
+        from seq2see.evaluation.evaluate import check_pair
         from seq2see.inspection.alignment import align
 
         sources, targets = [], []

@@ -78,7 +78,7 @@ def run(tally: Tally, root: Path) -> None:
 
 
 def _scenes(root: Path) -> list[Scene]:
-    from seq2see import folder
+    from seq2see.storage import folder
 
     made = random.Random(3)
     rows = {f"{made.randrange(10 ** made.randint(1, 4))}" for _ in range(400)}

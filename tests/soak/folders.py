@@ -258,7 +258,7 @@ CHANGES = (_setting, _config_text, _bytes, _json, _tokenizer, _weights, _export,
 
 def run(tally: Tally, root: Path) -> None:
     """Change a folder, open it in a fork, and look at what it says."""
-    from seq2see import folder
+    from seq2see.storage import folder
 
     shipped, path = folder.find("dates"), root / "model"
     for number in range(tally.share(FOLDERS, len(CHANGES))):

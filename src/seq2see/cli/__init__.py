@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -34,7 +35,6 @@ HOMES = {
     "push": "interchange",
     "export": "export",
     "compress": "export",
-    "bench": "bench",
     "trace": "inspect",
     "positions": "inspect",
     "similarity": "inspect",
@@ -134,6 +134,15 @@ def _open_closed() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - to the end
 
 
+def _speak_utf8() -> None:
+    """Read and write UTF-8 with plain line ends, also where the system has another habit, as Windows has in pipes."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (
+            os.linesep != "\n" or stream.encoding.lower() != "utf-8"
+        ):
+            stream.reconfigure(encoding="utf-8", newline=None if stream is sys.stdin else "\n")
+
+
 def main() -> None:
     """Run the command line; a user's error is one message and status 2, never a traceback."""
     unraisable = sys.unraisablehook
@@ -177,6 +186,13 @@ def _end_at_once() -> NoReturn:
 
 def _run() -> None:
     _open_closed()
+    _speak_utf8()
+    if sys.argv[1:2] == ["bench"]:
+        complain(
+            "There is no command bench any more: in a clone of the repository, python -m benchmarks NAME.",
+            last=True,
+        )
+        sys.exit(2)
     called = HOMES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
         build(*([called] if called else dict.fromkeys(HOMES.values())))()

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from seq2see.answer import Answer
     from seq2see.config import DecodingConfig
     from seq2see.decoding.allowed import Automaton
+    from seq2see.documents.terms import Glossary
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Seq2Seq
-    from seq2see.text.terms import Glossary
 
 WINDOW = 8192  # inputs held in memory at a time, and sorted by length
 COMPARED = 4  # last lines of an interrupted run that must be as they would be now
@@ -68,8 +68,8 @@ class Asked:
     def form(self) -> Form:
         """Load the model, and see to it that everything fits together."""
         from seq2see import machine
+        from seq2see.documents.terms import Glossary
         from seq2see.seq2seq import load
-        from seq2see.text.terms import Glossary
 
         machine.use(self.threads)
         model = load(self.model, self.device, self.engine)
@@ -496,11 +496,11 @@ class Writer:
         if self.path is None:
             return sys.stdout
         if self.direct:
-            return self.path.open("w", encoding="utf-8")
+            return self.path.open("w", encoding="utf-8", newline="\n")
         if self.path.is_dir():
             raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
         if not self.part.exists():
-            return self.part.open("x", encoding="utf-8")
+            return self.part.open("x", encoding="utf-8", newline="\n")
         if not self.resume:
             raise UserError(
                 f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
@@ -512,7 +512,7 @@ class Writer:
                     self.lines, whole = self.lines + 1, whole + len(line)
                     self.last.append(line.decode("utf-8", errors="replace").removesuffix("\n"))
             file.truncate(whole)
-        return self.part.open("a", encoding="utf-8")
+        return self.part.open("a", encoding="utf-8", newline="\n")
 
     def write(self, text: str) -> None:
         """Write some text."""

@@ -57,20 +57,20 @@ def calibrate(
 
     [dim]seq2see calibrate runs/mine --file held-out.tsv[/dim]
     """
-    from seq2see import calibrate as work
-    from seq2see import folder
-    from seq2see.confidence import FEWEST, GOOD_CHRF
     from seq2see.data.pairs import hold_out
     from seq2see.data.plan import are_sentences
+    from seq2see.evaluation import calibrate as work
+    from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, read_confidence
+    from seq2see.evaluation.familiar import Familiar
     from seq2see.inspection.reliability import reliability_png
     from seq2see.seq2seq import load
-    from seq2see.text.familiar import Familiar
+    from seq2see.storage import folder
 
     if exact and chrf is not None:
         raise UserError("--exact and --chrf were both given: an answer is right by one of them.")
     path = folder.find(model)
     try:
-        folder.read_confidence(path)
+        read_confidence(path)
     except FolderError:  # it is damaged, or of another version: it is fitted again
         (path / folder.CONFIDENCE).unlink()
     loaded = load(model, device)
@@ -121,7 +121,7 @@ def calibrate(
 def _takes(model: object, pair: tuple[str, str]) -> bool:
     """Whether a model takes both sides of a pair."""
     from seq2see.errors import InputError
-    from seq2see.evaluate import check_pair
+    from seq2see.evaluation.evaluate import check_pair
     from seq2see.seq2seq import Seq2Seq
 
     assert isinstance(model, Seq2Seq)

@@ -157,7 +157,7 @@ def tokenize(
         raise UserError("--model and --data were both given: a model has its tokenizer already. Use one.")
     table = Table(box=None, pad_edge=False)
     if model is not None:
-        from seq2see.folder import find, read_tokenizers
+        from seq2see.storage.folder import find, read_tokenizers
 
         both = read_tokenizers(find(model))
         tokenizer = both.target if target else both.source
@@ -173,7 +173,7 @@ def tokenize(
         count = len(ids) - len(tokenizer.before) - len(tokenizer.after)
         console.print(f"{tokenizer.kind}: {counted(count, 'token')} for {counted(len(text), 'character')}.")
         return
-    from seq2see.text.compare import SAMPLE, compare, cut
+    from seq2see.tokenizers.compare import SAMPLE, compare, cut
 
     cuts, pairs = [], [] if data is None else read(data, columns=columns).pairs
     if pairs:

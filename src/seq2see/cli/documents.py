@@ -18,10 +18,10 @@ from seq2see.errors import UserError
 
 if TYPE_CHECKING:
     from seq2see.config import DecodingConfig
+    from seq2see.documents.formats import Document
+    from seq2see.documents.terms import Glossary
+    from seq2see.documents.translation import Translated
     from seq2see.seq2seq import Seq2Seq
-    from seq2see.text.documents import Document
-    from seq2see.text.terms import Glossary
-    from seq2see.translation import Translated
 
 WINDOW = 2048  # sentences that are translated together, and then written to the unfinished file
 
@@ -165,7 +165,7 @@ class _Unfinished:
 
     def _read(self) -> None:
         """Read what an interrupted run has done; a last line that is not whole is cut off."""
-        from seq2see.translation import Translated
+        from seq2see.documents.translation import Translated
 
         data = self.part.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]

@@ -14,7 +14,7 @@ from seq2see.cli.predict import Device, ModelName
 from seq2see.errors import UserError, counted
 
 if TYPE_CHECKING:
-    from seq2see.evaluate import Evaluation
+    from seq2see.evaluation.evaluate import Evaluation
     from seq2see.seq2seq import Seq2Seq
 
 Pair = tuple[str, str]
@@ -114,9 +114,9 @@ def _dates(
     """Score on dates that are generated."""
     import numpy as np
 
-    from seq2see.data.dates import all_ordinals, pairs_of
-    from seq2see.evaluate import Evaluation
+    from seq2see.evaluation.evaluate import Evaluation
     from seq2see.seq2seq import load
+    from seq2see.tasks.dates import all_ordinals, pairs_of
 
     first, last = years
     loaded = load(model, device)
@@ -183,7 +183,7 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
 
 def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int) -> Evaluation:
     """Let a model answer freely; what it refuses is a wrong answer, and said."""
-    from seq2see.evaluate import Evaluation
+    from seq2see.evaluation.evaluate import Evaluation
 
     answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
     refused = [f"pair {n}: {answer.error}" for n, answer in enumerate(answers, 1) if answer.error is not None]
@@ -272,7 +272,7 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
 def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool, device: str) -> None:
     """Score two models on the same pairs, and say whether the difference is more than chance."""
     from seq2see.data.plan import are_sentences
-    from seq2see.metrics import compare_bleu, compare_exact
+    from seq2see.evaluation.metrics import compare_bleu, compare_exact
     from seq2see.seq2seq import load
 
     with aside.status("Answering …"):

@@ -69,8 +69,8 @@ def export(
         )
     if quantization != "float32" and to != "ctranslate2":
         raise UserError(f"--quantization {quantization} is for ctranslate2: {to} is written in float32.")
-    from seq2see import folder
     from seq2see.seq2seq import load
+    from seq2see.storage import folder
 
     loaded = load(model, engine="torch")
     inputs: list[str] = []
@@ -113,9 +113,9 @@ def compress(
 
     [dim]seq2see compress --model runs/mine --out mine-small[/dim]
     """
-    from seq2see import folder
-    from seq2see.model.weights import in_eight_bits, weights_bytes, weights_of
     from seq2see.seq2seq import load
+    from seq2see.storage import folder
+    from seq2see.storage.weights import in_eight_bits, weights_bytes, weights_of
 
     if out.exists():
         raise UserError(f"{out} is there already: name a folder that is not.")

@@ -22,13 +22,18 @@ if TYPE_CHECKING:
     from seq2see.inspection.trace import Trace
 
 REFUSED = 3  # the status of a trial whose folder was refused in a sentence
-#: What the trial does in its process: at most 8 GiB of memory, no file of the crash, a word on standard output.
+#: What the trial does in its process: no file of the crash, a word on standard output, and at most 8 GiB of memory where
+#: the system has limits.
 TRIAL = f"""
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+import sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+except (ImportError, ValueError, OSError):  # Windows has no limits, macOS none of memory
+    pass
 import seq2see
-from seq2see.folder import check_sums, find
+from seq2see.storage.folder import check_sums, find
 try:
     files = check_sums(find(sys.argv[1]))
     model = seq2see.load(sys.argv[1], engine=sys.argv[2])
@@ -64,7 +69,7 @@ def inspect(
 
     [dim]seq2see inspect downloads/some-model[/dim]
     """
-    from seq2see import folder
+    from seq2see.storage import folder
 
     find = folder.find(path)
     for engine in ("auto", "torch"):
@@ -174,8 +179,8 @@ def _write(
     listing: bool,
 ) -> None:
     """Write the result to standard output, or into a file in one piece."""
-    from seq2see.folder import write_atomically
     from seq2see.inspection import tables
+    from seq2see.storage.folder import write_atomically
 
     if format == "npz":
         assert out is not None

@@ -53,7 +53,7 @@ class Asked:
     def config(self) -> ModelConfig:
         """Return the configuration to draw: that of a preset, or that of the model."""
         from seq2see.config import ModelConfig, preset
-        from seq2see.folder import find, read_config
+        from seq2see.storage.folder import find, read_config
 
         if self.preset is not None:
             return ModelConfig.of(**preset(self.preset).model)
@@ -279,8 +279,8 @@ def _learning_rate(asked: Asked) -> Figure:
 
 
 def _label_smoothing(asked: Asked) -> Figure:
-    from seq2see.folder import find, read_tokenizers
     from seq2see.inspection.plots import plot_label_smoothing
+    from seq2see.storage.folder import find, read_tokenizers
 
     tokenizer = read_tokenizers(find(asked.model)).target
     vocabulary = tokenizer.tokens(range(tokenizer.size))
@@ -291,8 +291,8 @@ def _label_smoothing(asked: Asked) -> Figure:
 def _training(asked: Asked) -> Figure:
     import json
 
-    from seq2see.folder import find
     from seq2see.inspection.plots import plot_training
+    from seq2see.storage.folder import find
 
     path = asked.log or find(asked.model) / "log.jsonl"
     if not path.is_file():
@@ -427,7 +427,7 @@ def _save(figure: Figure, path: Path, format: str) -> None:
 
     from matplotlib import rc_context
 
-    from seq2see.folder import write_atomically
+    from seq2see.storage.folder import write_atomically
 
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[format]
     data = io.BytesIO()

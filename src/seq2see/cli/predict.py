@@ -216,10 +216,10 @@ def predict(
             raise UserError(
                 f"--format writes a document, for which {clash} has no meaning: leave one of them out."
             )
-        from seq2see.text.documents import check_format
+        from seq2see.documents.formats import check_format
 
         check_format(form)
-    from seq2see.text.terms import Glossary
+    from seq2see.documents.terms import Glossary
 
     terms = None if glossary is None else Glossary.read(glossary).terms
     listed = None if only is None else _list(only)
@@ -283,8 +283,8 @@ def demo() -> None:
     """Show the model that ships at work: four dates, how sure it is, and what to try next."""
     from rich.table import Table
 
-    from seq2see.folder import find, parameter_count
     from seq2see.seq2seq import load
+    from seq2see.storage.folder import find, parameter_count
 
     model = load("dates")
     table = Table(title="ISO dates into words, letter by letter", title_justify="left", title_style="bold")

@@ -147,11 +147,11 @@ def see(
     """
     if bits not in (None, 32, 16, 8):
         raise UserError(f"--bits is {bits}: 32, 16 or 8 was expected.")
-    from seq2see.folder import write_atomically
     from seq2see.page.describe import describe_model
     from seq2see.page.live import live_page, why_not
     from seq2see.page.single_file import single_file
     from seq2see.seq2seq import load
+    from seq2see.storage.folder import write_atomically
 
     loaded, name = load(model), Path(model).name
     why = why_not(loaded.tokenizers)
@@ -190,11 +190,11 @@ def site(
     """
     if root is not None and not root.is_dir():
         raise UserError(f"--root is {str(root)!r}, which is not a folder.")
-    from seq2see.folder import shipped_models
     from seq2see.page.describe import describe_model
     from seq2see.page.live import live_page, why_not
     from seq2see.page.site import Site
     from seq2see.seq2seq import load
+    from seq2see.storage.folder import shipped_models
 
     made = Site(root)
     for each in model or shipped_models():
@@ -231,10 +231,10 @@ def watch(
 
     [dim]seq2see watch runs/mine --open[/dim]
     """
-    from seq2see.folder import shipped_models
     from seq2see.serve.live import find_run
     from seq2see.serve.live import watch as show
     from seq2see.serve.server import is_loopback
+    from seq2see.storage.folder import shipped_models
 
     def ready(address: str) -> None:
         complain(f"Showing {run} at {address} (Ctrl-C ends it)")

@@ -96,7 +96,7 @@ def train(
     from seq2see.config import parse_overrides
     from seq2see.data.columns import checked
     from seq2see.data.pairs import paths_of
-    from seq2see.model.weights import check_device
+    from seq2see.storage.weights import check_device
     from seq2see.training import distributed, run
 
     chosen = parse_overrides(settings or [])

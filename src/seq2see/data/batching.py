@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from seq2see.data.pairs import Pair
-from seq2see.masks import EVERYTHING, Mask
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.model.masks import EVERYTHING, Mask
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 TEXTS_AT_ONCE = 20_000
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from seq2see.data.formats import Row, Table
 from seq2see.errors import UserError, suggest
-from seq2see.text.symbols import features_of
+from seq2see.tokenizers.symbols import features_of
 
 HEAD = 1000  # rows that tell how many columns a file has
 NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")

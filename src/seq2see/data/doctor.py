@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter, defaultdict
@@ -13,12 +12,13 @@ from statistics import median
 import numpy as np
 import torch
 
+from seq2see import machine
 from seq2see.config import Config
 from seq2see.data import hub, language
 from seq2see.data.pairs import Corpus, Pair, split, without
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
 from seq2see.errors import counted, shown
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 ENOUGH = 500  # pairs; nothing useful can be learned from fewer
 ENOUGH_SENTENCES = 10_000
@@ -354,9 +354,9 @@ def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokeniz
     report.facts.append(
         ("model", f"{config.model.parameters:,} parameters, {counted(config.training.steps, 'step')}")
     )
-    needed, there = memory_of(config, longest), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed, there = memory_of(config, longest), machine.memory()
     report.facts.append(("memory", f"{needed / 2**30:.1f} GiB for the worst batch (an estimate)"))
-    if needed > 0.9 * there:
+    if there is not None and needed > 0.9 * there:
         report.fault(
             f"the worst batch needs about {needed / 2**30:.1f} GiB, but this machine has {there / 2**30:.1f}",
             f"train with --set training.batch_tokens={config.training.batch_tokens // 4}, or a smaller --preset",

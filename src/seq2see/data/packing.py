@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see.data.batching import Ragged
 from seq2see.errors import UserError
-from seq2see.masks import Mask, PackedMasks, Spans
+from seq2see.model.masks import Mask, PackedMasks, Spans
 
 BLOCK = 128  # a side of a batch is a multiple of this, which products on a GPU like
 

@@ -15,7 +15,7 @@ from seq2see.data import hub
 from seq2see.data.columns import Chosen, checked, opened
 from seq2see.data.formats import read_parallel, read_table
 from seq2see.errors import UserError, counted, shown, suggest
-from seq2see.text.tokenizer import fold
+from seq2see.tokenizers.tokenizer import fold
 
 Pair = tuple[str, str]
 

@@ -14,8 +14,8 @@ from seq2see.config import preset as find_preset
 from seq2see.data.pairs import Pair
 from seq2see.errors import UserError, counted, suggest
 from seq2see.machine import instructions
-from seq2see.text import symbols
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers import symbols
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 SUBWORDS = ("bpe", "unigram")
 LEARNED = ("words", *SUBWORDS)  # whose vocabulary has a size that can be chosen

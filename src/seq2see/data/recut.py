@@ -10,7 +10,7 @@ import numpy as np
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
 from seq2see.errors import UserError
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 WAYS = 16  # ways in which each distinct word is cut; every occurrence takes one at random, anew each epoch
 WORDS_AT_ONCE = 4000  # words that are cut together

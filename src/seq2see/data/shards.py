@@ -27,7 +27,7 @@ from seq2see.data.batching import Ragged
 from seq2see.data.pairs import Corpus, Fault, Pair, is_hub, name_of, stream
 from seq2see.errors import FolderError, InputError, UserError, counted
 from seq2see.files import send_to_disk
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 LARGE = 256 * 2**20  # bytes of text; a corpus of so many or more is not read into memory
 PACKED_KINDS = (".gz", ".xz", ".parquet")

@@ -14,7 +14,7 @@ import numpy as np
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Ragged
 from seq2see.errors import InputError
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
 

@@ -19,8 +19,8 @@ from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.decoding.patterns import FIRST, Machine, machine_of
 from seq2see.errors import InputError, UserError, shown
 from seq2see.stopping import go_on
-from seq2see.text.pieces import pieces_of
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.pieces import pieces_of
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 NOWHERE, ENDED = 0, 1  # two states of every automaton: not allowed, and after the end
 FAR = 10**6  # tokens to an end that is never reached

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seq2see.config import DecodingConfig
-from seq2see.folder import Tokenizers
+from seq2see.storage.folder import Tokenizers
 
 PAPER = (
     DecodingConfig()

@@ -10,7 +10,7 @@ from typing import IO
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, shown
 from seq2see.files import parsed, plain_file, read_text
-from seq2see.folder import Tokenizers
+from seq2see.storage.folder import Tokenizers
 
 WEIGHTS, SETTINGS = "model.bin", "config.json"
 VERSION, SPECIFICATION, REVISION = 6, b"TransformerSpec", 7

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from seq2see.fast import HAS_TRITON, fast_attention, step_written
-from seq2see.fast.cache import Pair
-from seq2see.masks import Mask
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
+from seq2see.model.fast import HAS_TRITON, fast_attention, step_written
+from seq2see.model.fast.cache import Pair
+from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
 FEW_ROWS = 8  # with more, PyTorch's products are faster than ours
@@ -28,7 +28,7 @@ Parts = tuple[Tensor, Tensor, int]  # what is known of the parts of each row of 
 def operations(device: torch.device) -> Any:
     """Return the module whose operations a step is made of: our kernels on a GPU, PyTorch's elsewhere."""
     if HAS_TRITON and device.type == "cuda":
-        from seq2see.fast import step_kernels
+        from seq2see.model.fast import step_kernels
 
         return step_kernels
     return step_written

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from seq2see.data.batching import Batch
-from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import attached
 from seq2see.model.transformer import Transformer, at_rest
-from seq2see.text.tokenizer import BYTES, Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 
 Span = tuple[int, int]  # first character, one past the last
 ROWS = 32  # pairs in one batch; the weights of every head of a layer are in memory at once

@@ -7,7 +7,7 @@ import io
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from seq2see.confidence import Confidence
+from seq2see.evaluation.confidence import Confidence
 from seq2see.inspection.style import CATEGORIES, FAINT, SMALL, SOFT, dress, new_figure
 
 

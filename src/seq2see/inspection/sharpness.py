@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import InputError
-from seq2see.folder import Tokenizers
 from seq2see.inspection.tables import ATTENTIONS
 from seq2see.inspection.trace import trace_text
 from seq2see.model.transformer import Transformer
+from seq2see.storage.folder import Tokenizers
 
 SHOWN = 64  # the most tokens kept of each side, because people read the log
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from seq2see.errors import InputError, UserError, shown
 from seq2see.inspection.lab import cosine, encoding
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 OPENAI_MODEL = "text-embedding-3-small"
 TIMEOUT, RETRIES = 20.0, 2  # seconds for one request, and the number of retries

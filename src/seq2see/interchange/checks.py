@@ -14,7 +14,7 @@ from torch import Tensor
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, UserError
 from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
-from seq2see.folder import Tokenizers
+from seq2see.storage.folder import Tokenizers
 
 
 def made_up(config: ModelConfig, tokenizers: Tokenizers, count: int) -> list[list[int]]:

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.errors import FolderError, UserError
-from seq2see.folder import Tokenizers
 from seq2see.interchange.imported import Imported, fitting, model_config
 from seq2see.interchange.names import renamed
 from seq2see.interchange.tensors import from_pytorch
-from seq2see.text import sentencepiece
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers import sentencepiece
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first four ids
 WORD_END = "</w>"

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig
 from seq2see.errors import FolderError
-from seq2see.folder import Tokenizers
 from seq2see.interchange.imported import Imported, Renamed, fitting, model_config, not_a_pointer, read_json
 from seq2see.model.positions import position_table
-from seq2see.text import sentencepiece
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers import sentencepiece
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 KINDS = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: None}  # 5 is bfloat16
 SIZES = {0: 4, 1: 1, 2: 2, 3: 4, 4: 2, 5: 2}

@@ -21,13 +21,12 @@ from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.engines import FORMAT, NOTE, digest_of, files_of
+from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, files_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.layout import settings_of
 from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
-from seq2see.folder import Tokenizers
 from seq2see.interchange.checks import made_up
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.decoder import DecoderLayer
@@ -35,6 +34,7 @@ from seq2see.model.encoder import EncoderLayer
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
+from seq2see.storage.folder import Tokenizers
 
 QUANTIZATIONS = ("float32", "int8")
 TOLERANCE = 1e-3  # of a log-probability in fp32
@@ -186,7 +186,8 @@ def export(
     except OSError as error:
         raise FolderError(f"{place} cannot be written: {error.strerror}.") from None
     try:
-        rules = rules.but(beam=1)
+        rules = rules.but(beam=1, **WITHOUT)  # a model with such rules is answered by torch
+        rules = rules if rules.no_repeat != 1 else rules.but(no_repeat=0)
         ours = greedy(model, sources, Special.of(tokenizers), rules)
         parity = _write(temporary / "float32", model, tokenizers, "float32", sources, ours, rules)
         if quantization != "float32":

@@ -23,12 +23,12 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import greedy, padded
 from seq2see.errors import FolderError
-from seq2see.fast.cache import Cache
-from seq2see.folder import Tokenizers, write_tokenizers
 from seq2see.interchange.checks import Compared, made_up, whole_or_nothing
-from seq2see.masks import Mask
 from seq2see.model.decoder import DecoderLayer
+from seq2see.model.fast.cache import Cache
+from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer, at_rest
+from seq2see.storage.folder import Tokenizers, write_tokenizers
 
 TOLERANCE = 1e-4  # of a logit, as a share of the largest
 INPUTS = 16
@@ -209,9 +209,9 @@ def _compare(
     rule, compared = Rule(special, rules, found.device), Compared(len(sources), TOLERANCE)
     for row, answer in enumerate(ours):
         length = len(answer.ids)
-        own, steps = found[row, :length], torch.arange(length)
+        own = found[row, :length]
         compared.logits(expected[row, :length], own)
-        allowed = own if rule.idle else rule.allowed(own, steps, torch.full_like(steps, limit))[0]
+        allowed = rule.along(own, answer.ids, limit, sources[row])
         compared.answer(answer.ids, allowed.argmax(-1).tolist())
     if not compared.same:
         raise FolderError(

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.fast import fast_attention
-from seq2see.fast.cache import Cache
-from seq2see.fast.projections import SideBySide, products
-from seq2see.masks import EVERYTHING, Mask
+from seq2see.model.fast import fast_attention
+from seq2see.model.fast.cache import Cache
+from seq2see.model.fast.projections import SideBySide, products
+from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.sublayers import Observable
 
 Keep = Callable[[str, Tensor], Tensor]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.fast.cache import Cache, DecoderCache
-from seq2see.masks import CAUSAL, Mask
 from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.fast.cache import Cache, DecoderCache
+from seq2see.model.masks import CAUSAL, Mask
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward, Observable
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.masks import Mask
 from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.masks import Mask
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward, Observable
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.fast import has_own_norm, normed_sum
-from seq2see.fast.projections import activated
+from seq2see.model.fast import has_own_norm, normed_sum
+from seq2see.model.fast.projections import activated
 
 
 class Recorder(Protocol):

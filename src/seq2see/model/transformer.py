@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.fast.cache import DecoderCache
-from seq2see.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
+from seq2see.model.fast.cache import DecoderCache
+from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import Observable
 

@@ -9,14 +9,14 @@ from textwrap import dedent
 from typing import Any
 
 from seq2see.inspection.trace import trace_text
-from seq2see.masks import Mask
 from seq2see.model.attention import MultiHeadAttention, written_attention
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
+from seq2see.model.masks import Mask
 from seq2see.model.positions import Embedding, sinusoids
 from seq2see.model.sublayers import AddNorm, FeedForward
 from seq2see.model.transformer import Transformer
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 #: For each box, the functions that compute it, each with a piece of the line that does the work.
 CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {

@@ -13,17 +13,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from seq2see.config import Config
-from seq2see.folder import WEIGHTS, Tokenizers, weights_head
+from seq2see.documents import sentences
 from seq2see.inspection.glossary import GLOSSARY
 from seq2see.inspection.trace import trace_text
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import in_eight_bits, put_weights, weights_bytes, weights_of, whole
 from seq2see.page import STATIC, WORKER
 from seq2see.page.describe import describe_model
 from seq2see.page.single_file import Inside, bare, single_file
 from seq2see.page.wire import SMALL
-from seq2see.text import sentences
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage.folder import WEIGHTS, Tokenizers, weights_head
+from seq2see.storage.weights import in_eight_bits, put_weights, weights_bytes, weights_of, whole
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 DIGITS = np.frombuffer(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@[]^_{}", np.uint8

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig
 from seq2see.decoding.search import Beam, Beams, CachedReader, Special, limits_of, steps
-from seq2see.folder import Tokenizers
 from seq2see.inspection.trace import Edit, everywhere
 from seq2see.inspection.trace import trace as recording_of
-from seq2see.masks import EVERYTHING
+from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
+from seq2see.storage.folder import Tokenizers
 
 
 class _Tree:

@@ -19,14 +19,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from seq2see.answer import Answer, or_withheld, put_together
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import MOST_CELLS, Automaton
+from seq2see.documents.formats import Document
+from seq2see.documents.runs import Sentence
+from seq2see.documents.terms import Glossary
+from seq2see.documents.translation import Translated
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics, refusal
-from seq2see.text.documents import Document
-from seq2see.text.runs import Sentence
-from seq2see.text.terms import Glossary
-from seq2see.translation import Translated
 
 PATH = "/api/predict"
 

@@ -9,6 +9,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from seq2see.answer import Answer, put_together
+from seq2see.documents.formats import Document
+from seq2see.documents.runs import Sentence
+from seq2see.documents.terms import Glossary
+from seq2see.documents.translation import Translated
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import (
@@ -24,10 +28,6 @@ from seq2see.serve.api_predict import (
 )
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics
-from seq2see.text.documents import Document
-from seq2see.text.runs import Sentence
-from seq2see.text.terms import Glossary
-from seq2see.translation import Translated
 
 FEW, MANY = 4, 128  # sentences that are translated together: few at first, so that the first ones come soon
 

@@ -16,6 +16,7 @@ from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL, Engine
 from seq2see.decoding.search import CachedReader, Special, WholeReader, continued, limits_of
+from seq2see.documents.terms import Glossary
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of
 from seq2see.inspection.tables import Head, muting
@@ -31,13 +32,12 @@ from seq2see.inspection.trace import (
     names_of,
     ruled,
 )
-from seq2see.masks import EVERYTHING
+from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Hasty, Request_, Text, check_work
 from seq2see.serve.batching import Limits
-from seq2see.text.terms import Glossary
 
 KEPT = 2**24  # a trace of up to so many numbers is remembered
 
@@ -214,7 +214,7 @@ class Tracer:
         if engine is not None:
             # Another engine rounds differently and may choose the other of two equally likely tokens. The page must show
             # the token that the recorded numbers choose.
-            allowed = ruled(logits, transformer, tokenizers, source_ids, rules)
+            allowed = ruled(logits, transformer, tokenizers, source_ids, ids, rules)
             said: list[int] = allowed.argmax(-1).tolist()
             right = next(
                 (t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids)
@@ -259,9 +259,8 @@ class Tracer:
         )
         # One row is too little work to share between threads, above all on a busy machine.
         with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():
-            return continued(
-                reader, special, limits_of(self.network, [source_ids], rules=rules), prefix, rules
-            )
+            limit = limits_of(self.network, [source_ids], rules=rules)
+            return continued(reader, special, limit, prefix, rules, source_ids)
 
     def _check_prefix(self, prefix: Sequence[int]) -> None:
         target, longest = self.model.tokenizers.target, self.model.config.model.max_length

@@ -14,12 +14,12 @@ from fastapi import FastAPI, Query
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
-from seq2see import folder
 from seq2see.errors import FolderError
 from seq2see.page import STATIC
 from seq2see.serve.batching import Limits
 from seq2see.serve.guard import Guard, Metrics
 from seq2see.serve.server import Server, address_of, configured, hosts_of, listen
+from seq2see.storage import folder
 from seq2see.training.loop import LOG
 
 HERE = "127.0.0.1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import resource
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from seq2see import machine
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
@@ -195,8 +195,7 @@ class Server(uvicorn.Server):
 
 def connection_class(limits: Limits) -> type[Connection]:
     """Return the class of connections within these limits, and within the number of files that may be open."""
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    most = max(8, min(limits.connections, files - OTHER_FILES))
+    most = max(8, min(limits.connections, machine.open_files() - OTHER_FILES))
     return type("Connection", (Connection,), {"limits": replace(limits, connections=most)})
 
 

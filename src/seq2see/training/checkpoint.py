@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.errors import FolderError
-from seq2see.folder import write_atomically
+from seq2see.storage.folder import write_atomically
 
 MODEL, RUN = "model/", "run/"  # prefixes of the names of the weights, and of everything else
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
-from seq2see.fast import summed_loss
-from seq2see.fast.operators import mark_cache
-from seq2see.masks import PackedMasks
+from seq2see.model.fast import summed_loss
+from seq2see.model.fast.operators import mark_cache
+from seq2see.model.masks import PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 

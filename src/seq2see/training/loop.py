@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see import folder
-from seq2see.confidence import Confidence
 from seq2see.config import Config
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches, sizes_of
@@ -31,13 +29,15 @@ from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FolderError, UserError
-from seq2see.evaluate import Pair, evaluate
+from seq2see.evaluation.confidence import Confidence
+from seq2see.evaluation.evaluate import Pair, evaluate
 from seq2see.files import LOCK, Lock, remove_leftovers
-from seq2see.folder import Tokenizers
 from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.machine import free_cores
 from seq2see.model.transformer import Transformer
-from seq2see.model.weights import put_weights, weights_bytes, weights_of
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
+from seq2see.storage.weights import put_weights, weights_bytes, weights_of
 from seq2see.training import checkpoint, distributed
 from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner

@@ -14,11 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from seq2see import calibrate, folder
-from seq2see.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
-from seq2see.data import dates
 from seq2see.data.batching import Cut, Ragged
 from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, split
@@ -39,12 +36,16 @@ from seq2see.data.shards import write as write_shards
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import InputError, UserError, counted
-from seq2see.evaluate import Evaluation, evaluate
-from seq2see.folder import Tokenizers
+from seq2see.evaluation import calibrate
+from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
+from seq2see.evaluation.evaluate import Evaluation, evaluate
+from seq2see.evaluation.familiar import Familiar
 from seq2see.machine import uncollected
-from seq2see.model.weights import check_device, read_weights
-from seq2see.text.familiar import Familiar
-from seq2see.text.tokenizer import Tokenizer
+from seq2see.storage import folder
+from seq2see.storage.folder import Tokenizers
+from seq2see.storage.weights import check_device, read_weights
+from seq2see.tasks import dates
+from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import distributed
 from seq2see.training.loop import SHARDS, Step, Trainer, continued, tidy
 from seq2see.training.schedule import peak

@@ -1,4 +1,4 @@
-/** Where the sentences of a text begin and end, by the rules of seq2see’s text/sentences.py, whose lists of words the file holds. */
+/** Where the sentences of a text begin and end, by the rules of seq2see’s documents/sentences.py, whose lists of words the file holds. */
 
 /** @typedef {{never: string[], before_numbers: string[], either: string[], starters: string[], months: string[]}} Words */
 

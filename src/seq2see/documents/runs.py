@@ -1,0 +1,473 @@
+"""A document as runs of words between what stays, and sentences that find back into their runs.
+
+A run is a stretch of text that belongs together, such as a paragraph. Within it stand tags that come in pairs (<b>…</b>),
+breaks (the end of a line within a sentence), and what is held (code). A sentence is translated without its tags; they are
+put around the words of the answer that come from the words they were around.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import attrgetter, itemgetter
+from typing import TypeVar
+
+from seq2see.documents import sentences
+from seq2see.documents.kept import Read, nearest_gap
+from seq2see.documents.sentences import Span
+
+#: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
+TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
+CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
+
+Escape = Callable[[str], str]
+Spelling = tuple[
+    int, int, str
+]  # some characters that the document writes otherwise than ``Escape`` does: &eacute;
+MOST_TAGS = 100  # of a sentence; one with more is left as it is
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A tag and its end tag, around some text of a run. A tag without a partner is around nothing."""
+
+    first: int
+    last: int
+    open: str
+    close: str
+    opened: int = field(
+        default=0, compare=False
+    )  # the numbers of the two among all tags of the run, in its order
+    closed: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Break:
+    """A space of a run that is written in another way, as the end of a line."""
+
+    place: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What is translated at once, with its tags, breaks and held parts; their places are its own."""
+
+    text: str
+    pairs: tuple[Pair, ...] = ()
+    breaks: tuple[Break, ...] = ()
+    held: tuple[Span, ...] = ()
+    escape: Escape = field(default=str, compare=False)
+    spelled: tuple[Spelling, ...] = field(default=(), compare=False)
+
+    def read(self) -> Read:
+        """Return it as a model reads it."""
+        return self._read
+
+    @cached_property
+    def _read(self) -> Read:
+        return Read.of(self.text, self.held, breaks=[one.place for one in self.breaks])
+
+    def written(self, answer: str, read: Read, links: Sequence[tuple[Span, Span]] = ()) -> str:
+        """Return the answer with everything that the sentence has beside words.
+
+        ``links`` says which words of what was read (first span) became which of the answer (second span).
+        """
+        if not self.pairs and not self.breaks and not read.items:
+            return self.escape(read.cased(answer))
+        return _Writer(self, answer, read, links).written()
+
+    def unchanged(self) -> str:
+        """Return the sentence as it stood in its document."""
+        pieces = [(*tag[:3], 0, tag[-1]) for tag in _tags(enumerate(self.pairs))]
+        # place, whether it is a tag or stands for characters, order there, how many characters it stands for, itself
+        pieces += [(one.place, 1, 0, 1, one.text) for one in self.breaks]
+        pieces += [(first, 1, 0, last - first, self.text[first:last]) for first, last in self.held]
+        pieces += [(first, 1, 0, last - first, text) for first, last, text in self.spelled]
+        parts, at = list[str](), 0
+        for place, _, _, length, text in sorted(pieces):
+            parts += [self.escape(self.text[at:place]), text]
+            at = place + length
+        return "".join([*parts, self.escape(self.text[at:])])
+
+    def halves(self) -> list[Sentence]:
+        """Cut a sentence that is too long in two, after a clause or else between words; tags across the cut end there."""
+        middle = len(self.text) // 2
+        marks = [found.end() for found in CLAUSE.finditer(self.text)]
+        marks = [place for place in marks if middle // 2 < place < middle + middle // 2]
+        gaps = marks or [found.start() for found in re.finditer(r"\s", self.text)]
+        held = [span for span in self.held if span[1] - span[0] < len(self.text)]
+        gaps = [gap for gap in gaps if not any(first < gap < last for first, last in held)]
+        cut = min(gaps or [middle], key=lambda place: abs(place - middle))
+        return [self.part(0, cut), self.part(cut, len(self.text))]
+
+    def part(self, first: int, last: int) -> Sentence:
+        """Return a part of it. A tag that reaches beyond the part is left out, for its caller to see to."""
+        if not self.pairs and not self.breaks and not self.held and not self.spelled:
+            return Sentence(self.text[first:last], escape=self.escape)
+        pairs = [pair for pair in _from(self.pairs, first, last, _first) if pair.last <= last]
+        breaks = [one for one in _from(self.breaks, first, last, _place) if one.place < last]
+        return Sentence(
+            self.text[first:last],
+            tuple(replace(pair, first=pair.first - first, last=pair.last - first) for pair in pairs),
+            tuple(replace(one, place=one.place - first) for one in breaks),
+            tuple(
+                (a - first, b - first) for a, b in _from(self.held, first, last, itemgetter(0)) if b <= last
+            ),
+            self.escape,
+            tuple(
+                (a - first, b - first, text)
+                for a, b, text in _from(self.spelled, first, last, itemgetter(0))
+                if b <= last
+            ),
+        )
+
+
+_first, _place = attrgetter("first"), attrgetter("place")
+T = TypeVar("T")
+
+
+#: Where a tag stands, 0, its order there, the number of its pair, which of the two it is, itself.
+Tag = tuple[int, int, int, int, str, str]
+
+
+def _tags(pairs: Iterable[tuple[int, Pair]]) -> list[Tag]:
+    """Return all tags of some pairs in their order."""
+    found = [
+        (place, 0, order, number, kind, text)
+        for number, pair in pairs
+        for place, order, kind, text in (
+            (pair.first, pair.opened, "open", pair.open),
+            (pair.last, pair.closed, "close", pair.close),
+        )
+        if text
+    ]
+    return sorted(found, key=itemgetter(0, 2))
+
+
+def _from(found: Sequence[T], first: int, last: int, place: Callable[[T], int]) -> Sequence[T]:
+    """Return those of some sorted things that begin within a span; a text may have a hundred thousand."""
+    return found[bisect_left(found, first, key=place) : bisect_right(found, last, key=place)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stretch of text in which sentences are found."""
+
+    text: str
+    pairs: tuple[Pair, ...] = ()
+    breaks: tuple[Break, ...] = ()
+    held: tuple[Span, ...] = ()
+    escape: Escape = str
+    spelled: tuple[Spelling, ...] = ()
+
+    def parts(self) -> Iterator[str | Sentence]:
+        """Cut into sentences and what stays between them: together they are the run."""
+        text = _covered(self.text, self.held)
+        spans = sentences.around_quotes(text, sentences.split(text))
+        if not self.pairs and not self.breaks and not self.held and not self.spelled:
+            yield from self._plain_parts(spans)
+            return
+        inside: dict[int, Pair] = {}
+        for number, pair in enumerate(self.pairs):
+            place = bisect_left(spans, (pair.first + 1,)) - 1
+            first, last = spans[place] if place >= 0 else (0, 0)
+            around = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (first, last)
+            if around or (not pair.close and first < pair.first < last):
+                inside[number] = pair
+        # What is not within a sentence is written where it stands; a tag across sentences opens and closes in them.
+        marks = _tags((number, pair) for number, pair in enumerate(self.pairs) if number not in inside)
+        kept = Sentence(self.text, tuple(inside.values()), self.breaks, self.held, self.escape, self.spelled)
+        at, done = 0, 0  # of the text, and of the marks
+        for first, last in [*spans, (len(self.text), len(self.text))]:
+            end = bisect_right(marks, first, done, key=itemgetter(0))
+            yield from self._gap(at, first, marks[done:end])
+            start, done = first, end
+            while done < len(marks) and marks[done][0] < last:
+                # the tag of another sentence: what stands before and after it is translated apart
+                place = marks[done][0]
+                yield kept.part(start, place)
+                while done < len(marks) and marks[done][0] == place:
+                    yield marks[done][-1]
+                    done += 1
+                start = place
+            if start < last:
+                yield kept.part(start, last)
+            at = last
+
+    def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
+        """Do the same where there is nothing but words, as in most texts."""
+        at = 0
+        for first, last in spans:
+            yield self.escape(self.text[at:first])
+            yield Sentence(self.text[first:last], escape=self.escape)
+            at = last
+        yield self.escape(self.text[at:])
+
+    def _gap(self, first: int, last: int, marks: Sequence[Tag]) -> Iterator[str]:
+        """Yield what stands between two sentences: white space, breaks, and the tags there."""
+        instead = {one.place: (one.place + 1, one.text) for one in _from(self.breaks, first, last, _place)}
+        instead |= {a: (b, text) for a, b, text in _from(self.spelled, first, last, itemgetter(0))}
+        remaining = deque(marks)
+        while first < last:
+            while remaining and remaining[0][0] <= first:
+                yield remaining.popleft()[-1]
+            end, text = instead.get(first, (first + 1, None))
+            yield self.escape(self.text[first]) if text is None else text
+            first = end
+        yield from (mark[-1] for mark in remaining)
+
+    def spelled_as(self, raw: Callable[[int, int], str], at: int) -> tuple[Run, int]:
+        """Return the run with everything as its document spells it, and where it ends there.
+
+        ``raw`` returns a part of the document; the run begins at ``at``. Its text is a part of what the document means.
+        """
+        marks = _tags(enumerate(self.pairs))
+        marks += [(one.place, 1, 0, number, "break", "") for number, one in enumerate(self.breaks)]
+        pairs, breaks = list(self.pairs), list(self.breaks)
+        spelled, place = list[Spelling](), 0
+
+        def words(last: int) -> None:
+            nonlocal place, at
+            for sign in self.text[place:last]:
+                written = raw(at, at + 1)
+                if written != self.escape(sign):
+                    spelled.append((place, place + 1, written))
+                place, at = place + 1, at + 1
+
+        for first, length, _, number, kind, _ in sorted(marks, key=itemgetter(0, 1, 2)):
+            words(first)
+            if kind == "break":
+                end = at + len(breaks[number].text)
+                breaks[number] = replace(breaks[number], text=raw(at, end))
+            elif kind == "open":
+                end = at + len(pairs[number].open)
+                pairs[number] = replace(pairs[number], open=raw(at, end))
+            else:
+                end = at + len(pairs[number].close)
+                pairs[number] = replace(pairs[number], close=raw(at, end))
+            place, at = first + length, end
+        words(len(self.text))
+        return replace(self, pairs=tuple(pairs), breaks=tuple(breaks), spelled=tuple(spelled)), at
+
+
+def _covered(text: str, held: Sequence[Span]) -> str:
+    """Hide marks within held parts, so that no sentence ends in them."""
+    if not held:
+        return text
+    parts, at = list[str](), 0
+    for first, last in held:
+        parts += [text[at:first], "x" * (last - first)]
+        at = last
+    return "".join([*parts, text[at:]])
+
+
+class _Writer:
+    """Puts the tags, breaks and hidden parts of a sentence into its answer."""
+
+    def __init__(
+        self, sentence: Sentence, answer: str, read: Read, links: Sequence[tuple[Span, Span]]
+    ) -> None:
+        self.sentence, self.answer, self.read, self.links = sentence, answer, read, links
+        self.special = [
+            (first, last, item if held else sentence.escape(item))
+            for first, last, item, held in read.marks(answer)
+        ]
+        taken = set[int]()
+        for one in sentence.breaks:
+            share = read.place(one.place) / max(1, len(read.text))
+            spaces = [i for i, sign in enumerate(answer) if sign == " " and i not in taken]
+            if spaces:
+                place = min(spaces, key=lambda i: abs(i - share * len(answer)))
+                taken.add(place)
+                self.special.append((place, place + 1, one.text))
+            else:
+                self.special.append((len(answer), len(answer), one.text))
+        self.special.sort()
+
+    def written(self) -> str:
+        return self._within(0, len(self.answer), list(self.sentence.pairs))
+
+    def _plain(self, first: int, last: int) -> str:
+        parts, at = list[str](), first
+        for start, end, text in self.special:
+            if (
+                first <= start
+                and (end <= last)
+                and (start < last or (start == end == last == len(self.answer)))
+            ):
+                parts += [self._words(at, start), text]
+                at = end
+        return "".join([*parts, self._words(at, last)])
+
+    def _words(self, first: int, last: int) -> str:
+        return self.sentence.escape(self.read.cased(self.answer[first:last]))
+
+    def _within(self, low: int, high: int, pairs: list[Pair]) -> str:
+        """Write a part of the answer with the pairs within it, the outer ones first."""
+        outer = [
+            pair
+            for number, pair in enumerate(pairs)
+            if not any(
+                other.first <= pair.first and pair.last <= other.last
+                and (other.last - other.first > pair.last - pair.first or place < number)
+                for place, other in enumerate(pairs)
+                if other is not pair
+            )
+        ]  # fmt: skip
+        placed = sorted((*self._span(pair, low, high), number) for number, pair in enumerate(outer))
+        parts, at = list[str](), low
+        for first, last, number in placed:
+            pair = outer[number]
+            first, last = max(first, at), max(last, at)
+            inner = [
+                one for one in pairs
+                if one is not pair and pair.first <= one.first and one.last <= pair.last and one not in outer
+            ]  # fmt: skip
+            parts += [self._plain(at, first), pair.open, self._within(first, last, inner), pair.close]
+            at = last
+        return "".join([*parts, self._plain(at, high)])
+
+    def _span(self, pair: Pair, low: int, high: int) -> Span:
+        """Return the words of the answer that come from the words within a pair."""
+        first, last = self.read.place(pair.first), self.read.place(pair.last)
+        if first == last:
+            return self._spot(first, pair.open.startswith("</"), low, high)
+        found = [
+            target
+            for source, target in self.links
+            if source[0] < last and first < source[1] and low <= target[0] and target[1] <= high
+        ]
+        words = [span for span in found if any(map(str.isalnum, self.answer[slice(*span)]))] or found
+        if not words:
+            place = min(max(nearest_gap(self.answer, first / max(1, len(self.read.text))), low), high)
+            return self._outside(place, place)
+        start, end = min(span[0] for span in words), max(span[1] for span in words)
+        # Signs at the ends of the words stay with them: <b>Note:</b> becomes <b>Attention :</b>.
+        inner = self.read.text[first:last]
+        for sign in reversed(re.match(r"[^\w\s]*", inner)[0] if start > low else ""):  # type: ignore[index]
+            start -= self.answer[low:start].endswith(sign)
+        for sign in reversed(re.match(r"[^\w\s]*+", inner[::-1])[0]):  # type: ignore[index]
+            after = re.compile(rf"\s?{re.escape(sign)}").match(self.answer, end, high)
+            end = after.end() if after else end
+        return self._outside(start, end)
+
+    def _spot(self, place: int, ends: bool, low: int, high: int) -> Span:
+        """Return where a tag without a partner stands: at the word it touches; of two, an end tag takes the first."""
+        near = [(source, target) for source, target in self.links if low <= target[0] and target[1] <= high]
+        before, after = (
+            side.strip() == side != "" for side in (self.read.text[:place][-1:], self.read.text[place:][:1])
+        )
+        if before and (ends or not after):
+            found = [(place - source[1], target[1]) for source, target in near if source[1] <= place]
+        else:
+            found = [(source[0] - place, target[0]) for source, target in near if source[0] >= place]
+        share = nearest_gap(self.answer, place / max(1, len(self.read.text)))
+        spot = min(found)[1] if found else min(max(share, low), high)
+        return self._outside(spot, spot)
+
+    def _outside(self, first: int, last: int) -> Span:
+        """Move the ends of a span out of what is replaced as a whole."""
+        for start, end, _ in self.special:
+            if start < first < end:
+                first = start
+            if start < last < end:
+                last = end
+        return first, last
+
+
+class Builder:
+    """Takes the words, tags and held parts of a run in their order."""
+
+    def __init__(self, escape: Escape = str) -> None:
+        self.escape = escape
+        self.parts: list[tuple[str, str, str]] = []  # kind, name or spelling, text
+
+    def words(self, text: str, raw: str = "") -> None:
+        """Add words; ``raw`` is how the document writes them, if not as ``escape`` does."""
+        self.parts.append(("words", raw, text))
+
+    def held(self, text: str) -> None:
+        """Add what stays, within a sentence."""
+        self.parts.append(("held", "", text))
+
+    def open(self, name: str, text: str) -> None:
+        """Add a tag."""
+        self.parts.append(("open", name, text))
+
+    def close(self, name: str, text: str) -> None:
+        """Add an end tag."""
+        self.parts.append(("close", name, text))
+
+    def line(self, text: str) -> None:
+        """Add the end of a line, which is a space between words."""
+        self.parts.append(("break", "", text))
+
+    def run(self) -> Run:
+        """Return the run."""
+        matched = self._matched()
+        plain, length = list[str](), 0
+        pairs, breaks, held, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
+        spelled = list[Spelling]()
+        for number, (kind, name, text) in enumerate(self.parts):
+            if kind == "break":
+                breaks.append(Break(length, text))
+                text = " "
+            elif kind == "open" and number in matched:
+                stack.append((length, text, number))
+                continue
+            elif kind == "close" and number in matched:
+                first, opening, opened = stack.pop()
+                pairs.append(Pair(first, length, opening, text, opened, number))
+                continue
+            elif kind in ("open", "close"):
+                pairs.append(Pair(length, length, text, "", number, number))
+                continue
+            elif kind != "words":
+                held.append((length, length + len(text)))
+            elif name and text:
+                spelled.append((length, length + len(text), name))
+            plain.append(text)
+            length += len(text)
+        pairs.sort(key=lambda pair: (pair.first, -pair.last))
+        return Run("".join(plain), tuple(pairs), tuple(breaks), tuple(held), self.escape, tuple(spelled))
+
+    def _matched(self) -> set[int]:
+        """Return the numbers of the tags that open and close each other, properly nested."""
+        stack, found, waiting = list[tuple[str, int]](), set[int](), Counter[str]()
+        for number, (kind, name, _) in enumerate(self.parts):
+            if kind == "open":
+                stack.append((name, number))
+                waiting[name] += 1
+            elif kind == "close" and waiting[name]:
+                while True:
+                    other, opened = stack.pop()
+                    waiting[other] -= 1
+                    if other == name:
+                        break
+                found |= {opened, number}
+        return found
+
+
+def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> Run:
+    """Read some lines with tags among their words, and what stands between the lines."""
+    if len(lines) == 1 and not TAG.search(lines[0]):
+        return Run(lines[0])
+    builder = Builder()
+    for line, before in zip(lines, ["", *breaks], strict=True):
+        if before:
+            builder.line(before)
+        at = 0
+        for tag in TAG.finditer(line):
+            builder.words(line[at : tag.start()])
+            if tag["rest"].endswith("/"):
+                builder.held(tag[0])
+            else:
+                (builder.close if tag["end"] else builder.open)(tag["name"].lower(), tag[0])
+            at = tag.end()
+        builder.words(line[at:])
+    return builder.run()

@@ -1,0 +1,312 @@
+"""Whole texts by a model of sentences: what it reads, whether its answers hold what they must, and what is done if not.
+
+An answer that lacks a number, an address or a placeholder, or that says the same again and again, is searched for again,
+held to what it must hold. What is still missing then is put in. Both are said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from seq2see.config import DecodingConfig
+from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
+from seq2see.documents.kept import Read, loops, regrouped, repaired, spellings
+from seq2see.documents.runs import Sentence
+from seq2see.documents.terms import Glossary
+from seq2see.errors import shown
+from seq2see.tokenizers.tokenizer import Tokenizer
+
+MOST_TOKENS = 200  # of a sentence; a longer one is cut after a clause, since models learn from shorter ones
+BEAM = 6  # prefixes that are kept open, at least, while an answer is searched for again
+HALF = "\ufffd"  # what bytes that are no character are read as
+NO_REPEAT = 4  # tokens in a row that then occur once at most, if the answer was a loop
+
+
+class Reply(Protocol):
+    """What a model says to one text: its words, and whether it came to its end."""
+
+    @property
+    def output(self) -> str | None: ...  # noqa: D102
+    @property
+    def finished(self) -> bool: ...  # noqa: D102
+    @property
+    def error(self) -> str | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Part:
+    """One text that a model has read, and its reply."""
+
+    read: Read
+    reply: Reply
+    output: str  # the answer, repaired if need be
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> int:
+        """How much is wrong with it."""
+        return len(self.read.missing(self.output)) + 3 * self.is_broken + self.has_lost_quotes
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it says the same again and again, was cut, or has half a character."""
+        return not self.reply.finished or loops(self.output, self.read.text) or self.is_garbled
+
+    @property
+    def is_garbled(self) -> bool:
+        """Whether it has half a character: bytes that are none."""
+        return HALF in self.output and HALF not in self.read.text
+
+    @property
+    def has_lost_quotes(self) -> bool:
+        """Whether a quotation has lost its marks."""
+        return self.read.has_lost_quotes(self.output)
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A sentence in the other language, with its tags and line ends, and what had to be done for it."""
+
+    text: str
+    parts: tuple[Part, ...] = ()
+    remarks: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a model can do for its translator."""
+
+    answer: Callable[[list[str], DecodingConfig, list[list[Phrase]] | None], list[Reply]]
+    links: Callable[[list[tuple[str, str]]], list[list[tuple[tuple[int, int], tuple[int, int]]]]]
+    fits: Callable[[str], bool]
+    target: Tokenizer
+
+
+def translate(
+    sentences: Sequence[Sentence], means: Means, rules: DecodingConfig, glossary: Glossary | None = None
+) -> list[Translated]:
+    """Translate sentences. Equal ones are answered once."""
+    cut = [_fitting(sentence, means.fits) for sentence in sentences]
+    works = [_Work.of(part, glossary) for parts in cut for part in parts]
+    different = list({work.key: work for work in works}.values())
+    found = dict(
+        zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True)
+    )
+    tagged = [work for work in works if work.sentence.pairs and found[work.key].reply.error is None]
+    links = dict(
+        zip(
+            map(id, tagged),
+            means.links([(found[work.key].read.text, found[work.key].output) for work in tagged])
+            if tagged
+            else [],
+            strict=True,
+        )
+    )
+    remaining, results = iter(works), []
+    for sentence, parts in zip(sentences, cut, strict=True):
+        mine = [next(remaining) for _ in parts]
+        done = [found[work.key] for work in mine]
+        error = next((part.reply.error for part in done if part.reply.error is not None), None)
+        if error is not None:
+            results.append(Translated(sentence.unchanged(), tuple(done), (), error))
+            continue
+        texts = [
+            work.sentence.written(part.output, part.read, links.get(id(work), ()))
+            for work, part in zip(mine, done, strict=True)
+        ]
+        remarks = tuple(remark for part in done for remark in part.remarks)
+        results.append(Translated(_joined(texts, cut=len(parts) > 1), tuple(done), remarks))
+    return results
+
+
+def _joined(texts: list[str], cut: bool) -> str:
+    return " ".join(text.strip(" ") for text in texts) if cut else texts[0]
+
+
+def _fitting(sentence: Sentence, fits: Callable[[str], bool]) -> list[Sentence]:
+    """Cut a sentence until a model can read its parts."""
+    if len(sentence.text) < 2 or fits(sentence.read().text):
+        return [sentence]
+    return [part for half in sentence.halves() if half.text.strip() for part in _fitting(half, fits)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A sentence, what the model reads of it, and the terms that its answer must hold.
+
+    The model reads a term as what it must become, in the other language, so that the words around it may agree with it.
+    If no good answer holds it, the term is hidden, as a name is, and written in afterwards.
+    """
+
+    sentence: Sentence
+    read: Read
+    terms: tuple[str, ...] = ()  # what they must become
+
+    @classmethod
+    def of(cls, sentence: Sentence, glossary: Glossary | None, hidden: bool = False) -> _Work:
+        if glossary is None:
+            return cls(sentence, sentence.read())
+        plain = sentence.read()
+        found = [
+            term
+            for term in glossary.found(sentence.text)
+            if not any(first < term.last and term.first < last for first, last in plain.places)
+        ]
+        kept = [(term.first, term.last) for term in found if term.target is None or hidden]
+        written = {(term.first, term.last): term.target for term in found if term.target is not None}
+        breaks = [one.place for one in sentence.breaks]
+        read = Read.of(sentence.text, [*sentence.held, *kept], {} if hidden else written, breaks)
+        items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
+        held = frozenset(n for n in read.held if read.places[n] in sentence.held)
+        return cls(
+            sentence,
+            replace(read, items=items, held=held),
+            () if hidden else tuple(filter(None, written.values())),
+        )
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.read.text, self.read.items, self.terms
+
+    def missing_terms(self, answer: str) -> list[str]:
+        """Return what terms must become and have not, as words of their own."""
+        lacking = []
+        for target in dict.fromkeys(self.terms):
+            alone = re.findall(rf"(?<!\w){re.escape(target)}(?!\w)", answer, re.IGNORECASE)
+            lacking += [target] * (self.terms.count(target) - len(alone))
+        return lacking
+
+
+def _answered(
+    works: Sequence[_Work], means: Means, rules: DecodingConfig, glossary: Glossary | None
+) -> list[Part]:
+    """Answer what the model reads, and answer again what came out wrong."""
+    results: dict[int, Part] = {}
+    wide = rules.but(beam=max(rules.beam, BEAM))
+    free = [number for number, work in enumerate(works) if not work.terms]
+    bound = [number for number, work in enumerate(works) if work.terms]
+    for number, reply in zip(free, _replies([works[n] for n in free], means, rules, None), strict=True):
+        results[number] = Part(works[number].read, reply, reply.output or "")
+    wanted = [_phrases(works[number], works[number].terms, means.target) for number in bound]
+    for number, reply in zip(bound, _replies([works[n] for n in bound], means, wide, wanted), strict=True):
+        results[number] = Part(works[number].read, reply, reply.output or "")
+    failed = [n for n in bound if results[n].reply.error is None and _is_wrong(works[n], results[n])]
+    if failed:
+        hidden = [_Work.of(works[n].sentence, glossary, hidden=True) for n in failed]
+        results |= zip(failed, _answered(hidden, means, rules, None), strict=True)
+
+    wrong = [n for n in free if results[n].reply.error is None and _is_wrong(works[n], results[n])]
+    loose = [
+        n for n in wrong if not _lacks(works[n], results[n])
+    ]  # these loop, or lack a quotation mark: any engine may answer them
+    tight = [n for n in wrong if _lacks(works[n], results[n])]
+    again = _searched_again(loose, works, results, means, wide, held=False)
+    again |= _searched_again(tight, works, results, means, wide, held=True)
+    return [_mended(again.get(n, results[n])) for n in range(len(works))]
+
+
+def _is_wrong(work: _Work, part: Part) -> bool:
+    return part.is_broken or part.has_lost_quotes or _lacks(work, part)
+
+
+def _lacks(work: _Work, part: Part) -> bool:
+    return bool(part.read.missing(part.output) or work.missing_terms(part.output))
+
+
+def _replies(
+    works: Sequence[_Work], means: Means, rules: DecodingConfig, phrases: list[list[Phrase]] | None
+) -> list[Reply]:
+    return means.answer([work.read.text for work in works], rules, phrases) if works else []
+
+
+def _searched_again(
+    numbers: Sequence[int],
+    works: Sequence[_Work],
+    before: dict[int, Part],
+    means: Means,
+    rules: DecodingConfig,
+    held: bool,
+) -> dict[int, Part]:
+    """Search for answers that hold what the first ones lacked, and do not loop; keep the better of both."""
+    found = {}
+    for broken in (False, True):
+        some = [n for n in numbers if before[n].is_broken == broken]
+        lacking = [before[n].read.missing(before[n].output) for n in some]
+        phrases = [_phrases(works[n], items, means.target) for n, items in zip(some, lacking, strict=True)]
+        guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
+        replies = _replies([works[n] for n in some], means, guarded, phrases if held else None)
+        for n, reply in zip(some, replies, strict=True):
+            new = Part(works[n].read, reply, reply.output or "")
+            if reply.error is None and new.faults < before[n].faults:
+                found[n] = replace(new, remarks=_said(before[n]))
+    return found
+
+
+def _said(before: Part) -> tuple[str, ...]:
+    """Say why an answer was searched for again."""
+    missing = [_shown(item, before.read) for item in before.read.missing(before.output)]
+    said = []
+    if missing:
+        said.append(
+            f"the first answer lacked {', '.join(missing[:5])}, so another one was searched for that holds it"
+        )
+    if before.has_lost_quotes:
+        said.append("the first answer lacked a quotation mark, so another one was searched for")
+    if before.is_garbled:
+        said.append("the first answer had half a character, so another one was searched for")
+    elif before.is_broken:
+        said.append(
+            "the first answer did not come to its end or repeated itself, so another one was searched for"
+        )
+    return tuple(said)
+
+
+def _mended(part: Part) -> Part:
+    """Put in what is still missing, and write large numbers with one sign between their thousands."""
+    output = regrouped(part.output, part.read.text)
+    if output != part.output:
+        part = replace(part, output=output)
+    if part.reply.error is not None:
+        return part
+    if part.is_garbled:
+        said = "the answer had half a character, which was left out: look at it"
+        part = replace(part, output=part.output.replace(HALF, ""), remarks=(*part.remarks, said))
+    if part.has_lost_quotes:
+        part = replace(part, remarks=(*part.remarks, "the answer lacks a quotation mark: look at it"))
+    missing = part.read.missing(part.output)
+    if not missing:
+        return part
+    named = ", ".join(_shown(item, part.read) for item in missing[:5])
+    said = f"the answer lacked {named}, which was put in: look at it"
+    return replace(part, output=repaired(part.output, missing, part.read), remarks=(*part.remarks, said))
+
+
+def _shown(item: str, read: Read) -> str:
+    """Name an item: what stands behind its mark."""
+    number = item[1:-1]
+    return shown(read.items[int(number) - 1] if item.startswith("{") and number.isdigit() else item)
+
+
+def _phrases(work: _Work, items: Sequence[str], target: Tokenizer) -> list[Phrase]:
+    """Return the ways to write each item in an answer, as ids: at its start, or after a space."""
+    found: list[Phrase] = []
+    for item in items[:MOST_PHRASES]:
+        ways = spellings(item, work.read.text)
+        if item in work.terms:  # at the start with a capital; after l' and the like without a space
+            ways = [item, item[0].upper() + item[1:]]
+            found.append(Phrase(_rows([f" {item}", item], target), _rows(ways, target)))
+        else:
+            found.append(Phrase(_rows([f" {way}" for way in ways], target), _rows(ways, target)))
+    return found
+
+
+def _rows(texts: Sequence[str], target: Tokenizer) -> list[list[int]]:
+    """Return the ids of some texts, without those around them."""
+    rows = [
+        row[len(target.before) : len(row) - len(target.after)] for row in target.encode_batch(list(texts))
+    ]
+    return [list(row) for row in dict.fromkeys(map(tuple, rows)) if row]

@@ -1,0 +1,1 @@
+"""How good a model is, and how sure its answers are."""

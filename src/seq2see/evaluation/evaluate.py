@@ -1,0 +1,247 @@
+"""How good a model is: its loss when led by the right answer, and its answers when left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+
+import torch
+import torch.nn.functional as F
+
+from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.data.batching import Batch
+from seq2see.decoding.engines import Engine
+from seq2see.decoding.hypothesis import PAPER, Special
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.errors import InputError
+from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
+from seq2see.model.transformer import Transformer, at_rest
+from seq2see.storage.folder import Tokenizers
+
+Pair = tuple[str, str]
+Answered = tuple[str, str, str]  # source, expected, given
+ROWS = 128  # pairs scored together
+EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
+
+
+@dataclass
+class Evaluation:
+    """Scores over some pairs: the answers that the model gave freely, and its loss when it is led by the right ones.
+
+    >>> import seq2see
+    >>> pairs = [("1845-01-05", "January 5, 1845"), ("1845-01-06", "January 7, 1845")]
+    >>> scores = seq2see.load("dates").evaluate(pairs)
+    >>> scores.pairs, scores.exact_match, round(scores.character_error_rate, 3)
+    (2, 0.5, 0.033)
+    >>> scores.misses
+    [('1845-01-06', 'January 7, 1845', 'January 6, 1845')]
+    """
+
+    pairs: int = 0
+    exact: int = 0
+    edits: int = 0  # of characters
+    characters: int = 0
+    token_edits: int = 0
+    expected_tokens: int = 0
+    loss_total: float = 0.0
+    tokens: int = 0  # that the loss is summed over
+    misses: list[Answered] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        answers: Sequence[Answered],
+        loss_total: float = 0.0,
+        tokens: int = 0,
+        separator: str | None = None,
+    ) -> Evaluation:
+        """Count what is right and wrong in some answers; between their words or symbols is the ``separator``."""
+        misses = [(source, expected, given) for source, expected, given in answers if given != expected]
+        return cls(
+            pairs=len(answers),
+            exact=len(answers) - len(misses),
+            edits=sum(edit_distance(expected, given) for _, expected, given in misses),
+            characters=sum(len(expected) for _, expected, _ in answers),
+            token_edits=sum(
+                edit_distance(expected.split(separator), given.split(separator))
+                for _, expected, given in misses
+            ),
+            expected_tokens=sum(len(expected.split(separator)) for _, expected, _ in answers),
+            loss_total=loss_total,
+            tokens=tokens,
+            misses=misses,
+            answers=list(answers),
+        )
+
+    @property
+    def given(self) -> list[str]:
+        """The answers."""
+        return [given for _, _, given in self.answers]
+
+    @property
+    def expected(self) -> list[str]:
+        """The right answers."""
+        return [expected for _, expected, _ in self.answers]
+
+    @property
+    def exact_match(self) -> float:
+        """Share of pairs answered to the letter."""
+        return self.exact / max(1, self.pairs)
+
+    @property
+    def character_error_rate(self) -> float:
+        """Insertions, deletions and substitutions per expected character."""
+        return self.edits / max(1, self.characters)
+
+    @property
+    def token_error_rate(self) -> float:
+        """Insertions, deletions and substitutions of words (or of symbols with spaces between) per expected word."""
+        return self.token_edits / max(1, self.expected_tokens)
+
+    def by_source(self, separator: str | None = None) -> Evaluation:
+        """The scores of each source once: its answer is compared with the nearest target, so that any of them counts."""
+        targets: dict[str, dict[str, None]] = {}
+        for source, expected, _ in self.answers:
+            targets.setdefault(source, {})[expected] = None
+        nearest = []
+        for source, given in {source: given for source, _, given in self.answers}.items():
+            cut = given.split(separator)
+            best = min(
+                targets[source], key=lambda one: (one != given, edit_distance(one.split(separator), cut))
+            )
+            nearest.append((source, best, given))
+        return Evaluation.of(nearest, separator=separator)
+
+    @property
+    def loss(self) -> float:
+        """Mean −log P(token) in nats, teacher-forced, without label smoothing."""
+        return self.loss_total / max(1, self.tokens)
+
+    def bleu(self) -> Score:
+        """Corpus BLEU."""
+        return bleu(self.given, self.expected)
+
+    def chrf(self) -> Score:
+        """Corpus chrF."""
+        return chrf(self.given, self.expected)
+
+    def worst(self, count: int) -> list[tuple[float, str, str, str]]:
+        """The wrong answers that resemble their references least: (chrF, source, expected, given)."""
+        return sorted((sentence_chrf(g, e), s, e, g) for s, e, g in self.misses)[:count]
+
+    def by_length(self) -> list[tuple[str, Evaluation]]:
+        """The scores by the number of words of the source; empty buckets are left out."""
+        buckets = []
+        for low, high in zip((0, *EDGES), (*EDGES, 10**9), strict=True):
+            part = [answer for answer in self.answers if low < max(1, len(answer[0].split())) <= high]
+            if part:
+                buckets.append((f"{low + 1}-{high}" if high < 10**9 else f"over {low}", Evaluation.of(part)))
+        return buckets
+
+    def add(self, other: Evaluation) -> None:
+        """Count another part in."""
+        for entry in fields(self):
+            setattr(self, entry.name, getattr(self, entry.name) + getattr(other, entry.name))
+
+
+def evaluate(
+    model: Transformer,
+    tokenizers: Tokenizers,
+    pairs: Sequence[Pair],
+    batch: int = 4096,
+    progress: Callable[[int], None] = lambda done: None,
+    engine: Engine | None = None,
+    rules: DecodingConfig = PAPER,
+) -> Evaluation:
+    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model."""
+    special = Special.of(tokenizers)
+    engine = engine or TorchEngine(model, special)
+    total = Evaluation()
+    for number, pair in enumerate(pairs, 1):
+        check_pair(model.config, tokenizers, pair, number)
+    for part in parts(pairs, batch):
+        total.add(_evaluate_batch(model, tokenizers, part, engine, rules))
+        progress(total.pairs)
+    return total
+
+
+def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
+    """Cut a sequence into parts of at most ``size``."""
+    for first in range(0, len(pairs), size):
+        yield pairs[first : first + size]
+
+
+@torch.inference_mode()
+def _evaluate_batch(
+    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine, rules: DecodingConfig
+) -> Evaluation:
+    device = next(model.parameters()).device
+    sources = tokenizers.source.encode_batch([source for source, _ in pairs])
+    targets = tokenizers.target.encode_batch([target for _, target in pairs])
+    answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
+
+    pads = (tokenizers.source.pad, tokenizers.target.pad)
+    whole = Batch.of(sources, targets, pads).to(device)
+    with at_rest(model):
+        logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
+    loss = F.cross_entropy(
+        logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
+    )
+
+    plain = tokenizers.target.plain  # a model of words is asked for words
+    return Evaluation.of(
+        [(source, plain(target), answer) for (source, target), answer in zip(pairs, answers, strict=True)],
+        loss_total=float(loss),
+        tokens=whole.tokens,
+        separator=tokenizers.target.separator,
+    )
+
+
+def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
+    """Count the insertions, deletions and substitutions that turn a into b (Levenshtein)."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+@torch.inference_mode()
+def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> list[list[float]]:
+    """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
+    for pair in pairs:
+        check_pair(model.config, tokenizers, pair)
+    sources = tokenizers.source.encode_batch([source for source, _ in pairs])
+    targets = tokenizers.target.encode_batch([target for _, target in pairs])
+    pads = (tokenizers.source.pad, tokenizers.target.pad)
+    device = next(model.parameters()).device
+    found: list[list[float]] = [[] for _ in pairs]
+    # Pairs of one length stand together, so that they need little padding.
+    order = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
+    for first in range(0, len(order), ROWS):
+        rows = order[first : first + ROWS]
+        batch = Batch.of([sources[i] for i in rows], [targets[i] for i in rows], pads).to(device)
+        with at_rest(model):
+            logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
+        values = logits.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
+        for i, row in zip(rows, values.tolist(), strict=True):
+            found[i] = row[: len(targets[i]) - 1]
+    return found
+
+
+def check_pair(config: ModelConfig, tokenizers: Tokenizers, pair: Pair, number: int | None = None) -> None:
+    """Raise an InputError if the model cannot take this pair; ``number`` says which of many it is."""
+    try:
+        for side, tokenizer, text in zip(
+            ("source", "target"), (tokenizers.source, tokenizers.target), pair, strict=True
+        ):
+            tokenizer.check(text)
+            longest = config.max_length + (side == "target")  # the last token of a target is not read
+            if len(text.encode()) + 2 > longest and (length := len(tokenizer.encode(text))) > longest:
+                raise InputError(
+                    f"The {side} has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
+                )
+    except InputError as error:
+        raise InputError(str(error) if number is None else f"Pair {number:,}: {error}") from None

@@ -1,0 +1,45 @@
+"""Characters that a model has never seen, written in those that it knows: capitals, accents, compatibility forms."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from seq2see.tokenizers.tokenizer import Tokenizer
+
+#: Signs that mean the same, as keyboards and word processors write them.
+SAME = {
+    **dict.fromkeys("’‘‛`´ʼ′", "'"),
+    **dict.fromkeys("“”„‟«»″", '"'),
+    **dict.fromkeys("‐‑‒–—―−", "-"),
+    "…": "...",
+    "'": "’",
+    '"': "”",
+    "-": "–",
+}
+
+
+def fold_unknown(tokenizer: Tokenizer, text: str) -> str:
+    """Write what is not in a vocabulary of characters or symbols in what is; whatever cannot be stays as it is."""
+    known = tokenizer.letters
+    if known is None or tokenizer.unknown is not None or known.keys() >= set(tokenizer.cut(text)):
+        return text
+    parts = []
+    for part in tokenizer.cut(text):
+        if part not in known:
+            part = next((one for one in _others(part) if known.keys() >= set(tokenizer.cut(one))), part)
+        parts.append(part)
+    return (tokenizer.separator or "").join(parts)
+
+
+def _others(part: str) -> Iterator[str]:
+    """Yield other ways to write a character or a symbol, the nearest first."""
+    compatible = unicodedata.normalize("NFKC", part)
+    for one in (part, compatible, without_accents(compatible), SAME.get(part, part)):
+        yield from (one, one.lower(), one.upper(), one.casefold())
+
+
+def without_accents(text: str) -> str:
+    """Return a text without accents and other marks."""
+    apart = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", "".join(one for one in apart if not unicodedata.combining(one)))

@@ -1,0 +1,57 @@
+"""What each token writes, in bytes, so that an answer can be held to a text or a pattern while it is written."""
+
+from __future__ import annotations
+
+from seq2see.errors import UserError
+from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
+
+
+def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
+    """Return the bytes that each token writes (None: nothing of a text), and what stands before every answer.
+
+    Some tokenizers write a space before each word, of which the first is dropped: with them, all texts have one in front.
+    """
+    names = tokenizer.vocabulary()
+    special = {
+        *tokenizer.before,
+        *tokenizer.after,
+        tokenizer.start,
+        tokenizer.end,
+        tokenizer.pad,
+        tokenizer.unknown,
+    }
+    written: list[bytes | None]
+    front = ""
+    if tokenizer.kind == "words":
+        written, front = [b" " + name.encode() for name in names], " "
+    elif tokenizer.own and tokenizer.kind in ("characters", "bpe", "unigram"):
+        written = [name.encode() for name in names]
+    elif tokenizer.spaces:
+        written, front = [name.replace("▁", " ").encode() for name in names], " "
+    elif "ByteLevel" in repr(tokenizer.engine.decoder):
+        table = _byte_level()
+        written = [
+            bytes(table[sign] for sign in name) if all(sign in table for sign in name) else None
+            for name in names
+        ]
+    else:
+        raise UserError(
+            f"The answers of a model with a tokenizer of the kind {tokenizer.kind} cannot be held to a pattern or a "
+            "prefix: give a list of answers with `only`."
+        )
+    for number, name in enumerate(names):
+        if number in special:
+            written[number] = None
+        elif tokenizer.has_bytes and name in _NUMBERS:
+            written[number] = bytes([_NUMBERS[name]])
+    return written, front
+
+
+_NUMBERS = {name: number for number, name in enumerate(BYTES)}
+
+
+def _byte_level() -> dict[str, int]:
+    """Return the byte for which each character of a byte-level vocabulary stands: visible ones for themselves."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [number for number in range(256) if number not in visible]
+    return {chr(n): n for n in visible} | {chr(256 + place): n for place, n in enumerate(others)}

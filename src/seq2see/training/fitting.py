@@ -1,0 +1,147 @@
+"""Training from Python: ``seq2see.fit``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seq2see.seq2seq import Seq2Seq, load
+
+if TYPE_CHECKING:
+    from seq2see.config import ModelConfig, TrainingConfig
+    from seq2see.evaluation.evaluate import Evaluation
+    from seq2see.training.loop import Step
+
+
+def fit(
+    data: Any,
+    validation: Any = None,
+    test: Any = None,
+    *,
+    columns: tuple[str, str] | None = None,
+    tokenizer: str | tuple[str, str] | None = None,
+    vocabulary: int | None = None,
+    preset: str | None = None,
+    model: ModelConfig | dict[str, Any] | None = None,
+    training: TrainingConfig | dict[str, Any] | None = None,
+    device: str = "cpu",
+    start: Seq2Seq | str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    on_step: Callable[[Step], None] | None = None,
+) -> Seq2Seq:
+    """Train a model on pairs of texts, and test it on pairs that it has not seen.
+
+    >>> import seq2see
+    >>> pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
+    >>> reverse = seq2see.fit(pairs, training={"steps": 2})
+    >>> len(reverse.predict(["123", "456"]))
+    2
+
+    A table needs two columns, or ``columns`` says which two are meant:
+
+    >>> table = {"id": range(9), "en": [f"day {n}" for n in range(9)], "fr": [f"jour {n}" for n in range(9)]}
+    >>> seen = []
+    >>> model = seq2see.fit(table, columns=("en", "fr"), training={"steps": 2}, on_step=seen.append)
+    >>> [step.step for step in seen]
+    [1, 2]
+
+    Args:
+        data: pairs (source, target) in a list, a tuple or a generator; a dict of columns, a list of dicts, a frame of
+            pandas or polars, a ``datasets.Dataset``; a path to a file that ``seq2see train`` reads, or a pair of paths
+            to parallel files.
+        validation: pairs that are watched while training, in any of these forms; 5 % of the sources if not given.
+        test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
+        columns: the columns of the source and of the target, for data with more than two.
+        tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a file
+            of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide if it
+            is not given, as they do for the following.
+        vocabulary: the largest number of tokens.
+        preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
+        model: settings that override the preset's; or a ``ModelConfig``, which is taken whole except that the
+            vocabularies are those of the tokenizers.
+        training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
+            ``TrainingConfig``, which is taken whole.
+        device: cpu or cuda.
+        start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
+        out: a folder for checkpoints and for the finished model.
+        resume: go on with the unfinished training in ``out``, to the same weights as without the interruption; a
+            finished one is loaded.
+        progress: show a bar on a terminal.
+        on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
+
+    Ctrl-C ends the training early: the model is returned as it is then, with a warning, and its card says after how many
+    steps. An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a
+    checkpoint in ``out``.
+    """
+    from seq2see.storage.weights import weights_of
+    from seq2see.training import run as runs
+
+    before = None
+    if isinstance(start, Seq2Seq):
+        before = runs.Start(start.config, start.tokenizers, weights_of(start.transformer))
+    elif start is not None:
+        before = runs.Start.read(Path(start))
+    folder_of_run = None if out is None else Path(out)
+    request = runs.Request(
+        folder_of_run,
+        resume,
+        tokenizer,
+        vocabulary,
+        preset,
+        model or {},
+        training or {},
+        None,
+        device,
+        before,
+    )
+    if request.finished("pairs"):
+        return load(Path(out or ""), device)
+    said = logging.getLogger("seq2see").warning
+    ready = runs.prepare(runs.Data.read(data, validation, test, request.seed, columns), request)
+    for remark in ready.remarks:
+        said(remark)
+    run = runs.Run(ready, request, said)
+
+    def so_far(scores: Evaluation | None = None) -> Seq2Seq:
+        network = run.trainer.finish() if scores is None else run.trainer.model
+        card, sure = run.card(scores, "seq2see.fit"), run.confidence
+        return Seq2Seq(
+            run.trainer.config, run.trainer.tokenizers, network, card, device=device, confidence=sure
+        )
+
+    failed = False
+    with runs.progress_bar(run, progress) as show:
+
+        def after(step: Step) -> None:
+            nonlocal failed
+            show(step)
+            failed = True
+            if on_step is not None:
+                on_step(step)
+            failed = False
+
+        try:
+            ended = run.train(after, signal.SIGINT)
+        except Exception as error:
+            if failed:
+                error.model = so_far()  # type: ignore[attr-defined]
+                error.add_note("The model as trained so far is the attribute `model` of this exception.")
+            raise
+    try:
+        scores = run.test() if ended else None
+    except KeyboardInterrupt:
+        scores = None
+    if scores is None:
+        message = f"fit was interrupted after step {run.trainer.step:,}: the model is not tested."
+        warnings.warn(message, stacklevel=2)
+    fitted = so_far(scores)
+    if scores is not None:
+        run.write(fitted.card)
+    return fitted
