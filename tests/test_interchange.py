@@ -319,11 +319,11 @@ def test_marian_cuts_as_its_own_tokenizer(both: tuple[str, Any, Seq2Seq]) -> Non
 
 def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
     _, _, ours = both
-    assert ours.folded("a  b") == "a  b"
+    assert ours.texts.folded("a  b") == "a  b"
     answers = ours.answers(TEXTS[:3], n_best=2)
     assert all(answer.output is not None and len(answer.alternatives) == 1 for answer in answers)
     pairs = [(TEXTS[0], "The red cat."), (TEXTS[1], "27 pages.")]
-    assert all(value <= 0 for values in ours.score(pairs) for value in values)
+    assert all(value <= 0 for values in ours.log_probabilities(pairs) for value in values)
     assert ours.align(pairs)[0].links
     assert ours.evaluate(pairs).pairs == 2
     trace = ours.trace(TEXTS[0])

@@ -77,7 +77,7 @@ def test_a_model_goes_to_hugging_face_and_back(settings: dict[str, Any], tmp_pat
         back = seq2see.load(tmp_path / "ours", engine="torch")
         texts = ["abc", "jihgfedcba", "a"]
         assert back.predict(texts) == model.predict(texts)
-        first, second = (m.score([("abc", "cab")])[0] for m in (back, model))
+        first, second = (m.log_probabilities([("abc", "cab")])[0] for m in (back, model))
         assert first == pytest.approx(second, abs=1e-5)
 
 
@@ -296,8 +296,8 @@ def test_an_imported_model_learns_on(tmp_path: Path) -> None:
     to_hf(small(), tmp_path / "theirs")
     import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     start = seq2see.load(tmp_path / "ours", engine="torch")
-    before = start.score([("abc", "cba")])[0]
+    before = start.log_probabilities([("abc", "cba")])[0]
     pairs = [(text, text[::-1]) for text in ("abc", "bcd", "cde", "def", "efg", "fgh", "ghi", "hij")] * 8
     learned = seq2see.fit(pairs, start=start, training={"steps": 30, "learning_rate": 0.01, "warmup": 5})
-    assert sum(learned.score([("abc", "cba")])[0]) > sum(before)
+    assert sum(learned.log_probabilities([("abc", "cba")])[0]) > sum(before)
     assert learned.config.model.positions == "halves"

@@ -146,15 +146,15 @@ def test_ctranslate2_answers_the_same_or_not_at_all(name: str, tmp_path: Path) -
     for beam in (1, 4):
         if beam not in THROUGH_CTRANSLATE2[name]:
             with pytest.raises(UserError, match="CTranslate2 cannot answer this"):
-                model.engine_for(1, beam)
-            assert seq2see.load(tmp_path / "ours").engine_for(100, beam).name.startswith("torch")
+                model.network.engine_for(1, beam)
+            assert seq2see.load(tmp_path / "ours").network.engine_for(100, beam).name.startswith("torch")
             continue
-        through = model.engine_for(100, beam)
+        through = model.network.engine_for(100, beam)
         assert through.name.startswith("ctranslate2")
-        expected = ours.engine_for(100, beam).ids(sources, rules.but(beam=beam))
+        expected = ours.network.engine_for(100, beam).ids(sources, rules.but(beam=beam))
         assert through.ids(sources, rules.but(beam=beam)) == expected
         found = through.search(sources, rules.but(beam=beam))
-        plain = ours.engine_for(100, beam).search(sources, rules.but(beam=beam))
+        plain = ours.network.engine_for(100, beam).search(sources, rules.but(beam=beam))
         assert [one[0].finished for one in found] == [one[0].finished for one in plain]
 
 

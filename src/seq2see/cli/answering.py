@@ -19,10 +19,9 @@ from seq2see.cli.output import Refusals, complain, in_json, progress_bar
 from seq2see.errors import ORDERS, UserError, shown
 
 if TYPE_CHECKING:
-    from seq2see.answer import Answer
+    from seq2see.answering.answer import Answer
+    from seq2see.answering.options import Options
     from seq2see.config import DecodingConfig
-    from seq2see.decoding.allowed import Automaton
-    from seq2see.documents.terms import Glossary
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Seq2Seq
 
@@ -44,48 +43,27 @@ UNFINISHED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A model and how it is asked, in plain values: another process can make the same form of them."""
+    """A model, how it is asked and how its answers are written: values that another process can be given."""
 
     model: str
-    device: str
-    engine: str
-    threads: int | None
-    beam: int | None
-    length_penalty: float | None
-    max_length: int | None
-    n_best: int
-    raw: bool
-    as_json: bool
-    align: bool
-    order: str | None
-    min_confidence: float | None
-    only: list[str] | None
-    pattern: str | None
-    prefix: str | None
-    terms: dict[str, str | None] | None
-    whole: bool
+    options: Options
+    device: str = "cpu"
+    engine: str = "auto"
+    threads: int | None = None
+    raw: bool = False
+    as_json: bool = False
+    align: bool = False
 
-    def form(self) -> Form:
+    def job(self) -> Job:
         """Load the model, and see to it that everything fits together."""
         from seq2see import machine
-        from seq2see.documents.terms import Glossary
         from seq2see.seq2seq import load
 
         machine.use(self.threads)
-        model = load(self.model, self.device, self.engine)
-        return Form(
-            model,
-            model.rules(self.beam, self.length_penalty, self.max_length, self.n_best),
-            self.n_best,
-            self.raw,
-            self.as_json,
-            self.align,
-            self.order,
-            self.min_confidence,
-            model.allowed(self.only, self.pattern, self.prefix),
-            None if self.terms is None else Glossary(self.terms),
-            self.whole,
-        )
+        job = Job(load(self.model, self.device, self.engine), self)
+        assert job.rules.beam >= self.options.n_best
+        job.model.texts.allowed(self.options)  # it is made before anything is read
+        return job
 
 
 class NoText(str):
@@ -113,36 +91,20 @@ class Out(Protocol):
 
 
 @dataclass(frozen=True)
-class Form:
-    """A model and how its answers are asked for and written."""
+class Job:
+    """A loaded model and what is asked of it."""
 
     model: Seq2Seq
-    rules: DecodingConfig
-    n_best: int
-    raw: bool
-    as_json: bool
-    align: bool
-    order: str | None = None
-    min_confidence: float | None = None
-    held: Automaton | None = None
-    glossary: Glossary | None = None
-    whole: bool = False
+    asked: Asked
+
+    @property
+    def rules(self) -> DecodingConfig:
+        """How answers are searched for."""
+        return self.asked.options.rules(self.model.config.decoding)
 
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
-        answers = self.model.answers(
-            window,
-            self.rules.beam,
-            self.n_best,
-            probabilities=self.as_json,
-            length_penalty=self.rules.length_penalty,
-            max_length=self.rules.max_length,
-            order=self.order,
-            min_confidence=self.min_confidence,
-            whole=self.whole,
-            only=self.held,
-            glossary=self.glossary,
-        )
+        answers = self.model.answers(window, self.asked.options, probabilities=self.asked.as_json)
         return [
             replace(answer, error=text.reason) if isinstance(text, NoText) else answer
             for text, answer in zip(window, answers, strict=True)
@@ -150,28 +112,30 @@ class Form:
 
     def engine_name(self, inputs: int) -> str:
         """Name the engine that answers so many inputs."""
-        return self.model.engine_for(inputs, self.rules.beam, self.n_best, self.held is not None).name
+        options = self.asked.options
+        network = self.model.network
+        return network.engine_for(inputs, self.rules.beam, options.n_best, options.is_constrained).name
 
     def lines(self, answers: list[Answer]) -> Iterator[str]:
         """Write each answer as a line: its alternatives and its alignment follow after tabs."""
         good = [answer for answer in answers if answer.error is None]
-        aligned = iter(self.model.align(good) if self.align else ())
+        aligned = iter(self.model.align(good) if self.asked.align else ())
         for answer in answers:
             alignment = next(aligned, None) if answer.error is None else None
-            if self.as_json:
-                record = _record(self.model, answer, self.n_best, self.raw, alignment)
+            if self.asked.as_json:
+                record = _record(self.model, answer, self.asked, alignment)
                 yield in_json(record)
             elif answer.error is not None:
                 yield ""
             else:
-                best = self.model.raw(answer) if self.raw else str(answer.output)
+                best = self.model.texts.raw(answer) if self.asked.raw else str(answer.output)
                 others = [alternative.output for alternative in answer.alternatives]
                 columns = [best, *others, *([] if alignment is None else [alignment.pharaoh])]
                 yield "\t".join(column.translate(ONE_LINE) for column in columns)
 
 
 def answer_all(
-    form: Form,
+    job: Job,
     inputs: Iterable[str],
     place: str,
     out: Out,
@@ -190,8 +154,8 @@ def answer_all(
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
-        for window, answers in _answered(form, remaining):
-            for answer, line in zip(answers, form.lines(answers), strict=True):
+        for window, answers in _answered(job, remaining):
+            for answer, line in zip(answers, job.lines(answers), strict=True):
                 if answer.error is None or answer.withheld is not None:
                     answered += 1
                     if answer.withheld is not None:
@@ -209,11 +173,13 @@ def answer_all(
             out.flush()
             if bar is not None:
                 bar(len(window))
-    refusals.close("the answers say why" if form.as_json else "--json says why for each")
-    cut.close('"finished" says which' if form.as_json else "--json says which", "cut")
-    remarks.close('"remark" says why' if form.as_json else "--json says why", "remarked on")
+    refusals.close("the answers say why" if job.asked.as_json else "--json says why for each")
+    cut.close('"finished" says which' if job.asked.as_json else "--json says which", "cut")
+    remarks.close('"remark" says why' if job.asked.as_json else "--json says why", "remarked on")
     unsure.close(answered)
-    repairs.close('"repairs" says which' if form.as_json else "--json says which", "answered with a remark")
+    repairs.close(
+        '"repairs" says which' if job.asked.as_json else "--json says which", "answered with a remark"
+    )
     return answered, refused
 
 
@@ -253,17 +219,17 @@ class Unsure:
             write_atomically(self.path, "".join(self.rows).encode("utf-8", errors="replace"))
 
 
-def _answered(form: Form, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
+def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
     """Answer window by window; while a GPU searches, the next one is read and cut, and the last one is written."""
     windows = iter(lambda: _window(inputs), [])
-    if form.model.device == "cpu":
+    if job.model.device == "cpu":
         for window in windows:
-            yield window, form.answers(window)
+            yield window, job.answers(window)
         return
     from seq2see import machine
 
-    form.engine_name(WINDOW)  # made once, before others ask for it
-    yield from machine.ahead(form.answers, windows)
+    job.engine_name(WINDOW)  # made once, before others ask for it
+    yield from machine.ahead(job.answers, windows)
 
 
 def _window(inputs: Iterator[str]) -> list[str]:
@@ -275,7 +241,7 @@ def _window(inputs: Iterator[str]) -> list[str]:
     return window
 
 
-def skip(form: Form, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
+def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
     """Pass over the inputs that an interrupted run has answered; return how many it answered and refused."""
     from seq2see.errors import InputError
 
@@ -287,12 +253,12 @@ def skip(form: Form, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
                 f"{out.part} has {out.lines:,} lines, more than the input: it is of another input."
             )
         try:
-            form.model.check(text)
+            job.model.texts.check(text)
         except InputError:
             refused += 1
         last.append(text)
     for number, (text, line) in enumerate(zip(last, out.last, strict=True), out.lines - len(last) + 1):
-        if not _same(form, text, line):
+        if not _same(job, text, line):
             raise UserError(
                 f"{out.part} is of another input, another model or other options (line {number:,} would now differ): "
                 "give those of the interrupted run, or remove it."
@@ -300,19 +266,19 @@ def skip(form: Form, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
     return out.lines - refused, refused
 
 
-def _same(form: Form, text: str, line: str) -> bool:
+def _same(job: Job, text: str, line: str) -> bool:
     """Whether a line is what the model would write now, but for what the last digits may depend on."""
-    now = next(form.lines(form.answers([text])))
-    if form.as_json:
+    now = next(job.lines(job.answers([text])))
+    if job.asked.as_json:
         try:
             (form_now, now), (form_then, line) = _fixed(now), _fixed(line)
         except (ValueError, AttributeError, TypeError, KeyError):  # not a line of ours
             return False
         if form_now != form_then:
             return False
-    elif form.align:  # a link may hang on the last digits of a weight
+    elif job.asked.align:  # a link may hang on the last digits of a weight
         now, line = (text.rpartition("\t")[0] for text in (now, line))
-    if form.engine_name(WINDOW).endswith("bfloat16"):
+    if job.engine_name(WINDOW).endswith("bfloat16"):
         from difflib import SequenceMatcher
 
         # a word may hang on the other lines of its batch
@@ -328,9 +294,7 @@ def _fixed(line: str) -> tuple[object, str]:
     return (sorted(record), record["input"], len(others)), "\t".join([*texts, *others])
 
 
-def _record(
-    model: Seq2Seq, answer: Answer, n_best: int, raw: bool, alignment: Alignment | None
-) -> dict[str, object]:
+def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment | None) -> dict[str, object]:
     if answer.error is not None:
         refusal: dict[str, object] = {
             "input": answer.input.encode(errors="replace").decode(),
@@ -350,9 +314,9 @@ def _record(
     }
     if answer.repairs:
         record["repairs"] = answer.repairs
-    if raw:
-        record["raw"] = model.raw(answer)
-    if n_best > 1:
+    if asked.raw:
+        record["raw"] = model.texts.raw(answer)
+    if asked.options.n_best > 1:
         record["alternatives"] = [
             {"output": alternative.output, "log_probability": alternative.log_probability}
             for alternative in answer.alternatives

@@ -17,26 +17,25 @@ from seq2see.cli.output import Refusals, complain, in_json, progress_bar
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
-    from seq2see.config import DecodingConfig
+    from seq2see.answering.translation import Translated
+    from seq2see.cli.answering import Job
     from seq2see.documents.formats import Document
-    from seq2see.documents.terms import Glossary
-    from seq2see.documents.translation import Translated
-    from seq2see.seq2seq import Seq2Seq
 
 WINDOW = 2048  # sentences that are translated together, and then written to the unfinished file
 
 
 def translate(
-    model: Seq2Seq,
+    job: Job,
     form: str,
-    rules: DecodingConfig,
-    glossary: Glossary | None,
     texts: list[str] | None,
     file: Path | None,
     out: Path | None,
     resume: bool,
 ) -> None:
     """Translate each text, or a file, or standard input."""
+    from seq2see.answering import translation
+
+    model, glossary = job.model, job.asked.options.terms
     given = [*texts] if texts is not None else [_content(file)]
     name = (
         "the text"
@@ -48,20 +47,20 @@ def translate(
     read = []
     for text in given:
         try:
-            read.append(model.document(text, form))
+            read.append(translation.read(text, form))
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
     if not any(document.sentences for document in read):
         complain("there are no words in it, so it is left as it is.")
     settings = [
         form,
-        *map(str, (rules, None if glossary is None else glossary.terms, model.path, model.card)),
+        *map(str, (job.rules, None if glossary is None else glossary.terms, model.path, model.card)),
     ]
     unfinished = _Unfinished(out, resume, hashlib.sha256("\0".join([*settings, *given]).encode()).hexdigest())
     refused = 0
     with unfinished:
         for document in read:
-            found = _translated(model, document, rules, glossary, unfinished)
+            found = _translated(job, document, unfinished)
             refused += sum(one.error is not None for one in found)
             unfinished.add(
                 document.written([one.text for one in found]) + ("\n" if texts is not None else "")
@@ -88,14 +87,10 @@ def _content(file: Path | None) -> str:
         ) from None
 
 
-def _translated(
-    model: Seq2Seq,
-    document: Document,
-    rules: DecodingConfig,
-    glossary: Glossary | None,
-    unfinished: _Unfinished,
-) -> list[Translated]:
+def _translated(job: Job, document: Document, unfinished: _Unfinished) -> list[Translated]:
     """Translate the sentences of a document window by window, and say what had to be done."""
+    from seq2see.answering import translation
+
     for note in document.notes:
         complain(note)
     sentences, notes, refusals = document.sentences, Refusals("sentence"), Refusals("sentence")
@@ -103,7 +98,7 @@ def _translated(
     with _bar(len(sentences), len(found)) as show:
         while len(found) < len(sentences):
             window = sentences[len(found) : len(found) + WINDOW]
-            new = model.sentences(window, rules, glossary)
+            new = translation.translate(window, job.model.texts, job.rules, job.asked.options.terms)
             unfinished.keep(new)
             found += new
             show(len(found))
@@ -165,7 +160,7 @@ class _Unfinished:
 
     def _read(self) -> None:
         """Read what an interrupted run has done; a last line that is not whole is cut off."""
-        from seq2see.documents.translation import Translated
+        from seq2see.answering.translation import Translated
 
         data = self.part.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]

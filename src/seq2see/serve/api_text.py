@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from seq2see.answer import Answer, put_together
+from seq2see.answering.translation import Translated, put_together, read
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.documents.translation import Translated
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import (
@@ -70,8 +69,8 @@ class Texts:
         terms = await glossary_of(request.glossary, self.reading, client)
         model = self.models[name]
         if not request.input.strip():
-            model.check(request.input)  # raises
-        reader = partial(_read, name, model, request.format)
+            model.texts.check(request.input)  # raises
+        reader = partial(_read, name, request.format)
         cost = READING * len(request.input)
         ((first, sentences),) = await self.reading.do(object(), [request.input], reader, client, [cost])
         return self._lines(name, first, sentences, terms, client)
@@ -103,9 +102,9 @@ class Texts:
             at, count = at + len(some), min(2 * count, MANY)
 
 
-def _read(name: str, model: Seq2Seq, form: str, texts: list[str]) -> list[tuple[bytes, list[Sentence]]]:
+def _read(name: str, form: str, texts: list[str]) -> list[tuple[bytes, list[Sentence]]]:
     """Read a document; return the first line of the answer, and the sentences."""
-    document = model.document(texts[0], form)
+    document = read(texts[0], form)
     parts = [part if isinstance(part, str) else {"source": part.text} for part in document.parts]
     return [(in_json({"model": name, "parts": parts, "notes": document.notes}) + b"\n", document.sentences)]
 
@@ -116,11 +115,7 @@ def _shown(sentence: Sentence, found: Translated, terms: Glossary | None) -> dic
         return {"output": found.text, "error": found.error}
     answer = put_together(sentence.text, Document([sentence]), [found])
     shown: dict[str, Any] = {"output": found.text, "finished": answer.finished}
-    shown["parts"] = [
-        {"read": part.read.text, "ids": part.reply.ids}
-        for part in found.parts
-        if isinstance(part.reply, Answer)
-    ]
+    shown["parts"] = [{"read": part.read.text, "ids": part.reply.ids} for part in found.parts]
     known = {"confidence": answer.confidence, "remark": answer.remark, "repairs": answer.repairs or None}
     known["terms"] = None if terms is None else len(terms.found(sentence.text))
     return shown | {name: value for name, value in known.items() if value is not None}
