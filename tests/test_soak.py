@@ -31,6 +31,7 @@ def test_the_short_form_finds_nothing() -> None:
         "inputs",
         "imports",
         "folders",
+        "hostile",
         "data",
         "clients",
     ]

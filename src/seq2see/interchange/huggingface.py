@@ -310,9 +310,13 @@ def _licence(path: Path) -> str:
     if not card.is_file():
         return ""
     with foreign(card, LARGEST_WEIGHTS).open(encoding="utf-8", errors="replace") as file:
-        head = file.read(LARGEST_CARD).split("\n")
-    for line in head[1 : head.index("---", 1) if "---" in head[1:] else 1] if head[0] == "---" else ():
-        key, _, value = line.partition(":")
-        if key in ("license", "licence"):
-            return value.strip().strip("\"'")[:100]
+        text = file.read(LARGEST_CARD)
+    first, *lines = text.split("\n")
+    if first != "---" or "---" not in (line[:3] for line in lines):
+        return ""
+    end = next(number for number, line in enumerate(lines) if line.startswith("---"))
+    for number, line in enumerate(lines[:end]):
+        if line.startswith(("license:", "licence:")):
+            stated = "\n".join([line[8:], *lines[number + 1 : end]]).strip()
+            return stated.split("\n")[0].strip().strip("\"'")[:100]
     return ""
