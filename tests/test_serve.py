@@ -727,3 +727,38 @@ def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
     huge = Options(pattern="A.{1,500}")
     assert kept.of("dates", model, huge) is not None
     assert [key[2] for key in kept.known] == [huge.pattern]
+
+
+def test_documents_are_read_beside_the_loop_and_stop_with_their_request(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a document is read for ever, the server answers others; the reader stops when the request's time is over."""
+    ended = threading.Event()
+
+    def endless(text: str, format: str = "text") -> None:
+        try:
+            while True:
+                go_on()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("seq2see.serve.api_predict.read_document", endless)
+    monkeypatch.setattr("seq2see.serve.api_text.read", endless)
+    with TestClient(create_app({"dates": model}, Limits(seconds=0.3))) as client:
+        for path, body in (
+            ("/api/predict", {"inputs": ["a" * 3000], "format": "html"}),
+            ("/api/text", {"input": "a"}),
+        ):
+            ended.clear()
+            asked: list[httpx.Response] = []
+            waiting = threading.Thread(
+                target=lambda path=path, body=body, asked=asked: asked.append(client.post(path, json=body))
+            )
+            waiting.start()
+            assert client.get("/healthz").status_code == 200
+            assert client.post("/api/predict", json={"inputs": "1845-01-05"}).status_code == 200
+            assert not asked
+            waiting.join()
+            assert asked[0].status_code == 503
+            assert "took longer than 0.3 s" in error_of(asked[0])
+            assert ended.wait(10)

@@ -25,7 +25,15 @@ def test_the_short_form_finds_nothing() -> None:
     done = soak("--scale", "0.001", "--jobs", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [row.split()[1] for row in rows] == ["load", "crashes", "inputs", "folders", "data", "clients"]
+    assert [row.split()[1] for row in rows] == [
+        "load",
+        "crashes",
+        "inputs",
+        "folders",
+        "hostile",
+        "data",
+        "clients",
+    ]
 
 
 class Broken(NamedTuple):

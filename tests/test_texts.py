@@ -663,6 +663,8 @@ def test_the_server_translates_documents_and_holds_answers(folder: Path) -> None
         answer = ask(inputs="<p>The <b>cat</b>.</p>", format="html", max_length=8)["answers"][0]
         assert re.fullmatch("<p>.*<b>.*</b>.*</p>", answer["output"])
         assert ask(inputs="Hi <b", format="html")["answers"][0]["error"].endswith("the HTML is broken.")
+        strange = ask(model="dates", inputs="The \u4e2d cat " * 9, format="text")["answers"][0]
+        assert "an ISO date of the years" in strange["error"]
         held = ask(model="dates", inputs=["1845-01-05"], only=["May 1, 2000", "January 5, 1854"])
         assert held["answers"][0]["output"] == "January 5, 1854"
         assert ask(model="dates", inputs=["1845-01-05"], prefix="Ju")["answers"][0]["output"].startswith("Ju")

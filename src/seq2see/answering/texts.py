@@ -103,7 +103,14 @@ class Texts:
         longest = min(MOST_TOKENS, self.config.model.max_length)
         source = self.tokenizers.source
         sure = longest - 3 if source.own else longest // 4  # a token of ours has at least one byte
-        return len(text.encode()) <= sure or len(source.encode(self.folded(text))) <= longest
+        if len(text.encode()) <= sure:
+            return True
+        folded = self.folded(text)
+        try:
+            source.check(folded)
+        except InputError:  # it is refused in its place, as a whole
+            return True
+        return len(source.encode(folded)) <= longest
 
     def _encoded(self, texts: Sequence[str]) -> tuple[dict[int, list[int]], dict[int, str]]:
         """Return the ids of each text that the model can take, by its place, and why the others are refused."""

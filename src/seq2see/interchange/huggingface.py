@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -254,5 +253,12 @@ def _licence(path: Path) -> str:
     """Return the licence that the README states in its head."""
     card = path / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    found = re.search(r"\A---\n.*?^licen[cs]e:\s*(.+?)\s*$.*?^---", text, re.MULTILINE | re.DOTALL)
-    return found[1].strip("\"'") if found else ""
+    first, *lines = text.split("\n")
+    if first != "---" or "---" not in (line[:3] for line in lines):
+        return ""
+    end = next(number for number, line in enumerate(lines) if line.startswith("---"))
+    for number, line in enumerate(lines[:end]):
+        if line.startswith(("license:", "licence:")):
+            stated = "\n".join([line[8:], *lines[number + 1 : end]]).strip()
+            return stated.split("\n")[0].strip().strip("\"'")
+    return ""

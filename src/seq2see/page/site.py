@@ -107,7 +107,7 @@ class Site:
             return f'{attribute}="{_address(page.path, found)}{anchor}"'
 
         linked = re.sub(r'(href|src)="([^"]*)"', link, page.body)
-        return re.sub(r"<a data-gone[^>]*>(.*?)</a>", r"\1", linked, flags=re.DOTALL)
+        return re.sub(r"<a data-gone[^<>]*+>([^<]*+(?:<(?!/?a[ >])[^<]*+)*+)</a>", r"\1", linked)
 
     def _found(self, target: str) -> str | None:
         """Return the path in the site of a file of the project, which is added to the site if need be."""
@@ -195,22 +195,22 @@ def _address(origin: str, target: str) -> str:
 
 def _said(html: str) -> str:
     """Return what a page says, without its tags: the search shows parts of it."""
-    return unescape(re.sub(r"<[^>]*>", " ", html))
+    return unescape(re.sub(r"<[^<>]*+>", " ", html))
 
 
 def _words(title: str) -> str:
-    return re.sub(r"[*`_]|\[([^\]]*)\]\([^)]*\)", r"\1", title)
+    return re.sub(r"[*`_]|\[([^\[\]]*+)\]\([^()]*+\)", r"\1", title)
 
 
 def _anchored(html: str) -> str:
     """Give headings ids as GitHub does, so that links to them work."""
 
     def named(match: re.Match[str]) -> str:
-        words = re.sub(r"<[^>]*>", "", match[2]).lower()
+        words = re.sub(r"<[^<>]*+>", "", match[2]).lower()
         name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         return f'<{match[1]} id="{escape(name)}">{match[2]}</{match[1]}>'
 
-    return re.sub(r"<(h[1-4])>(.*?)</h[1-4]>", named, html)
+    return re.sub(r"<(h[1-4])>([^<\n]*+(?:<(?!/?h[1-4]>)[^<\n]*+)*+)</h[1-4]>", named, html)
 
 
 def _cell(cell: dict[str, Any]) -> str:
@@ -352,13 +352,18 @@ class _Links(HTMLParser):
                 self.anchors.add(value)
 
 
+def _without_scripts(html: str) -> str:
+    first, *others = html.split("<script")
+    return first + "".join(one.partition("</script>")[2] for one in others)
+
+
 def _dead(files: dict[str, bytes]) -> list[str]:
     """Return the links within a site that lead nowhere, as “page: link”."""
     read: dict[str, _Links] = {}
     for path, data in files.items():
         if path.endswith(SHOWN) and path in files and len(data) < 2**24:
             read[path] = _Links()
-            read[path].feed(re.sub(r"(?s)<script.*?</script>", "", data.decode()))
+            read[path].feed(_without_scripts(data.decode()))
     dead = []
     for path, found in read.items():
         for link in found.links:

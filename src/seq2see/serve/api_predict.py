@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -124,13 +125,23 @@ class Predictor:
     """Answers the texts of a request together with the texts of other waiting requests."""
 
     def __init__(
-        self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, metrics: Metrics
+        self,
+        models: Mapping[str, Seq2Seq],
+        limits: Limits,
+        batcher: Batcher,
+        reading: Batcher,
+        metrics: Metrics,
     ) -> None:
-        self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
+        self.models, self.limits, self.metrics = models, limits, metrics
+        self.batcher, self.reading = batcher, reading
         self.automata = Automata()
 
     async def __call__(self, request: PredictRequest, client: Client | None = None) -> dict[str, Any]:
         """Answer texts. A text that is refused gets an error; the others are still answered."""
+        async with asyncio.timeout(self.limits.seconds):
+            return await self._answered(request, client)
+
+    async def _answered(self, request: PredictRequest, client: Client | None) -> dict[str, Any]:
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         name = known(self.models, request.model)
         if not 1 <= len(texts) <= self.limits.inputs:
@@ -199,39 +210,90 @@ class Predictor:
             raise UserError("A format cannot be used with n_best, only, pattern or prefix: leave one out.")
         if request.format is not None and request.align:
             raise UserError("A document has no alignment: leave format or align out.")
-        model, most = self.models[name], self.limits.document
-        terms, rules = options.terms, options.rules(model.config.decoding)
-        read: list[Document | str] = []
-        for text in texts:
-            try:
-                if len(text) > most:
-                    raise UserError(too_long(text, most))
-                if not text.strip():
-                    model.texts.check(text)  # raises
-                read.append(read_document(text if request.format else text.strip(), request.format or "text"))
-            except UserError as error:
-                read.append(str(error))
-        items = [one for document in read if isinstance(document, Document) for one in document.sentences]
-        costs = [cost_of(model, rules, len(one.text) // 2, request.align) for one in items]
+        model, rules = self.models[name], options.rules(self.models[name].config.decoding)
+        terms = await glossary_of(request.glossary, self.reading, client)
+        reader = partial(_documents, model, request.format, self.limits.document)
+        prepare = partial(_prepared, model, rules, request.align)
+        is_short = sum(map(len, texts)) <= SHORT  # it is read before another thread has begun
+        if is_short:
+            read = reader(texts)
+            ((items, costs),) = prepare([read])
+        else:
+            lengths = [READING * len(text) for text in texts]
+            read = await self.reading.do(object(), texts, reader, client, lengths)
+            ((items, costs),) = await self.reading.do(object(), [read], prepare, client)
         check_work(sum(costs), self.limits)
         least = request.min_confidence
         sure = request.probabilities or least is not None
         wanted = (rules, sure, None if terms is None else tuple(terms.terms.items()))
         work = partial(translated, model, rules, terms, sure)
-        found = iter(await self.batcher.do((name, *wanted), items, work, client, costs) if items else [])
-        answers = [
-            Answer(text, None, error=document)
-            if isinstance(document, str)
-            else or_withheld(put_together(text, document, [next(found) for _ in document.sentences]), least)
-            for text, document in zip(texts, read, strict=True)
-        ]
-        shown = [_shown(answer, request.probabilities and request.format is None) for answer in answers]
-        for one, document in zip(shown, read, strict=True):
-            if isinstance(document, Document) and document.notes:
-                one["notes"] = list(document.notes)
+        found = await self.batcher.do((name, *wanted), items, work, client, costs) if items else []
+        told = partial(_told, found, least, request.probabilities and request.format is None)
+        done = [(texts, read)]
+        ((answers, shown),) = told(done) if is_short else await self.reading.do(object(), done, told, client)
         if request.align:
             (shown,) = await self.batcher.do(object(), [(answers, shown)], partial(_aligned, model), client)
-        return shown
+        return list(shown)
+
+
+READING = 1e6  # multiplications in whose time a character of a document is read
+SHORT = 2_000  # characters of texts that are read at once
+
+
+async def glossary_of(
+    given: Mapping[str, str | None] | None, reading: Batcher, client: Client | None
+) -> Glossary | None:
+    """Read the glossary of a request."""
+    if given is None:
+        return None
+    (made,) = await reading.do(object(), [given], lambda items: [Glossary(items[0])], client)
+    return made if isinstance(made, Glossary) else None
+
+
+def _documents(model: Seq2Seq, form: str | None, most: int, texts: list[str]) -> list[Document | str]:
+    """Read documents; one that is refused becomes the reason."""
+    read: list[Document | str] = []
+    for text in texts:
+        try:
+            if len(text) > most:
+                raise UserError(too_long(text, most))
+            if not text.strip():
+                model.texts.check(text)  # raises
+            read.append(read_document(text if form else text.strip(), form or "text"))
+        except UserError as error:
+            read.append(str(error))
+    return read
+
+
+def _prepared(
+    model: Seq2Seq, rules: DecodingConfig, align: bool, reads: list[list[Document | str]]
+) -> list[tuple[list[Sentence], list[float]]]:
+    """Return the sentences of all documents, and what each costs."""
+    (read,) = reads
+    items = [one for document in read if isinstance(document, Document) for one in document.sentences]
+    return [(items, [cost_of(model, rules, len(one.text) // 2, align) for one in items])]
+
+
+def _told(
+    found: list[Translated],
+    least: float | None,
+    probabilities: bool,
+    given: list[tuple[list[str], list[Document | str]]],
+) -> list[tuple[list[Answer], list[dict[str, Any]]]]:
+    """Put the sentences of documents together again, and describe the answers."""
+    ((texts, read),) = given
+    remaining = iter(found)
+    answers = [
+        Answer(text, None, error=document)
+        if isinstance(document, str)
+        else or_withheld(put_together(text, document, [next(remaining) for _ in document.sentences]), least)
+        for text, document in zip(texts, read, strict=True)
+    ]
+    shown = [_shown(answer, probabilities) for answer in answers]
+    for one, document in zip(shown, read, strict=True):
+        if isinstance(document, Document) and document.notes:
+            one["notes"] = list(document.notes)
+    return [(answers, shown)]
 
 
 class Automata:

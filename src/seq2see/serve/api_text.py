@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -15,7 +14,17 @@ from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Request_, Text, cost_of, in_json, known, message_of, translated
+from seq2see.serve.api_predict import (
+    READING,
+    Request_,
+    Text,
+    cost_of,
+    glossary_of,
+    in_json,
+    known,
+    message_of,
+    translated,
+)
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics
 
@@ -38,9 +47,15 @@ class Texts:
     """Translates texts of any length: some sentences are done, then it is another request's turn."""
 
     def __init__(
-        self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, metrics: Metrics
+        self,
+        models: Mapping[str, Seq2Seq],
+        limits: Limits,
+        batcher: Batcher,
+        reading: Batcher,
+        metrics: Metrics,
     ) -> None:
-        self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
+        self.models, self.limits, self.metrics = models, limits, metrics
+        self.batcher, self.reading = batcher, reading
 
     async def __call__(self, request: TextRequest, client: Client) -> AsyncIterator[bytes]:
         """Read a text, or refuse it; return the lines of the answer.
@@ -51,19 +66,20 @@ class Texts:
         name = known(self.models, request.model)
         if len(request.glossary or ()) > self.limits.listed:
             raise UserError(f"The glossary may have at most {self.limits.listed:,} terms.")
-        terms = None if request.glossary is None else Glossary(request.glossary)
+        terms = await glossary_of(request.glossary, self.reading, client)
         model = self.models[name]
         if not request.input.strip():
             model.texts.check(request.input)  # raises
-        document = await asyncio.to_thread(read, request.input, request.format)
-        return self._lines(name, document, terms, client)
+        reader = partial(_read, name, request.format)
+        cost = READING * len(request.input)
+        ((first, sentences),) = await self.reading.do(object(), [request.input], reader, client, [cost])
+        return self._lines(name, first, sentences, terms, client)
 
     async def _lines(
-        self, name: str, document: Document, terms: Glossary | None, client: Client
+        self, name: str, first: bytes, sentences: list[Sentence], terms: Glossary | None, client: Client
     ) -> AsyncIterator[bytes]:
-        parts = [part if isinstance(part, str) else {"source": part.text} for part in document.parts]
-        yield in_json({"model": name, "parts": parts, "notes": document.notes}) + b"\n"
-        model, sentences = self.models[name], document.sentences
+        yield first
+        model = self.models[name]
         rules = model.config.decoding
         key = (name, rules, True, None if terms is None else tuple(terms.terms.items()))
         work = partial(translated, model, rules, terms, True)
@@ -84,6 +100,13 @@ class Texts:
             shown = [_shown(sentence, one, terms) for sentence, one in zip(some, found, strict=True)]
             yield in_json({"sentences": shown}) + b"\n"
             at, count = at + len(some), min(2 * count, MANY)
+
+
+def _read(name: str, form: str, texts: list[str]) -> list[tuple[bytes, list[Sentence]]]:
+    """Read a document; return the first line of the answer, and the sentences."""
+    document = read(texts[0], form)
+    parts = [part if isinstance(part, str) else {"source": part.text} for part in document.parts]
+    return [(in_json({"model": name, "parts": parts, "notes": document.notes}) + b"\n", document.sentences)]
 
 
 def _shown(sentence: Sentence, found: Translated, terms: Glossary | None) -> dict[str, Any]:
