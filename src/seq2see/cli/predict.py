@@ -184,7 +184,7 @@ def predict(
 
     With --min-confidence a line is empty (in JSON it has an "error") where the answer is less sure, or where the
     input is unlike those that the model was trained on. That is no refusal: the exit status stays 0.
-    A model whose config has [decoding] sentences = true cuts each text into sentences, and checks that the answer
+    A model whose config has \\[decoding] sentences = true cuts each text into sentences, and checks that the answer
     keeps numbers, addresses and placeholders; --whole turns this off. With --format, the input is one document of
     which only the words change.
 
