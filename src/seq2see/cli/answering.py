@@ -453,7 +453,7 @@ class Writer:
         try:
             self.file = self._open()
         except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
         return self
 
     def _open(self) -> TextIO:

@@ -155,7 +155,7 @@ class _Unfinished:
                 self.part.write_text(in_json({"document": self.digest}) + "\n", encoding="utf-8")
             self.file = self.part.open("a", encoding="utf-8")
         except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
         return self
 
     def _read(self) -> None:
