@@ -29,6 +29,7 @@ def test_the_short_form_finds_nothing() -> None:
         "load",
         "crashes",
         "inputs",
+        "imports",
         "folders",
         "hostile",
         "data",
@@ -85,6 +86,13 @@ BROKEN = {
         config.ModelConfig.__post_init__ = lambda self: None
         """,
         "folders", "0.05", "folders, (crashed|hung|leaked)",
+    ),
+    "an import raises what it likes": Broken(
+        """
+        import contextlib, seq2see.interchange.reading as reading
+        reading.guarded = lambda path: contextlib.nullcontext()
+        """,
+        "imports", "0.15", "imports, crashed",
     ),
     "an export may hold anything": Broken(
         """
