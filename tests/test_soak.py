@@ -32,6 +32,7 @@ def test_the_short_form_finds_nothing() -> None:
         "imports",
         "folders",
         "hostile",
+        "disks",
         "data",
         "clients",
     ]

@@ -311,6 +311,31 @@ def replacing(path: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
+@contextmanager
+def whole_or_nothing(out: Path) -> Iterator[Path]:
+    """Give a folder to fill, which becomes ``out`` at the end, or goes away if something fails."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FolderError(f"{out} is there already: name a folder that is not.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(out.parent)
+        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=temporary_prefix(out.name)))
+    except OSError as error:
+        raise FolderError(f"{out} cannot be written: {reason(error)}.") from None
+    try:
+        yield made
+        made.chmod(0o755)
+        send_to_disk(made)
+        if out.exists():
+            out.rmdir()
+        made.rename(out)
+        synchronise(out.parent)
+    except OSError as error:
+        raise FolderError(f"{out} could not be written: {reason(error)}.") from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
 def _exchanged(one: Path, other: Path) -> bool:
     """Exchange two folders in one step, if the system can."""
     if not sys.platform.startswith("linux"):

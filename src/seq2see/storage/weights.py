@@ -45,7 +45,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     with writing(path) as file:
         file.write(len(written).to_bytes(8, "little") + written)
         for tensor in weights.values():
-            file.write(memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()))
+            file.write(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 def in_eight_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:
