@@ -282,7 +282,7 @@ def test_tags_follow_their_words() -> None:
     st.text(alphabet="ab. <>/\n*_`[]()#-|&;{}1:\"'\\", max_size=50),
     st.sampled_from(["text", "html", "markdown"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
     try:
         document = documents.read(text, form)

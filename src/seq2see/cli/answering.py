@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import itertools
 import json
-import os
 import sys
 import time
 from collections import deque
@@ -13,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Protocol
 
 from seq2see.cli.output import Refusals, complain, in_json, progress_bar
+from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import ORDERS, UserError, shown
 
 if TYPE_CHECKING:
@@ -438,66 +438,36 @@ def _count_lines(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
 
 
-class Writer:
-    """Standard output, or a file that appears under its name only when it is whole; until then it is NAME.part."""
+class Writer(Unfinished):
+    """Standard output, or a file of answers, a line each."""
 
     def __init__(self, path: Path | None, resume: bool) -> None:
-        self.path, self.resume = path, resume
-        self.lines = 0  # that an interrupted run has written, whole ones only
-        self.last = deque[str](maxlen=COMPARED)  # of these
-        # A device such as /dev/null is written to, never replaced.
-        self.direct = path is None or (path.exists() and not path.is_file() and not path.is_dir())
-        self.part = Path(f"{path}.part")
+        super().__init__(path, resume, COMPARED)
 
     def __enter__(self) -> Writer:
-        try:
-            self.file = self._open()
-        except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
-        return self
-
-    def _open(self) -> TextIO:
         if self.path is None:
-            return sys.stdout
-        if self.direct:
-            return self.path.open("w", encoding="utf-8", newline="\n")
-        if self.path.is_dir():
-            raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
-        if not self.part.exists():
-            return self.part.open("x", encoding="utf-8", newline="\n")
-        if not self.resume:
-            raise UserError(
-                f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
-            )
-        whole = 0
-        with self.part.open("rb+") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    self.lines, whole = self.lines + 1, whole + len(line)
-                    self.last.append(line.decode("utf-8", errors="replace").removesuffix("\n"))
-            file.truncate(whole)
-        return self.part.open("a", encoding="utf-8", newline="\n")
+            self.file = sys.stdout
+        elif self.direct:
+            try:
+                self.file = self.path.open("w", encoding="utf-8", newline="\n")
+            except OSError as error:
+                raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
+        else:
+            self.open()
+        return self
 
     def write(self, text: str) -> None:
         """Write some text."""
+        assert self.file is not None
         self.file.write(text)
 
     def flush(self) -> None:
         """Hand what is written to the system, so that it outlives this process."""
+        assert self.file is not None
         self.file.flush()
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
-        if self.path is None:
-            return
-        if kind is None and not self.direct:  # the name is given to what is on the disk
-            self.file.flush()
-            os.fsync(self.file.fileno())
-        self.file.close()
-        if self.direct:
-            return
-        if kind is KeyboardInterrupt:
-            complain(f"Stopped; {self.part} holds the answers so far, and --resume goes on.")
-        if kind is None:
-            self.part.replace(self.path)
-        elif isinstance(value, UserError) and not self.lines:
-            self.part.unlink()  # the same run would fail again: there is nothing to go on with
+        if not self.direct:
+            self.close(kind, value, "answers")
+        elif self.path is not None and self.file is not None:
+            self.file.close()

@@ -113,7 +113,7 @@ class Site:
             found = self._found(target)
             if found is None:
                 return f'{attribute}="" data-gone' if attribute == "src" else "data-gone"
-            return f'{attribute}="{_address(page.path, found)}{_line(anchor)}"'
+            return f'{attribute}="{_address(page.path, found)}{anchor}"'
 
         linked = re.sub(r'(href|src)="([^"]*)"', link, page.body)
         return re.sub(r"<a data-gone[^<>]*+>([^<]*+(?:<(?!/?a[ >])[^<]*+)*+)</a>", r"\1", linked)
@@ -223,11 +223,6 @@ def _shown(name: str) -> str:
     """Return the path of the page of a file: documents lose their ending, code keeps it."""
     path = PurePosixPath(name)
     return str(path.with_suffix(SHOWN)) if path.suffix in {".md", ".ipynb", SHOWN} else f"{name}{SHOWN}"
-
-
-def _line(anchor: str) -> str:
-    """Write the anchor of a line of code, ``#L12``, as the highlighter does."""
-    return re.sub(r"^#L(\d+)$", r"#L-\1", anchor)
 
 
 def _address(origin: str, target: str) -> str:
