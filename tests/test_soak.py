@@ -105,9 +105,8 @@ BROKEN = {
     ),
     "errors of packed files": Broken(
         """
-        import types, seq2see.data.formats as formats
-        formats.zlib = types.SimpleNamespace(error=KeyError)
-        formats.EOFError = KeyError
+        import seq2see.data.formats as formats
+        formats.UNREADABLE = (KeyError,)
         """,
         "data", "0.3", "data, crashed",
     ),
