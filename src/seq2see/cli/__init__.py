@@ -200,6 +200,6 @@ def _run() -> None:
         complain(str(error), last=True)
         sys.exit(2)
     except OSError as error:
-        complain(f"{error.filename or 'The output'}: {error.strerror}.", last=True)
+        complain(f"{error.filename or 'The output'}: {error.strerror or error}.", last=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)

@@ -451,7 +451,7 @@ class Writer(Unfinished):
             try:
                 self.file = self.path.open("w", encoding="utf-8", newline="\n")
             except OSError as error:
-                raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+                raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
         else:
             self.open()
         return self

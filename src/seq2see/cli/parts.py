@@ -90,7 +90,7 @@ class Worker:
         try:
             handle, half = tempfile.mkstemp(HALF, f".{part.out.name}.", part.out.parent)
         except OSError as error:
-            return replace(report, error=f"{part.out} cannot be written: {error.strerror}.")
+            return replace(report, error=f"{part.out} cannot be written: {error.strerror or error}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 with _packed(file, part.out) as packed:

@@ -40,7 +40,7 @@ class Unfinished:
                     self._read(file)
             self.file = self.part.open("a", encoding="utf-8", newline="\n")
         except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
 
     def _read(self, file: BinaryIO) -> None:
         """Read what an interrupted run has written, and cut off a last line that is not whole."""
