@@ -1,7 +1,7 @@
-"""Whole texts by a model of sentences: what it reads, whether its answers hold what they must, and what is done if not.
+"""Translate whole texts with a model of sentences: check each answer, search again if it is wrong, and repair it.
 
-An answer that lacks a number, an address or a placeholder, or that says the same again and again, is searched for again,
-held to what it must hold. What is still missing then is put in. Both are said.
+If an answer lacks a number, an address or a placeholder, or repeats itself, a second search must hold what was missing.
+What is still missing after that is inserted. A remark reports each of the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_REPEAT = 4  # tokens in a row that then occur once at most, if the answer was
 
 
 @dataclass(frozen=True)
-class Part:
+class Attempt:
     """One text that a model has read, and its reply."""
 
     read: Read
@@ -39,17 +39,17 @@ class Part:
 
     @property
     def faults(self) -> int:
-        """How much is wrong with it."""
+        """The number of faults; a broken answer counts as three."""
         return len(self.read.missing(self.output)) + 3 * self.is_broken + self.has_lost_quotes
 
     @property
     def is_broken(self) -> bool:
-        """Whether it says the same again and again, was cut, or has half a character."""
+        """Whether it repeats itself, was cut, or contains an invalid character."""
         return not self.reply.finished or loops(self.output, self.read.text) or self.is_garbled
 
     @property
     def is_garbled(self) -> bool:
-        """Whether it has half a character: bytes that are none."""
+        """Whether it contains bytes that form no character."""
         return HALF in self.output and HALF not in self.read.text
 
     @property
@@ -63,7 +63,7 @@ class Translated:
     """A sentence in the other language, with its tags and line ends, and what had to be done for it."""
 
     text: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Attempt, ...] = ()
     remarks: tuple[str, ...] = ()
     error: str | None = None
 
@@ -241,17 +241,17 @@ class _Work:
 
 def _answered(
     works: Sequence[_Work], means: _Means, rules: DecodingConfig, glossary: Glossary | None
-) -> list[Part]:
-    """Answer what the model reads, and answer again what came out wrong."""
-    results: dict[int, Part] = {}
+) -> list[Attempt]:
+    """Answer the texts, then search again for the wrong answers."""
+    results: dict[int, Attempt] = {}
     wide = rules.but(beam=max(rules.beam, BEAM))
     free = [number for number, work in enumerate(works) if not work.terms]
     bound = [number for number, work in enumerate(works) if work.terms]
     for number, reply in zip(free, _replies([works[n] for n in free], means, rules, None), strict=True):
-        results[number] = Part(works[number].read, reply, reply.output or "")
+        results[number] = Attempt(works[number].read, reply, reply.output or "")
     wanted = [_phrases(works[number], works[number].terms, means.texts.target) for number in bound]
     for number, reply in zip(bound, _replies([works[n] for n in bound], means, wide, wanted), strict=True):
-        results[number] = Part(works[number].read, reply, reply.output or "")
+        results[number] = Attempt(works[number].read, reply, reply.output or "")
     failed = [n for n in bound if results[n].reply.error is None and _is_wrong(works[n], results[n])]
     if failed:
         hidden = [_Work.of(works[n].sentence, glossary, hidden=True) for n in failed]
@@ -267,11 +267,11 @@ def _answered(
     return [_mended(again.get(n, results[n])) for n in range(len(works))]
 
 
-def _is_wrong(work: _Work, part: Part) -> bool:
+def _is_wrong(work: _Work, part: Attempt) -> bool:
     return part.is_broken or part.has_lost_quotes or _lacks(work, part)
 
 
-def _lacks(work: _Work, part: Part) -> bool:
+def _lacks(work: _Work, part: Attempt) -> bool:
     return bool(part.read.missing(part.output) or work.missing_terms(part.output))
 
 
@@ -286,11 +286,11 @@ def _replies(
 def _searched_again(
     numbers: Sequence[int],
     works: Sequence[_Work],
-    before: dict[int, Part],
+    before: dict[int, Attempt],
     means: _Means,
     rules: DecodingConfig,
     held: bool,
-) -> dict[int, Part]:
+) -> dict[int, Attempt]:
     """Search for answers that hold what the first ones lacked, and do not loop; keep the better of both."""
     found = {}
     for broken in (False, True):
@@ -302,14 +302,14 @@ def _searched_again(
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
         replies = _replies([works[n] for n in some], means, guarded, phrases if held else None)
         for n, reply in zip(some, replies, strict=True):
-            new = Part(works[n].read, reply, reply.output or "")
+            new = Attempt(works[n].read, reply, reply.output or "")
             if reply.error is None and new.faults < before[n].faults:
                 found[n] = replace(new, remarks=_said(before[n]))
     return found
 
 
-def _said(before: Part) -> tuple[str, ...]:
-    """Say why an answer was searched for again."""
+def _said(before: Attempt) -> tuple[str, ...]:
+    """Return the remarks that explain a second search."""
     missing = [_shown(item, before.read) for item in before.read.missing(before.output)]
     said = []
     if missing:
@@ -327,8 +327,8 @@ def _said(before: Part) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _mended(part: Part) -> Part:
-    """Put in what is still missing, and write large numbers with one sign between their thousands."""
+def _mended(part: Attempt) -> Attempt:
+    """Insert what is still missing, and group the digits of large numbers in one way."""
     output = regrouped(part.output, part.read.text)
     if output != part.output:
         part = replace(part, output=output)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.errors import ConfigError, FolderError, InputError, printable, shown
-from seq2see.files import parsed, plain_file, read_text
-from seq2see.interchange.checks import whole_or_nothing
+from seq2see.files import parsed, plain_file, read_text, whole_or_nothing
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
@@ -143,7 +142,7 @@ def check(found: Imported) -> str:
 
 
 def fitting(count: int, size: int, what: str) -> None:
-    """Raise a FolderError if so many tokens cannot be those of a table of so many rows."""
+    """Raise a FolderError if the number of tokens does not fit the number of rows of the table."""
     if abs(size - count) > min(PADDING, size // 4):
         raise FolderError(
             f"The vocabulary does not fit: {what} has {count:,} tokens, but the model's table has {size:,} rows."
