@@ -9,8 +9,6 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-import numpy as np
-
 from seq2see.errors import FolderError, shown
 
 LARGEST = 2**26  # bytes of a file
@@ -184,6 +182,8 @@ def is_character_map(data: bytes) -> bool:
     The library follows the trie without a look at its bounds. So all of it is followed here first: every step stays
     within the words, every leaf names the beginning of a text, and no text is long.
     """
+    import numpy as np  # few tokenizers have such a map, and importing it takes longer than answering
+
     size = int.from_bytes(data[:4], "little")
     if not 1024 <= size <= min(len(data) - 4, LARGEST_MAP) or size % 1024 or not data.endswith(b"\0"):
         return False
@@ -197,7 +197,7 @@ def is_character_map(data: bytes) -> bool:
     letters = np.frombuffer(texts, np.uint8)
     labels = np.arange(1, 256)
 
-    def offset(units: np.ndarray) -> np.ndarray:
+    def offset(units: Any) -> Any:
         return (units >> 10) << ((units & 512) >> 6)
 
     seen = np.zeros(len(words), bool)
