@@ -300,12 +300,16 @@ def split(
     validation: Sequence[Pair] | None = None,
     test: Sequence[Pair] | None = None,
     seed: int = 1,
+    unseen: bool = False,
 ) -> Splits:
     """Split by source text into training, validation (5 %, at most 1,000 sources) and test (10 %, at most 1,000).
 
-    A part that is given is taken as it is. Pairs that share a source with it are left out of the training.
+    A part that is given is taken as it is, and so are the others: sources that occur in two parts stay in both, unless
+    ``unseen`` leaves them out of the training. A part that is split off here shares no source with the training.
     """
-    train = without(without(pairs, test or ()), validation or ())
+    train = list(pairs)
+    if unseen:
+        train = without(without(train, test or ()), validation or ())
     if test is None:
         train, test = hold_out(train, 0.1, seed=seed)
     if validation is None:
@@ -316,6 +320,12 @@ def split(
             "test. Give pairs with at least 3 different sources."
         )
     return Splits(train, list(validation), list(test))
+
+
+def seen_in(train: Iterable[Pair], held: Sequence[Pair]) -> int:
+    """Count the pairs of ``held`` whose source is among those of the training."""
+    sources = {source for source, _ in train}
+    return sum(source in sources for source, _ in held)
 
 
 def without(pairs: Sequence[Pair], held: Iterable[Pair]) -> list[Pair]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 import torch
@@ -17,6 +17,7 @@ from seq2see.errors import InputError
 from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.folding import fold_unknown
 
 Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
@@ -99,6 +100,11 @@ class Evaluation:
         """Insertions, deletions and substitutions of words (or of symbols with spaces between) per expected word."""
         return self.token_edits / max(1, self.expected_tokens)
 
+    def of_others(self, sources: Collection[str], separator: str | None = None) -> Evaluation:
+        """The scores of the pairs whose source is not among these, such as those of the training."""
+        others = [answer for answer in self.answers if answer[0] not in sources]
+        return Evaluation.of(others, separator=separator)
+
     def by_source(self, separator: str | None = None) -> Evaluation:
         """The scores of each source once: its answer is compared with the nearest target, so that any of them counts."""
         targets: dict[str, dict[str, None]] = {}
@@ -154,12 +160,15 @@ def evaluate(
     engine: Engine | None = None,
     rules: DecodingConfig = PAPER,
 ) -> Evaluation:
-    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model."""
+    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model.
+
+    Sources are read as ``predict`` reads them: what the vocabulary does not have is written in what it has. A source
+    that the model cannot take all the same is answered by nothing, which is wrong. The loss is that of the pairs whose
+    target can be written in the vocabulary.
+    """
     special = Special.of(tokenizers)
     engine = engine or TorchEngine(model, special)
     total = Evaluation()
-    for number, pair in enumerate(pairs, 1):
-        check_pair(model.config, tokenizers, pair, number)
     for part in parts(pairs, batch):
         total.add(_evaluate_batch(model, tokenizers, part, engine, rules))
         progress(total.pairs)
@@ -176,26 +185,42 @@ def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
 def _evaluate_batch(
     model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine, rules: DecodingConfig
 ) -> Evaluation:
-    device = next(model.parameters()).device
-    sources = tokenizers.source.encode_batch([source for source, _ in pairs])
-    targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
+    read = [(fold_unknown(tokenizers.source, source), target) for source, target in pairs]
+    sides = [[_takes(model.config, tokenizers, side, pair[side]) for pair in read] for side in (0, 1)]
+    takable = [row for row, takes in enumerate(sides[0]) if takes]
+    scorable = [row for row in takable if sides[1][row]]
+    sources = tokenizers.source.encode_batch([read[row][0] for row in takable])
+    given = [""] * len(pairs)
+    if sources:
+        answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
+        for row, answer in zip(takable, answers, strict=True):
+            given[row] = answer
+    loss, tokens = _loss(model, tokenizers, [read[row] for row in scorable]) if scorable else (0.0, 0)
+    plain = tokenizers.target.plain  # a model of words is asked for words
+    return Evaluation.of(
+        [(source, plain(target), answer) for (source, target), answer in zip(pairs, given, strict=True)],
+        loss_total=loss,
+        tokens=tokens,
+        separator=tokenizers.target.separator,
+    )
 
+
+def _loss(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> tuple[float, int]:
+    """Return the summed loss of some pairs, teacher-forced, and the number of its tokens."""
     pads = (tokenizers.source.pad, tokenizers.target.pad)
-    whole = Batch.of(sources, targets, pads).to(device)
+    source, target = (
+        tokenizer.encode_batch(list(texts))
+        for tokenizer, texts in zip(
+            (tokenizers.source, tokenizers.target), zip(*pairs, strict=True), strict=True
+        )
+    )
+    whole = Batch.of(source, target, pads).to(next(model.parameters()).device)
     with at_rest(model):
         logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
     loss = F.cross_entropy(
         logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
     )
-
-    plain = tokenizers.target.plain  # a model of words is asked for words
-    return Evaluation.of(
-        [(source, plain(target), answer) for (source, target), answer in zip(pairs, answers, strict=True)],
-        loss_total=float(loss),
-        tokens=whole.tokens,
-        separator=tokenizers.target.separator,
-    )
+    return float(loss), whole.tokens
 
 
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
@@ -234,14 +259,27 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
 def check_pair(config: ModelConfig, tokenizers: Tokenizers, pair: Pair, number: int | None = None) -> None:
     """Raise an InputError if the model cannot take this pair; ``number`` says which of many it is."""
     try:
-        for side, tokenizer, text in zip(
-            ("source", "target"), (tokenizers.source, tokenizers.target), pair, strict=True
-        ):
-            tokenizer.check(text)
-            longest = config.max_length + (side == "target")  # the last token of a target is not read
-            if len(text.encode()) + 2 > longest and (length := len(tokenizer.encode(text))) > longest:
-                raise InputError(
-                    f"The {side} has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
-                )
+        for side, text in enumerate(pair):
+            _check_side(config, tokenizers, side, text)
     except InputError as error:
         raise InputError(str(error) if number is None else f"Pair {number:,}: {error}") from None
+
+
+def _check_side(config: ModelConfig, tokenizers: Tokenizers, side: int, text: str) -> None:
+    """Raise an InputError if the model cannot take this text as its source (0) or target (1)."""
+    tokenizer = (tokenizers.source, tokenizers.target)[side]
+    tokenizer.check(text)
+    longest = config.max_length + side  # the last token of a target is not read
+    if len(text.encode()) + 2 > longest and (length := len(tokenizer.encode(text))) > longest:
+        raise InputError(
+            f"The {('source', 'target')[side]} has {length:,} tokens, but this model takes at most {longest:,}: "
+            "cut it up."
+        )
+
+
+def _takes(config: ModelConfig, tokenizers: Tokenizers, side: int, text: str) -> bool:
+    try:
+        _check_side(config, tokenizers, side, text)
+    except InputError:
+        return False
+    return True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
+from seq2see.model.ensemble import Ensemble
 from seq2see.model.fast import summed_loss
 from seq2see.model.fast.operators import mark_cache
 from seq2see.model.masks import PackedMasks
@@ -26,28 +27,49 @@ TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
     "coordinate_descent_tuning": True,
     "online_softmax": False,
 }
+UNCOMPILED = 256  # a d_model up to which a step is captured as it is written
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
 
+T = TypeVar("T")
+
+
+def members_of(model: Transformer) -> list[Transformer]:
+    """Return the members of an ensemble, or the model itself."""
+    return model.all if isinstance(model, Ensemble) else [model]
+
+
 class Objective(nn.Module):
-    """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set."""
+    """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set.
+
+    With a teacher, a part of it is the cross-entropy with the teacher's probabilities (Hinton et al., 2015).
+    """
 
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
         super().__init__()
         self.model, self.settings, self.pad = model, settings, pad
 
-    def forward(self, batch: Batch | PackedBatch, masks: PackedMasks | None, tokens: Tensor) -> Tensor:
-        """Return the summed loss of the batch's real tokens, divided by ``tokens``, the real tokens of the whole step."""
-        if isinstance(batch, PackedBatch):
-            assert masks is not None
-            logits = self.model.forward_packed(batch.source, batch.target_in, masks)  # (T, V)
-        else:
-            logits = self.model(batch.source, batch.target_in, batch.source_mask).flatten(0, 1)  # (B·T, V)
-        return self.summed(logits, batch.target_out.flatten()) / tokens
+    def forward(
+        self,
+        batch: Batch | PackedBatch,
+        masks: PackedMasks | None,
+        tokens: Tensor,
+        taught: Tensor | None = None,
+    ) -> Tensor:
+        """Return the summed loss of the batch's real tokens, divided by ``tokens``, the real tokens of the whole step.
 
-    def summed(self, logits: Tensor, right: Tensor) -> Tensor:
+        ``taught`` (T, V) are the teacher's log-probabilities.
+        """
+        logits = logits_of(self.model, batch, masks)
+        return self.summed(logits, batch.target_out.flatten(), taught) / tokens
+
+    def summed(self, logits: Tensor, right: Tensor, taught: Tensor | None = None) -> Tensor:
         """Return the sum of the losses of logits (T, V), where the tokens (T,) are right."""
         loss = summed_loss(logits, right, self.pad, self.settings.label_smoothing)
+        if taught is not None:
+            each = -(taught.exp() * logits.float().log_softmax(-1)).sum(-1)  # (T,)
+            soft = each.masked_fill(right == self.pad, 0.0).sum()
+            loss = (1 - self.settings.taught) * loss + self.settings.taught * soft
         if self.settings.r_drop:
             loss = loss + self.settings.r_drop / 2 * self._divergence(logits, right)
         return loss
@@ -60,6 +82,15 @@ class Objective(nn.Module):
         return each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
 
 
+def logits_of(model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor:
+    """Return the logits of all positions of a batch, (T, V), packed or padded."""
+    if isinstance(batch, PackedBatch):
+        assert masks is not None
+        return model.forward_packed(batch.source, batch.target_in, masks)
+    logits: Tensor = model(batch.source, batch.target_in, batch.source_mask)
+    return logits.flatten(0, 1)
+
+
 class Learner:
     """A model with its optimiser.
 
@@ -67,13 +98,20 @@ class Learner:
     small update would be lost in bfloat16. On a GPU all packed batches have one shape: the parts of the step are
     compiled, and then it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes
     share the batches of a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
+
+    The members of an ensemble learn from the same batches, each by its own loss. On a GPU they learn side by side: each
+    has a stream of its own, since one small model does not fill a GPU. A ``teacher`` is asked about each batch.
     """
 
-    def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
+    def __init__(
+        self, model: Transformer, settings: TrainingConfig, pad: int, teacher: Transformer | None = None
+    ) -> None:
         self.model, self.settings, self.pad = model, settings, pad
         self.sharded = settings.sharded and distributed.size() > 1
         self.device = next(model.parameters()).device
-        compiles = self.device.type == "cuda" and settings.layout == "packed"
+        packed = self.device.type == "cuda" and settings.layout == "packed"
+        # Compiling takes longer than a small model learns.
+        compiles = packed and model.config.d_model > UNCOMPILED
         self.copies = settings.precision == "bfloat16" and not self.sharded
         self.worker = model
         if self.copies:
@@ -81,8 +119,15 @@ class Learner:
         elif compiles and not self.sharded:
             # other modules with the same weights, so that the model's own stay uncompiled
             self.worker = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
-        self.captures = compiles and distributed.size() == 1
-        self.loss = self._spread(Objective(self.worker, settings, pad), compiles)
+        self.captures = packed and distributed.size() == 1
+        self.losses = [
+            self._spread(Objective(member, settings, pad), compiles) for member in members_of(self.worker)
+        ]
+        self.teacher = None
+        if teacher is not None:
+            self.teacher = teacher.to(self.device).eval()
+            if self.copies:
+                self.teacher = copy.deepcopy(teacher).bfloat16()
         self.learning_rate = torch.zeros((), device=self.device)
         self.optimiser = torch.optim.Adam(
             model.parameters(),
@@ -93,6 +138,7 @@ class Learner:
             capturable=self.captures,
         )
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.streams: list[torch.cuda.Stream] = []
         self.warm = 0
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
@@ -100,7 +146,7 @@ class Learner:
         compiled = partial(
             torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
         )
-        encoder, decoder = self.worker.encoder, self.worker.decoder
+        encoder, decoder = objective.model.encoder, objective.model.decoder
         layers = [*encoder.layers, *decoder.layers]
         if compiles:
             mark_cache()
@@ -130,17 +176,45 @@ class Learner:
         )
         total = torch.zeros((), device=self.device)
         for batch in batches:
-            distributed.exchange(self.loss, now=batch is batches[-1])  # gradients are exchanged once a step
-            loss = self.loss(batch, batch.masks() if isinstance(batch, PackedBatch) else None, tokens)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total = total + loss.detach()
+            masks = batch.masks() if isinstance(batch, PackedBatch) else None
+            taught = self._taught(batch, masks)
+            found = []
+            for loss_of in self._side_by_side(self.losses):
+                distributed.exchange(loss_of, now=batch is batches[-1])  # gradients are exchanged once a step
+                loss = loss_of(batch, masks, tokens, taught)
+                loss.backward()  # type: ignore[no-untyped-call]
+                found.append(loss.detach())
+            total = total + torch.stack(found).mean()
         self._gradients_to_model()
         if self.settings.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            for member in members_of(self.model):
+                torch.nn.utils.clip_grad_norm_(member.parameters(), self.settings.clip)
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.weights_to_worker()
         return distributed.mean(total)
+
+    @torch.no_grad()
+    def _taught(self, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor | None:
+        """Ask the teacher for its log-probabilities, (T, V)."""
+        if self.teacher is None:
+            return None
+        return logits_of(self.teacher, batch, masks).float().log_softmax(-1)
+
+    def _side_by_side(self, parts: Sequence[T]) -> Iterator[T]:
+        """Go through parts that do not depend on each other; on a GPU each has a stream of its own."""
+        if self.device.type != "cuda" or len(parts) == 1:
+            yield from parts
+            return
+        if not self.streams:
+            self.streams = [torch.cuda.Stream(self.device) for _ in parts]  # type: ignore[no-untyped-call]
+        current = torch.cuda.current_stream()
+        for stream, part in zip(self.streams, parts, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                yield part
+        for stream in self.streams:
+            current.wait_stream(stream)
 
     def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
         """Take the first steps on a separate stream, then record one step as a graph, and replay it from then on."""
