@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -569,8 +570,8 @@ class Run:
         """Write the model folder, if there is to be one."""
         if self.request.out is not None:
             self.trainer.write(card, self.confidence)
-            if self.confidence is not None:
-                # matplotlib takes long to import
+            if self.confidence is not None and find_spec("matplotlib") is not None:
+                # it takes long to import
                 from seq2see.inspection.reliability import reliability_png
 
                 picture = reliability_png(self.confidence)
