@@ -97,7 +97,11 @@ def m2m100(path: Path, **settings: Any) -> Any:
         *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())),
     ]
     (path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
-    about = {"additional_special_tokens": ["__en__", "__fr__"], "tokenizer_class": "M2M100Tokenizer"}
+    about = {
+        "additional_special_tokens": ["__en__", "__fr__"],
+        "tokenizer_class": "M2M100Tokenizer",
+        "num_madeup_words": 2,
+    }
     (path / "tokenizer_config.json").write_text(json.dumps(about))
     config = transformers.M2M100Config(
         vocab_size=len(names) + 4, pad_token_id=1, eos_token_id=2, bos_token_id=0, decoder_start_token_id=2,
@@ -349,9 +353,8 @@ def test_ctranslate2_answers_as_torch(both: tuple[str, Any, Seq2Seq], tmp_path: 
     )
     assert parity.same_tokens == parity.tokens
     through = seq2see.load(tmp_path / "copy", engine="ctranslate2")
-    for beam in (1, 4):
-        ids = [[answer.ids for answer in model.answers(TEXTS, beam=beam)] for model in (through, ours)]
-        assert sum(a == b for a, b in zip(*ids, strict=True)) >= (4 if beam == 1 else 3)
+    one, other = ([answer.ids for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
+    assert one == other
     a, b = ([answer.log_probability for answer in model.answers(TEXTS, beam=1)] for model in (through, ours))
     assert a == pytest.approx(b, abs=1e-3)
 

@@ -323,9 +323,21 @@ class DecodingConfig(Schema):
         "open prefix scores better than any of them (beaten)",
     )
     suppressed: tuple[int, ...] = option((), "ids of tokens that no answer contains")
+    first_suppressed: tuple[int, ...] = option((), "ids of tokens that no answer begins with")
+    other_ends: tuple[int, ...] = option((), "ids of tokens that end an answer too")
+    min_length: int = option(0, "fewest tokens before the end of an answer; what is forced counts", 0, 10**9)
     forced_end: bool = option(False, "an answer that reaches its limit gets the end as its last token")
     no_repeat: int = option(
         0, "no so many tokens in a row occur twice in an answer; 0 for no such rule", 0, 1000
+    )
+    no_repeat_source: int = option(
+        0, "no so many tokens in a row are copied from the source; 0 for no such rule", 0, 1000
+    )
+    repetition_penalty: float = option(
+        1.0,
+        "tokens that an answer has already are made so many times less likely; 1 for no such rule",
+        0.01,
+        100.0,
     )
     sentences: bool = option(
         False,

@@ -122,7 +122,9 @@ class Network:
 
         ``held`` says that the answers are held to something.
         """
-        obstacle = engines.cannot(beam, n_best, self.config.model.target_vocabulary, held)
+        obstacle = engines.cannot(
+            beam, n_best, self.config.model.target_vocabulary, held, self.config.decoding
+        )
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
         elif self.engine != "torch" and self.is_edited():

@@ -47,7 +47,9 @@ def import_(
     from seq2see.interchange.reading import import_model
     from seq2see.seq2seq import load
 
-    path = import_model(source, out, (from_language, to_language))
+    path, notes = import_model(source, out, (from_language, to_language))
+    for note in notes:
+        say(note)
     say(f"{path}: {load(path, engine='torch')!r}. `seq2see predict --model {path} TEXT` answers.")
 
 

@@ -134,6 +134,8 @@ class CTranslate2Engine:
         lengths = list(map(len, sources))
         limit = {length: rules.limit(length, self.max_length) for length in set(lengths)}
         beam, limits = rules.beam, [limit[length] for length in lengths]
+        if beam > 1 and rules.stopping == "full":
+            return self._until_full(named, limits, rules)
         found = self._greedy(named, max(limits), rules)
         # The start of a greedy answer does not depend on where it is cut.
         if beam == 1:
@@ -170,6 +172,31 @@ class CTranslate2Engine:
             rows = again
         return results
 
+    def _until_full(
+        self, named: list[list[str]], limits: Sequence[int], rules: DecodingConfig
+    ) -> list[list[int]]:
+        """Search with a beam that ends when as many answers have ended: that is CTranslate2's own search."""
+        results: list[list[int]] = [[] for _ in named]
+        for limit in {*limits}:
+            rows = [row for row, most in enumerate(limits) if most == limit]
+            # An end that is forced has probability 1, so that the last token is not searched for.
+            most = max(1, limit - rules.forced_end)
+            found = self._translate(
+                [named[row] for row in rows], most, rules, rules.beam, penalty=rules.length_penalty
+            )
+            for row, (answers, scores) in zip(rows, found, strict=True):
+                ranked = []
+                for tokens, score in zip(answers, scores, strict=True):
+                    ids, total = self._numbers(tokens), score * rules.divisor(len(tokens))
+                    if rules.forced_end and len(ids) < limit and not self._is_end(ids[-1], rules):
+                        ids.append(self.special.end)
+                    ranked.append((total / rules.divisor(len(ids)), ids))
+                results[row] = max(ranked, key=lambda one: one[0])[1]
+        return results
+
+    def _is_end(self, token: int, rules: DecodingConfig) -> bool:
+        return token == self.special.end or token in rules.other_ends
+
     def _greedy(
         self, named: list[list[str]], most: int, rules: DecodingConfig
     ) -> list[tuple[list[list[str]], list[float]]]:
@@ -205,13 +232,13 @@ class CTranslate2Engine:
         assert n_best == 1, "the lower ranks may differ from ours: Seq2Seq.engine_for takes torch for them"
         rows = self.ids(sources, rules, allowed)
         return [
-            [Hypothesis(row, values, sum(values) / rules.divisor(len(row)), row[-1] == self.special.end)]
+            [Hypothesis(row, values, sum(values) / rules.divisor(len(row)), self._is_end(row[-1], rules))]
             for row, values in zip(rows, self.score(sources, rows, rules), strict=True)
         ]
 
     def _ended(self, row: list[int], limit: int, rules: DecodingConfig) -> list[int]:
         """Let an answer that was cut at its limit end there, if the rules say so."""
-        if rules.forced_end and len(row) == limit and row[-1] != self.special.end:
+        if rules.forced_end and len(row) == limit and not self._is_end(row[-1], rules):
             return [*row[:-1], self.special.end]
         return row
 
@@ -242,6 +269,7 @@ class CTranslate2Engine:
         rules: DecodingConfig,
         beam: int = 1,
         scores: bool = False,
+        penalty: float = ALMOST_NO_PENALTY,
     ) -> list[tuple[list[list[str]], list[float]]]:
         forced = self._tokens_of(self.special.forced, self.target_tokens)
         out = [[token] for token in self._tokens_of(rules.suppressed, self.target_tokens)]
@@ -252,8 +280,9 @@ class CTranslate2Engine:
             no_repeat_ngram_size=rules.no_repeat,
             beam_size=beam,
             num_hypotheses=beam,
-            length_penalty=ALMOST_NO_PENALTY,
-            min_decoding_length=0,
+            length_penalty=penalty,
+            min_decoding_length=rules.min_length,
+            end_token=[*map(self.target_tokens.__getitem__, (self.special.end, *rules.other_ends))],
             max_decoding_length=most,
             max_input_length=0,
             return_end_token=True,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding import layout
@@ -71,8 +71,28 @@ def known(name: str) -> str:
     return name
 
 
-def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False) -> str:
-    """Say why CTranslate2 would not give the answers that our search gives; nothing if it would."""
+#: Rules that CTranslate2 does not have, at the values that mean nothing.
+WITHOUT: dict[str, Any] = {"repetition_penalty": 1.0, "no_repeat_source": 0, "first_suppressed": ()}
+#: Rules that make other tokens likelier in its beams: it takes the probability of what is ruled out away.
+MADE_LIKELIER: dict[str, Any] = {"suppressed": (), "no_repeat": 0, "min_length": 0, "other_ends": ()}
+
+
+def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False, rules: DecodingConfig = PAPER) -> str:
+    """Say why CTranslate2 would not give the answers that our search gives; nothing if it would.
+
+    ``rules`` are those of the model; the paper's beam search is its own affair, in which the greedy answer takes part.
+    """
+    for name, idle in WITHOUT.items():
+        if getattr(rules, name) != idle:
+            return f"it does not know decoding.{name}"
+    if rules.no_repeat == 1:
+        return "it does not count the first token, and decoding.no_repeat is 1"
+    if beam > 1 and rules.stopping == "beaten":
+        return "its beam search ends by another rule than decoding.stopping = 'beaten'"
+    if beam > 1 and rules.stopping == "full":
+        for name, idle in MADE_LIKELIER.items():
+            if getattr(rules, name) != idle:
+                return f"its beams count probabilities otherwise under decoding.{name}"
     if held:
         return "its answers cannot be held to what is allowed"
     if n_best > 1:

@@ -45,6 +45,12 @@ SHARED_WIDTH = 64  # source tokens, at least, that a search of others' sentences
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
 MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
+#: What of the rules a graph has built in: all but what its shape and its sentences tell.
+BUILT_IN = tuple(
+    field.name
+    for field in fields(DecodingConfig)
+    if field.name not in ("beam", "length_ratio", "length_offset", "max_length", "sentences")
+)
 
 T = TypeVar("T")
 Key = tuple[
@@ -130,7 +136,7 @@ class GraphSearch:
         past = [x.view(B, self.beam, *x.shape[1:]) for own in self.past for x in own]
         read = [x for cross in self.read for x in cross]
         beams = [getattr(self.beams, name) for name in BEAM_FIELDS]  # the limits among them
-        return [*past, *read, *beams, self.real, self.ancestors, self.last]
+        return [*past, *read, *beams, self.source, self.real, self.ancestors, self.last]
 
     def advance(self, count: int) -> Tensor:
         """Take some steps; return which of the first sentences are still open."""
@@ -145,11 +151,12 @@ class GraphSearch:
     def answers(self, count: int) -> Callable[[], list[list[Hypothesis]]]:
         """Take what has been found for the first sentences off the GPU; what is returned makes answers of it."""
         beams = self.beams.select(slice(count))
-        return Beams(**{name: getattr(beams, name).cpu() for name in BEAM_FIELDS}).hypotheses
+        return Beams(**{name: getattr(beams, name).to("cpu", copy=True) for name in BEAM_FIELDS}).hypotheses
 
     def ids(self, count: int) -> Callable[[], list[list[int]]]:
         """Do the same with the best answers' ids only."""
-        ids, lengths = self.beams.done_ids[:count, 0].cpu(), self.beams.done_length[:count, 0].cpu()
+        found = self.beams.done_ids[:count, 0], self.beams.done_length[:count, 0]
+        ids, lengths = (x.to("cpu", copy=True) for x in found)  # the next search uses the same buffers
         return lambda: [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def _begin(self) -> None:
@@ -211,9 +218,13 @@ class GraphSearch:
             self.special.end, self.rules.stopping,
         )  # fmt: skip
 
+    def _source(self) -> Tensor | None:
+        """Return the sources as rules look at them, if one does."""
+        return torch.where(self.real, self.source, -1) if self.rule.needs_source else None
+
     def _choose_beams(self, logits: Tensor) -> None:
         t = self.position - 1
-        beams, parent, token = self.beams.advance(logits, t, self.special.end, self.rules, self.rule)
+        beams, parent, token = self.beams.advance(logits, t, self.rules, self.rule, self._source())
         self._put(beams)
         past = self.ancestors.gather(1, parent[:, :, None].expand_as(self.ancestors))
         self.ancestors.copy_(torch.where(self.columns <= t, past, self.own))
@@ -225,7 +236,9 @@ class GraphSearch:
         t, b = self.position - 1, self.beams
         total = None
         if not self.rule.idle:
-            logits, total = self.rule.allowed(logits, t, b.limits, b.state[:, 0], b.done_ids[:, 0])
+            logits, total = self.rule.allowed(
+                logits, t, b.limits, b.state[:, 0], b.done_ids[:, 0], self._source()
+            )
         value, token = likeliest(logits, 1, total)  # (B, 1)
         if self.rule.gate is not None:
             b.state.copy_(self.rule.after(b.state[:, 0], token[:, 0], t)[:, None])
@@ -237,7 +250,7 @@ class GraphSearch:
         b.done_values.index_copy_(2, t, value[:, :, None])
         b.total.add_(value)
         b.done_length.add_(open_)
-        ended = open_ & (token == self.special.end)
+        ended = open_ & self.rule.ended(token)
         b.done_ended.logical_or_(ended)
         stops = ended | (open_ & (b.limits <= t + 1)[:, None])
         b.settled.logical_or_(stops[:, 0])
@@ -428,9 +441,7 @@ class GraphDecoder:
     ) -> GraphSearch:
         """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
         shape = (sentences, width, length, rules.beam)
-        built_in = (
-            rules.length_penalty, rules.penalty, rules.stopping, rules.suppressed, rules.forced_end, rules.no_repeat,
-        )  # fmt: skip
+        built_in = (getattr(rules, name) for name in BUILT_IN)
         key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))
         if key not in self.searches:
             self._make_room(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -146,26 +147,45 @@ class Rule:
     """What an answer may not contain, must begin with, must hold or may be, applied to the logits of each step.
 
     A token that is ruled out keeps its probability: the others are not made likelier. A token that is forced has
-    probability 1.
+    probability 1. The order is that of Hugging Face's ``generate``: penalties, what is ruled out, what is forced.
     """
 
     def __init__(
         self, special: Special, rules: DecodingConfig, device: torch.device, gate: Gate | None = None
     ) -> None:
-        self.forced, self.end = special.forced, special.end if rules.forced_end else None
-        self.out = torch.tensor(rules.suppressed, dtype=torch.long, device=device)
-        self.first = torch.tensor(
-            special.forced, dtype=torch.long, device=device
-        )  # what is forced, step by step
-        self.gate, self.no_repeat = gate, rules.no_repeat
+        def row(ids: Sequence[int]) -> Tensor:
+            return torch.tensor(ids, dtype=torch.long, device=device)
+
+        self.special, self.rules, self.gate = special, rules, gate
+        self.out, self.first_out = row(rules.suppressed), row(rules.first_suppressed)
+        self.ends = row([special.end, *rules.other_ends])
+        self.first = row(special.forced)  # what is forced, step by step
+        self.looks_back = bool(rules.no_repeat or rules.no_repeat_source or rules.repetition_penalty != 1.0)
+        self.needs_source = rules.no_repeat_source > 0
         self.idle = gate is None and not (
-            special.forced or rules.suppressed or rules.forced_end or rules.no_repeat
+            self.looks_back
+            or special.forced
+            or rules.suppressed
+            or rules.first_suppressed
+            or rules.other_ends
+            or rules.min_length
+            or rules.forced_end
         )
 
     @property
     def levels(self) -> bool:
         """Whether answers must hold something, so that a beam keeps prefixes that hold some of it already."""
         return self.gate is not None and self.gate.levels
+
+    def candidates(self, beam: int) -> int:
+        """Return how many ways to go on leave ``beam`` open ones, even if so many take each of the ends."""
+        return (1 + len(self.ends)) * beam
+
+    def ended(self, token: Tensor) -> Tensor:
+        """Whether tokens end an answer."""
+        if len(self.ends) == 1:
+            return token == self.special.end
+        return (token[..., None] == self.ends).any(-1)
 
     def allowed(
         self,
@@ -174,24 +194,55 @@ class Rule:
         limits: Tensor,
         state: Tensor | None = None,
         ids: Tensor | None = None,
+        source: Tensor | None = None,
         totals: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """Return logits (R, V) with −∞ for what may not come at step t, and log Σ exp of all that counts, (R, 1).
 
         t is (1,) or (R,), limits (R,) is the most tokens of each answer, state (R,) is the gate's, ids (R, L) are the
-        answers so far. Without ``totals`` the sums are 0. Nothing here asks for t: on a GPU the host does not know it.
+        answers so far. Source (R, S) is needed where ``needs_source`` says so; its padding is −1. Without ``totals`` the
+        sums are 0. Nothing here asks for t: on a GPU the host does not know it.
         """
-        logits = logits.float()
+        rules, logits = self.rules, logits.float()
+        by_probability = rules.repetition_penalty != 1.0 and rules.beam > 1
         # (R, 1): the tokens that are ruled out count too
-        total = logits.logsumexp(-1, keepdim=True) if totals else logits.new_zeros(len(logits), 1)
+        total = (
+            logits.logsumexp(-1, keepdim=True)
+            if totals or by_probability
+            else logits.new_zeros(len(logits), 1)
+        )
+        if self.looks_back:
+            assert ids is not None, "the rules of this search look at the answer so far"
+            past = torch.cat([torch.full_like(ids[:, :1], self.special.start), ids], 1)  # as it was read
+            if rules.repetition_penalty != 1.0:
+                seen = torch.where(torch.arange(past.shape[1], device=past.device) <= t[:, None], past, -1)
+                # A beam compares log-probabilities, and they are what ``generate`` makes larger or smaller there.
+                zero = total if by_probability else torch.zeros_like(total)
+                logits = _repelled(logits, seen, zero, rules.repetition_penalty)
+            if rules.no_repeat:
+                logits = without_repeats(logits, past, t + 1, rules.no_repeat)
+            if rules.no_repeat_source:
+                assert source is not None, "the rules of this search look at the source"
+                logits = without_repeats(logits, past, t + 1, rules.no_repeat_source, source)
         if len(self.out):
             logits = logits.index_fill(-1, self.out, -inf)
-        if self.no_repeat and ids is not None:
-            logits = without_repeats(logits, ids, t, self.no_repeat)
+        if len(self.first_out):
+            logits = self._at(logits, self.first_out, t == len(self.first))
+        if rules.min_length:
+            logits = self._at(logits, self.ends, t < rules.min_length)
         if self.gate is not None and state is not None:
             logits = self.gate.masked(logits, state, limits - t)
-        count = len(self.forced)
-        if not count and self.end is None:
+        return self._forced(logits, total, t, limits)
+
+    @staticmethod
+    def _at(logits: Tensor, tokens: Tensor, when: Tensor) -> Tensor:
+        """Rule tokens out in the rows, (1,) or (R,), in which it is said."""
+        return torch.where(when[:, None], logits.index_fill(-1, tokens, -inf), logits)
+
+    def _forced(self, logits: Tensor, total: Tensor, t: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave one token where one is forced: at the beginning, and at the limit."""
+        count = len(self.first)
+        if not count and not self.rules.forced_end:
             return logits, total
         tokens = torch.arange(logits.shape[-1], device=logits.device)
         must = torch.zeros_like(limits, dtype=torch.bool)  # (R,)
@@ -199,36 +250,59 @@ class Rule:
         if count:
             must = (t < count).expand_as(limits)
             token = self.first[t.clamp(max=count - 1)].expand_as(limits)
-        if self.end is not None:
+        if self.rules.forced_end:
             last = (limits == t + 1) & ~must
-            token = torch.where(last, self.end, token)
+            token = torch.where(last, self.special.end, token)
             must = must | last
         other = must[:, None] & (tokens != token[:, None])  # (R, V)
         only = must[:, None] & (tokens == token[:, None])
         logits = logits.masked_fill(other, -inf).masked_fill(only, 0.0)
         return logits, total.masked_fill(must[:, None], 0.0)
 
+    def along(self, logits: Tensor, answer: Sequence[int], limit: int, source: Sequence[int]) -> Tensor:
+        """Return the logits of all steps of one answer, (T, V), with −∞ for what may not come."""
+        if self.idle:
+            return logits
+        steps = torch.arange(len(logits), device=logits.device)
+        ids, own = (
+            torch.tensor([*row], device=logits.device).expand(len(steps), -1) for row in (answer, source)
+        )
+        return self.allowed(logits, steps, torch.full_like(steps, limit), None, ids, own)[0]
+
     def after(self, state: Tensor, token: Tensor, t: Tensor) -> Tensor:
         """Return the gate's state after the t-th token; what is forced before an answer is no part of it."""
         if self.gate is None:
             return state
         after = self.gate.after(state, token)
-        return torch.where(t < len(self.forced), state, after) if self.forced else after
+        return torch.where(t < len(self.first), state, after) if len(self.first) else after
 
 
-def without_repeats(logits: Tensor, ids: Tensor, t: Tensor, size: int) -> Tensor:
-    """Rule out each token that would write ``size`` tokens a second time, given the t tokens so far, ids (R, L)."""
-    if ids.shape[1] < size:
+def without_repeats(
+    logits: Tensor, ids: Tensor, t: Tensor, size: int, source: Tensor | None = None
+) -> Tensor:
+    """Rule out each token that would write ``size`` tokens a second time, given the t tokens so far, ids (R, L).
+
+    With a ``source`` (R, S) it is what the source has written that may not be written again; −1 is no token.
+    """
+    if ids.shape[1] < size or (source is not None and source.shape[1] < size):
         return logits
-    windows = ids.unfold(1, size, 1)  # (R, L − size + 1, size)
-    numbers = torch.arange(windows.shape[1], device=ids.device)
-    places = (t[..., None] - size + 1 + torch.arange(size - 1, device=ids.device)).clamp(
-        min=0
-    )  # (1 or R, size − 1)
-    last = ids.gather(1, places.expand(len(ids), -1))
-    same = (windows[:, :, :-1] == last[:, None]).all(-1) & (numbers + size <= t[..., None])
-    token = windows[:, :, -1]
-    # A token that is not ruled out is scattered onto a column of its own, which is cut off.
-    column = torch.where(same, token, logits.shape[1])
+    windows = (ids if source is None else source).unfold(1, size, 1)  # (R, n, size)
+    places = t[..., None] - size + 1 + torch.arange(size - 1, device=ids.device)  # (1 or R, size − 1)
+    last = ids.gather(1, places.clamp(min=0).expand(len(ids), -1))
+    same = (windows[:, :, :-1] == last[:, None]).all(-1) & (t[..., None] >= size - 1)
+    if source is None:
+        same = same & (torch.arange(windows.shape[1], device=ids.device) + size <= t[..., None])
+    token = torch.where(same, windows[:, :, -1], -1)
+    return _scattered(logits, token, torch.full_like(token, -inf, dtype=logits.dtype))
+
+
+def _repelled(logits: Tensor, tokens: Tensor, zero: Tensor, penalty: float) -> Tensor:
+    """Move the logits of tokens (R, n) away from ``zero`` (R, 1) where they are below it, and to it where above."""
+    own = logits.gather(1, tokens.clamp(min=0)) - zero
+    return _scattered(logits, tokens, zero + torch.where(own < 0, own * penalty, own / penalty))
+
+
+def _scattered(logits: Tensor, tokens: Tensor, values: Tensor) -> Tensor:
+    """Write values for tokens, both (R, n), into logits; a token below 0 goes to a column that is cut off."""
     room = torch.cat([logits, logits.new_zeros(len(logits), 1)], 1)
-    return room.scatter(1, column, -inf)[:, :-1]
+    return room.scatter(1, torch.where(tokens < 0, logits.shape[1], tokens), values)[:, :-1]

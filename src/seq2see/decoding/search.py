@@ -70,6 +70,13 @@ def limits_of(
     return limits if allowed is None else limits.clamp(min=allowed.room(rules, longest))
 
 
+def source_of(
+    sources: Sequence[Sequence[int]], rules: DecodingConfig, device: torch.device | None
+) -> Tensor | None:
+    """Return the sources as rules look at them, (B, S), padded with −1; nothing if none does."""
+    return stacked(sources, max(map(len, sources)), -1).to(device) if rules.no_repeat_source else None
+
+
 def gate_of(
     allowed: Automaton | None, model: Transformer, limits: Tensor, rules: DecodingConfig
 ) -> tuple[Gate | None, Tensor | None]:
@@ -168,10 +175,12 @@ class Greedy:
         values: bool = True,
         gate: Gate | None = None,
         states: Tensor | None = None,
+        source: Tensor | None = None,
     ) -> None:
         shape, device = (len(limits), int(limits.max())), limits.device
         self.limits, self.special, self.rule = limits, special, Rule(special, rules, device, gate)
         self.state = torch.zeros_like(limits) if states is None else states  # of the gate, for each row
+        self.source = source  # (B, S), for rules that look at it
         self.ids = torch.full(shape, special.pad, device=device)  # (B, L)
         self.log_probabilities = torch.zeros(shape, device=device) if values else None  # (B, L)
         self.lengths = torch.zeros(len(limits), dtype=torch.long, device=device)
@@ -187,9 +196,12 @@ class Greedy:
         total = None
         if not self.rule.idle:
             step = torch.tensor([t], device=logits.device)
-            so_far = self.ids[alive] if self.rule.no_repeat else None
+            so_far = self.ids[alive] if self.rule.looks_back else None
+            source = None if self.source is None else self.source[alive]
             totals = self.log_probabilities is not None
-            logits, total = self.rule.allowed(logits, step, self.limits[alive], self.state, so_far, totals)
+            logits, total = self.rule.allowed(
+                logits, step, self.limits[alive], self.state, so_far, source, totals
+            )
         best, token = logits.max(-1)
         if self.rule.gate is not None:
             self.state = self.rule.after(self.state, token, step)
@@ -198,7 +210,7 @@ class Greedy:
             # The first form is exact also where it is nearly 0.
             surprise = (logits - best[:, None]).logsumexp(-1) if total is None else total[:, 0] - best
             self.log_probabilities[alive, t] = -surprise.masked_fill(over, 0.0)
-        ended = (token == self.special.end) & ~over
+        ended = self.rule.ended(token) & ~over
         stopped = ended | ((self.limits[alive] == t + 1) & ~over)
         if not stopped.any():
             return None, token[:, None]
@@ -259,7 +271,7 @@ def _greedy(
     reader = CachedReader.of(model, sources, special.pad)
     limits = limits_of(model, sources, reader.memory.device, rules, allowed)
     gate, states = gate_of(allowed, model, limits, rules)
-    choice = Greedy(limits, special, rules, values, gate, states)
+    choice = Greedy(limits, special, rules, values, gate, states, source_of(sources, rules, limits.device))
     for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice
@@ -271,11 +283,14 @@ def continued(
     limit: Tensor,
     prefix: Sequence[int] = (),
     rules: DecodingConfig = PAPER,
+    source: Sequence[int] = (),
 ) -> list[int]:
     """Answer one source greedily after some ids that are forced; limit (1,) is the most tokens that an answer has."""
-    if len(prefix) >= int(limit) or special.end in prefix[-1:]:
+    if len(prefix) >= int(limit) or {special.end, *rules.other_ends} & {*prefix[-1:]}:
         return [*prefix]
-    choice = Greedy(limit, special, rules, values=False)
+    rules = rules.but(beam=1)
+    choice = Greedy(limit, special, rules, values=False, source=source_of([source], rules, limit.device))
+    choice.ids[0, : len(prefix)] = torch.tensor([*prefix], dtype=torch.long)
     for _ in steps(reader, choice, torch.tensor([[special.start, *prefix]], device=limit.device)):
         pass
     return [*prefix, *choice.answers()[0][len(prefix) :]]
@@ -313,19 +328,24 @@ class Beams:
         )  # fmt: skip
 
     def advance(
-        self, logits: Tensor, t: Tensor, end: int, rules: DecodingConfig, rule: Rule
+        self, logits: Tensor, t: Tensor, rules: DecodingConfig, rule: Rule, source: Tensor | None = None
     ) -> tuple[Beams, Tensor, Tensor]:
-        """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k)."""
+        """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k).
+
+        ``source`` (B, S) is for rules that look at it.
+        """
         B, k = self.total.shape
         V, total_of_row = logits.shape[-1], None
         if not rule.idle:
             limits = self.limits.repeat_interleave(k, output_size=B * k)
+            own = None if source is None else source.repeat_interleave(k, 0, output_size=B * k)
             logits, total_of_row = rule.allowed(
-                logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1)
+                logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1), own
             )
             total_of_row = total_of_row.view(B, k, 1)
         # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
-        values, tokens = likeliest(logits.view(B, k, V), min(2 * k, V), total_of_row)  # (B, k, 2k)
+        count = rule.candidates(k)
+        values, tokens = likeliest(logits.view(B, k, V), min(count, V), total_of_row)  # (B, k, 2k)
         if rule.levels:
             assert total_of_row is not None
             values, tokens = _with_needed(
@@ -333,13 +353,13 @@ class Beams:
             )
         sums = (self.total[:, :, None] + values).flatten(1)
         order = self._in_turns(sums, tokens, rule, t) if rule.levels else sums
-        index = order.topk(min(2 * k, k * V))[1]  # (B, 2k)
+        index = order.topk(min(count, k * V))[1]  # (B, 2k)
         total = sums.gather(1, index)
         parent, token = index // values.shape[-1], tokens.flatten(1).gather(1, index)
         state = rule.after(self.state.gather(1, parent).flatten(), token.flatten(), t).view_as(token)
         ids = _grown(self.ids, parent, t, token)
         grown_values = _grown(self.values, parent, t, values.flatten(1).gather(1, index))
-        ends = token == end
+        ends = rule.ended(token)
         likely = torch.arange(ends.shape[1], device=ends.device) < k  # an end counts among the k likeliest
         stops = (ends & likely) | (self.limits == t + 1)[:, None]
         stops = stops & ~self.finished(t - 1)[:, None]  # a sentence that is done takes no more answers
@@ -421,9 +441,10 @@ class Beam:
         rules: DecodingConfig,
         gate: Gate | None = None,
         states: Tensor | None = None,
+        source: Tensor | None = None,
     ) -> None:
         longest = int(limits.max())
-        self.end, self.rules, self.beam = special.end, rules, rules.beam
+        self.rules, self.beam, self.source = rules, rules.beam, source
         self.beams = Beams.start(limits, longest, self.beam, special.pad, states)
         self.rule = Rule(special, rules, limits.device, gate)
         self.numbers = torch.arange(longest, device=limits.device)[:, None]  # of the steps
@@ -435,7 +456,7 @@ class Beam:
     def take(self, logits: Tensor, t: int) -> GoingOn:
         """Grow the prefixes by a token, and put the answers of finished sentences aside."""
         self.beams, parent, token = self.beams.advance(
-            logits, self.numbers[t], self.end, self.rules, self.rule
+            logits, self.numbers[t], self.rules, self.rule, self.source
         )
         finished = self.beams.finished(self.numbers[t])
         rows = (~finished).nonzero()[:, 0]
@@ -447,6 +468,7 @@ class Beam:
             if not len(rows):
                 return None
             self.beams, self.sentence = self.beams.select(rows), self.sentence[rows]
+            self.source = None if self.source is None else self.source[rows]
             parent, token = parent[rows], token[rows]
         return (rows[:, None] * self.beam + parent).flatten(), token.flatten()[:, None]
 
@@ -467,7 +489,8 @@ def beam_search(
     """
     reader = CachedReader.of(model, sources, special.pad, rules.beam)
     limits = limits_of(model, sources, reader.memory.device, rules, allowed)
-    choice = Beam(limits, special, rules, *gate_of(allowed, model, limits, rules))
+    source = source_of(sources, rules, limits.device)
+    choice = Beam(limits, special, rules, *gate_of(allowed, model, limits, rules), source)
     for _ in steps(reader, choice, reader.starts(special)):
         pass
     return choice.results

@@ -440,9 +440,8 @@ def _answer(
         with attached(transformer, Recording(edit)):
             memory = transformer.encode(torch.tensor(source_ids, device=device))
             reader = WholeReader(transformer, memory)
-            return continued(
-                reader, special, limits_of(transformer, [source_ids], device, rules), rules=rules
-            )
+            limit = limits_of(transformer, [source_ids], device, rules)
+            return continued(reader, special, limit, rules=rules, source=source_ids)
 
 
 def ruled(
@@ -450,20 +449,20 @@ def ruled(
     transformer: Transformer,
     tokenizers: Tokenizers,
     source_ids: list[int],
+    answer: list[int],
     rules: DecodingConfig,
 ) -> Tensor:
     """Return the logits of an answer, (T, V), with −∞ for the tokens that the model's rules forbid at each step."""
-    rule = Rule(Special.of(tokenizers), rules, logits.device)
-    if rule.idle:
-        return logits
-    limit = limits_of(transformer, [source_ids], logits.device, rules)
-    steps = torch.arange(len(logits), device=logits.device)
-    return rule.allowed(logits, steps, limit.expand(len(logits)))[0]
+    rule = Rule(Special.of(tokenizers), rules.but(beam=1), logits.device)
+    limit = rules.limit(len(source_ids), transformer.config.max_length)
+    return rule.along(logits, answer, limit, source_ids)
 
 
 def _check_choices(trace: Trace, logits: Tensor) -> None:
     """Refuse an edit if the logits of the final run, (T, V), would choose another answer."""
-    logits = ruled(logits, trace.transformer, trace.tokenizers, trace.source_ids, trace.rules)
+    logits = ruled(
+        logits, trace.transformer, trace.tokenizers, trace.source_ids, trace.output_ids, trace.rules
+    )
     chosen = logits.gather(1, torch.tensor(trace.output_ids, device=logits.device)[:, None])[:, 0]  # (T,)
     other = (logits.amax(-1) - chosen > TIE).nonzero()[:, 0].tolist()
     if other:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.errors import FolderError
 from seq2see.interchange.huggingface_text import Languages, tokenizers_of
-from seq2see.interchange.imported import Imported, Renamed, model_config, read_json
+from seq2see.interchange.imported import (
+    LARGEST_SETTING,
+    Imported,
+    Renamed,
+    brief,
+    checked_ids,
+    decoding_config,
+    ids_of,
+    model_config,
+    read_json,
+)
 from seq2see.interchange.names import renamed
 from seq2see.interchange.tensors import of_folder
 from seq2see.model.transformer import Transformer
@@ -30,10 +44,15 @@ REFUSED = {
     "t5": "T5 has relative positions, another norm and a gated feed-forward network, which are not the paper's",
     "mt5": "mT5 has relative positions, another norm and a gated feed-forward network, which are not the paper's",
 }
-#: Settings of generation that our search does not have, and the values that mean nothing.
-WITHOUT = {"no_repeat_ngram_size": (0, None), "min_length": (0, None), "repetition_penalty": (1.0, None),
-           "num_beam_groups": (1, None), "diversity_penalty": (0.0, None), "do_sample": (False, None),
-           "encoder_no_repeat_ngram_size": (0, None), "sequence_bias": (None,)}  # fmt: skip
+#: Settings of ``generate`` that change an answer and that our search does not have, with the values that mean nothing.
+WITHOUT: dict[str, tuple[Any, ...]] = {
+    "do_sample": (False,), "num_beam_groups": (1,), "diversity_penalty": (0.0,), "sequence_bias": (),
+    "exponential_decay_length_penalty": (), "encoder_repetition_penalty": (1.0,), "renormalize_logits": (False,),
+    "guidance_scale": (1.0,), "constraints": (), "force_words_ids": (), "forced_decoder_ids": (), "stop_strings": (),
+    "max_time": (), "penalty_alpha": (0.0,), "dola_layers": (), "watermarking_config": (), "token_healing": (False,),
+}  # fmt: skip
+#: The special tokens, which a generation_config.json without them leaves to config.json.
+SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
 def read_huggingface(path: Path, languages: Languages = (None, None)) -> Imported:
@@ -65,21 +84,24 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
             f"{path.name} cannot be imported: it counts positions from pad_token_id {config['pad_token_id']}, and 1 was "
             "expected."
         )
-    generation = {**config, **_generation(path)}
     whole = of_folder(path)
     theirs = Renamed({name.removeprefix("model."): partial(whole.__getitem__, name) for name in whole})
-    model = _model(config, str(family))
-    tables = _tables(model)
+    tables = _tables(theirs, bool(config.get("share_encoder_decoder_embeddings", True)))
+    model = _model(config, str(family), (_same(theirs, *tables[:2]), _same(theirs, *tables[1:])))
     bias = theirs.get("final_logits_bias")
     for name in ("final_logits_bias", "lm_head.weight"):
-        if name not in tables or model.share_output:
+        if name not in tables[:2] and (name not in tables or model.share_output):
             theirs.readers.pop(name, None)
-    return str(family), model, renamed(theirs, model, tables, bias, SKIPPED), generation
+    return str(family), model, renamed(theirs, model, tables, bias, SKIPPED), _generation(path, config)
 
 
-def _generation(path: Path) -> dict[str, Any]:
+def _generation(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of ``generate``: those of generation_config.json, or of config.json where it is missing."""
     file = path / "generation_config.json"
-    return {k: v for k, v in read_json(file).items() if v is not None} if file.is_file() else {}
+    if not file.is_file():
+        return {key: value for key, value in config.items() if value is not None}
+    found = {key: value for key, value in read_json(file).items() if value is not None}
+    return {key: config[key] for key in SPECIAL if config.get(key) is not None} | found
 
 
 def _number(config: dict[str, Any], name: str) -> int:
@@ -89,7 +111,8 @@ def _number(config: dict[str, Any], name: str) -> int:
     return value
 
 
-def _model(config: dict[str, Any], family: str) -> ModelConfig:
+def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> ModelConfig:
+    """Return the shape of a model; ``same``: whether both halves have one table, and whether the output has it too."""
     for a, b in (
         ("encoder_attention_heads", "decoder_attention_heads"),
         ("encoder_ffn_dim", "decoder_ffn_dim"),
@@ -118,52 +141,113 @@ def _model(config: dict[str, Any], family: str) -> ModelConfig:
         activation=ACTIVATIONS[activation],
         max_length=_number(config, "max_position_embeddings"),
         scale_embeddings=bool(config.get("scale_embedding", False)),
-        share_embeddings=together,
-        share_output=bool(config.get("tie_word_embeddings", True)),
+        share_embeddings=together and same[0],
+        share_output=bool(config.get("tie_word_embeddings", True)) and same[1],
         **FAMILIES[family],
     )
 
 
-def _tables(model: ModelConfig) -> tuple[str, str, str]:
-    """Name the embedding tables of both halves, and the output projection."""
-    if model.share_embeddings:
-        return "shared.weight", "shared.weight", "lm_head.weight"
-    return "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"
+def _tables(theirs: Mapping[str, Tensor], together: bool) -> tuple[str, str, str]:
+    """Name the embedding tables of both halves, and the output projection, as ``transformers`` takes them.
+
+    A table of its own is used where the file has one; else it is the shared one, or whichever is there.
+    """
+    own, shared, output = (
+        [f"{half}.embed_tokens.weight" for half in ("encoder", "decoder")],
+        "shared.weight",
+        "lm_head.weight",
+    )
+    common = [shared] if together else []
+    source, target, last = (
+        next((name for name in names if name in theirs), names[0])
+        for names in (
+            (own[0], *common, own[1], output),
+            (own[1], *common, output, *(own[:1] if together else [])),
+            (output, *common, own[1]),
+        )
+    )
+    return source, target, last
+
+
+def _same(theirs: Mapping[str, Tensor], *names: str) -> bool:
+    """Whether two tables are one, by their names or by their numbers."""
+    if names[0] == names[1] or not all(name in theirs for name in names):
+        return names[0] == names[1]
+    one, other = (theirs[name] for name in names)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return one.data_ptr() == other.data_ptr() or bool(torch.equal(one, other))
 
 
 def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingConfig, list[str]]:
     """Return the rules by which ``generate`` answers, and what of them our search does not have."""
-    out = []
-    for words in generation.get("bad_words_ids") or []:
-        if len(words) == 1:
-            out.append(int(words[0]))
-    out += [int(number) for number in generation.get("suppress_tokens") or []]
-    notes = []
+    ends = ids_of(generation, "eos_token_id")
+    words = generation.get("bad_words_ids") or []
+    if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
+        raise FolderError(f"The settings have bad_words_ids = {brief(words)}: lists of ids were expected.")
+    out = {
+        number
+        for word in words
+        if len(word) == 1
+        for number in checked_ids(word, "bad_words_ids")
+        if number not in ends
+    }
+    out |= {*ids_of(generation, "suppress_tokens")}
     missing = [
-        f"{name} = {generation[name]}" for name, idle in WITHOUT.items() if generation.get(name) not in idle
+        f"{name} = {brief(generation[name])}"
+        for name, idle in WITHOUT.items()
+        if generation.get(name) is not None and generation[name] not in idle
     ]
-    if any(len(words) > 1 for words in generation.get("bad_words_ids") or []):
+    if any(len(word) > 1 for word in words):
         missing.append("bad_words_ids of several tokens")
-    if missing:
-        notes.append(f"Not followed, since this search has no such settings: {', '.join(missing)}.")
-    # Theirs counts the token that the decoder starts with.
-    longest = int(generation.get("max_new_tokens") or max(1, int(generation.get("max_length") or 20) - 1))
     early = generation.get("early_stopping", False)
     if early not in (True, False):
-        notes.append(f"early_stopping = {early!r} is not known here: false was taken.")
+        missing.append(f"early_stopping = {brief(early)} (false is taken)")
+    forced = ids_of(generation, "forced_eos_token_id")
+    if forced and forced != ends[:1]:
+        missing.append(f"forced_eos_token_id = {generation['forced_eos_token_id']}")
+    notes = (
+        [f"Not followed, since this search has no such settings: {', '.join(missing)}."] if missing else []
+    )
+    # Theirs counts the token that the decoder starts with.
+    longest = _setting(generation, "max_new_tokens", 0) or max(1, _setting(generation, "max_length", 20) - 1)
+    shortest = _setting(generation, "min_new_tokens", 0) or max(0, _setting(generation, "min_length", 0) - 1)
     return (
-        DecodingConfig(
-            beam=int(generation.get("num_beams") or 1),
-            length_penalty=float(generation.get("length_penalty", 1.0)),
+        decoding_config(
+            beam=_setting(generation, "num_beams", 1) or 1,
+            length_penalty=_real(generation, "length_penalty", 1.0),
             penalty="length",
             length_ratio=0.0,
-            length_offset=min(longest, model.max_length - 1),
+            length_offset=max(1, min(longest, model.max_length - 1)),
             stopping="full" if early is True else "beaten",
-            suppressed=tuple(sorted(set(out))),
-            forced_end=generation.get("forced_eos_token_id") is not None,
+            suppressed=tuple(sorted(out)),
+            first_suppressed=tuple(sorted({*ids_of(generation, "begin_suppress_tokens")})),
+            other_ends=tuple(ends[1:]),
+            min_length=min(shortest, model.max_length),
+            forced_end=forced == ends[:1] and bool(forced),
+            no_repeat=_setting(generation, "no_repeat_ngram_size", 0),
+            no_repeat_source=_setting(generation, "encoder_no_repeat_ngram_size", 0),
+            repetition_penalty=_real(generation, "repetition_penalty", 1.0),
         ),
         notes,
     )
+
+
+def _setting(settings: dict[str, Any], name: str, default: int) -> int:
+    value = settings.get(name, default)
+    if type(value) is not int or not 0 <= value <= LARGEST_SETTING:
+        raise FolderError(
+            f"The settings of generation have {name} = {brief(value)}: a whole number up to {LARGEST_SETTING:,} "
+            "was expected."
+        )
+    return value
+
+
+def _real(settings: dict[str, Any], name: str, default: float) -> float:
+    value = settings.get(name, default)
+    if type(value) not in (int, float) or not abs(value) <= LARGEST_SETTING:
+        raise FolderError(f"The settings have {name} = {brief(value)}: a number was expected.")
+    return float(value)
 
 
 def _licence(path: Path) -> str:

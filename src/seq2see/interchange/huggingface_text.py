@@ -3,62 +3,80 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Engine
 
-from seq2see.errors import FolderError, UserError, suggest
-from seq2see.interchange.imported import fitting, read_json
+from seq2see.errors import FolderError, UserError, shown, suggest
+from seq2see.interchange import languages
+from seq2see.interchange.imported import brief, fitting, ids_of, read_json
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 Languages = tuple[str | None, str | None]
+M2M100_SPARE, NLLB_SPARE = 8, 2  # rows of the tables that no token names
 
 
 def tokenizers_of(
     path: Path, family: str, settings: dict[str, Any], sizes: tuple[int, int], languages: Languages
 ) -> Tokenizers:
-    """Return how both sides of a model are cut; ``settings`` are those of its config and of its generation."""
+    """Return how both sides of a model are cut; ``settings`` are those of ``generate``."""
     about = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").is_file() else {}
-    engines = _engines(path, family, about, settings, sizes)
+    engines = _engines(path, family, about, sizes)
     names = [{number: name for name, number in e.get_vocab(with_added_tokens=True).items()} for e in engines]
 
     def token(key: str, side: int) -> str:
-        number = settings.get(key)
-        number = number[0] if isinstance(number, list) and number else number
-        if number not in names[side]:
+        numbers = ids_of(settings, key)
+        if not numbers or numbers[0] not in names[side]:
             raise FolderError(
-                f"The vocabulary does not fit: {key} is {number!r}, and the tokenizer has no such token."
+                f"The vocabulary does not fit: {key} is {brief(settings.get(key))}, and the tokenizer has no such "
+                "token."
             )
-        return names[side][number]
+        return names[side][numbers[0]]
 
-    ends = [token("eos_token_id", side) for side in (0, 1)]
+    ends = [_end(about, engines[0]) or token("eos_token_id", 0), token("eos_token_id", 1)]
     pads = [token("pad_token_id", side) for side in (0, 1)]
-    start = token("decoder_start_token_id", 1) if settings.get("decoder_start_token_id") is not None else ""
-    known = [set(names[0].values()), set(names[1].values())]
-    source, target = _languages(family, about, settings, names, known, languages)
+    start = next(
+        (
+            token(key, 1)
+            for key in ("decoder_start_token_id", "bos_token_id")
+            if settings.get(key) is not None
+        ),
+        "",
+    )
+    forced = [token("forced_bos_token_id", 1)] if settings.get("forced_bos_token_id") is not None else []
+    source, target = _languages(family, about, settings, names, engines, languages)
     kind = str(about.get("tokenizer_class", "")).removesuffix("Fast")
     begin: tuple[list[str], list[str]]  # before and after the source
+    frame = [start or (ends[1] if family in ("bart", "m2m_100") else pads[1]), *(target or forced)]
     if family == "bart":
-        first = token("bos_token_id", 0)
-        begin, frame = ([first], [ends[0]]), [start or ends[1], first]
+        begin = [token("bos_token_id", 0)], [ends[0]]
     elif family == "m2m_100":
         behind = kind == "NllbTokenizer" and about.get("legacy_behaviour") is True
         begin = ([], [ends[0], *source]) if behind else (source, [ends[0]])
-        frame = [start or ends[1], *target]
     elif family == "mbart" and "50" in kind:
-        begin, frame = (source, [ends[0]]), [start or ends[1], *target]
+        begin = source, [ends[0]]
     elif family == "mbart":
-        begin, frame = ([], [ends[0], *source]), target or [start]
+        begin = [], [ends[0], *source]
+        if not forced and start != ends[1]:
+            frame = target or [start]  # the decoder starts with the language itself
     else:
-        begin, frame = _own_frame(engines[0]) or (source, [ends[0]]), [start or pads[1], *target]
+        begin = _own_frame(engines[0]) or (source, [ends[0]])
     return Tokenizers(
         Tokenizer.of_others(engines[0], *begin, pads[0], sizes[0]),
         Tokenizer.of_others(engines[1], frame, [ends[1]], pads[1], sizes[1]),
     )
+
+
+def _end(about: dict[str, Any], engine: Engine) -> str | None:
+    """Return the token that the tokenizer puts after a source: a model may know several ends of an answer."""
+    named = about.get("eos_token")
+    named = named.get("content") if isinstance(named, dict) else named
+    return named if isinstance(named, str) and engine.token_to_id(named) is not None else None
 
 
 def _own_frame(engine: Engine) -> tuple[list[str], list[str]] | None:
@@ -76,10 +94,11 @@ def _languages(
     about: dict[str, Any],
     settings: dict[str, Any],
     names: list[dict[int, str]],
-    known: list[set[str]],
+    engines: list[Engine],
     languages: Languages,
 ) -> tuple[list[str], list[str]]:
     """Return the tokens of both languages, as far as the family has such."""
+    known = [_known(engine) for engine in engines]
     given = [languages[0] or about.get("src_lang"), languages[1] or about.get("tgt_lang")]
     if family == "marian":
         # The language to translate into stands before the source, where the model knows several.
@@ -97,7 +116,7 @@ def _languages(
         and settings.get("decoder_start_token_id") != settings.get("eos_token_id")
     ):
         forced = settings.get("decoder_start_token_id")
-    if not given[1] and forced in names[1]:
+    if not given[1] and type(forced) is int and forced in names[1]:
         given[1] = names[1][forced]
     found = []
     for option, language, side in (("--from-language", given[0], 0), ("--to-language", given[1], 1)):
@@ -107,34 +126,87 @@ def _languages(
     return found[0], found[1]
 
 
-def _language(code: str, known: set[str], option: str) -> str:
-    for name in (code, f"__{code}__", f">>{code}<<"):
+#: How a token of a language is written: in M2M100, in Marian, in mBART, in NLLB.
+MARKED, BARE = (
+    re.compile(r"__\w{1,20}__|>>[^<>\s]{1,20}<<"),
+    re.compile(r"[a-z]{2}_[A-Z]{2}|[a-z]{3}_[A-Z][a-z]{3}"),
+)
+
+
+def _known(engine: Engine) -> list[str]:
+    """Return the tokens of languages. One without marks counts only as a special token: a text may spell it."""
+    special = {token.content for token in engine.get_added_tokens_decoder().values() if token.special}
+    names: list[str] = sorted(engine.get_vocab(with_added_tokens=True))
+    return [name for name in names if MARKED.fullmatch(name) or (BARE.fullmatch(name) and name in special)]
+
+
+def _language(code: str, known: list[str], option: str) -> str:
+    for name in (f"__{code}__", f">>{code}<<", code):
         if name in known:
             return name
-    codes = sorted(name.strip("_<>") for name in known if _is_language(name))
-    raise UserError(f"{option} is {code!r}, which this model does not know. {suggest(code, codes)}")
+    codes = [name.strip("_<>") for name in known]
+    raise UserError(f"{option} is {shown(code)}, which this model does not know. {suggest(code, codes)}")
 
 
-def _is_language(name: str) -> bool:
-    return (
-        (name.startswith("__") and name.endswith("__") and len(name) < 12)
-        or (name.startswith(">>") and name.endswith("<<"))
-        or (
-            len(name) in (5, 8)
-            and name[2:3] + name[3:4] in ("_" + name[3:4], name[2] + "_")
-            and name.isascii()
-        )
-    )
-
-
-def _some(known: set[str]) -> str:
-    codes = sorted(name.strip("_<>") for name in known if _is_language(name))
+def _some(known: list[str]) -> str:
+    codes = [name.strip("_<>") for name in known]
     return f"Known are, among others: {', '.join(codes[:12])}." if codes else ""
 
 
-def _engines(
-    path: Path, family: str, about: dict[str, Any], settings: dict[str, Any], sizes: tuple[int, int]
-) -> list[Engine]:
+def _with_languages(
+    names: list[str],
+    last: list[str],
+    about: dict[str, Any],
+    path: Path,
+    size: int,
+    lists: list[list[str]],
+    spare: int,
+) -> list[str]:
+    """Number the languages that follow some names, and what comes last. Their ids must be proved, never guessed.
+
+    The folder may say them outright. Or a list of languages fills the model's table to its last row, but for ``spare``
+    rows that its kind leaves over: the list of the kind, in ``lists``, or the folder's own.
+    """
+    told = _told_ids(about, path)
+    if {*told.values()} - {"<mask>"} and min(told) >= len(names) and max(told) < size:
+        return [
+            told.get(number, f"unused {number}") if number >= len(names) else names[number]
+            for number in range(size)
+        ]
+    listed = _special(about, path)
+    for codes in (*lists, listed):
+        left = size - len(names) - len(codes) - len(last)
+        if left in {0, spare} and {*listed} <= {*codes, *last}:
+            return [*names, *codes, *last]
+    left = size - len(names) - len(listed) - len(last)
+    raise FolderError(
+        f"The ids of the languages cannot be known: {path.name} lists {len(listed):,} of them, and they leave "
+        f"{left:,} of the table's {size:,} rows without a name. Add the tokenizer.json that "
+        " `AutoTokenizer.from_pretrained(…).save_pretrained(…)` writes."
+    )
+
+
+def _told_ids(about: dict[str, Any], path: Path) -> dict[int, str]:
+    """Return the ids of added tokens that the folder says outright, as far as they are languages."""
+    file = path / "added_tokens.json"
+    found: dict[Any, Any] = (
+        {number: name for name, number in read_json(file).items()} if file.is_file() else {}
+    )
+    decoder = about.get("added_tokens_decoder")
+    for number, entry in decoder.items() if isinstance(decoder, dict) else ():
+        if isinstance(entry, dict) and number.isdecimal() and len(number) < 10:
+            found[int(number)] = entry.get("content")
+    wanted = [MARKED, BARE]
+    return {
+        number: name
+        for number, name in found.items()
+        if type(number) is int
+        and isinstance(name, str)
+        and (name == "<mask>" or any(w.fullmatch(name) for w in wanted))
+    }
+
+
+def _engines(path: Path, family: str, about: dict[str, Any], sizes: tuple[int, int]) -> list[Engine]:
     """Return what cuts the source and the target."""
     if (path / "tokenizer.json").is_file():
         engines = []
@@ -151,29 +223,37 @@ def _engines(
         return engines
     if family == "marian":
         return _marian(path, about, sizes)
-    special = _special(about, path)
     if family == "bart" and (path / "merges.txt").is_file():
-        return [_byte_level(path, special, size) for size in sizes]
-    model = _spm(path)
+        return [_byte_level(path, _special(about, path), size) for size in sizes]
+    model, size = _spm(path), sizes[0]
+    kind = str(about.get("tokenizer_class", ""))
     if (path / "vocab.json").is_file():
+        known = [[f"__{code}__" for code in codes] for codes in (languages.M2M100, languages.WMT21)]
+        spare = about.get("num_madeup_words", M2M100_SPARE)
         names = _listed(path / "vocab.json")
-        names += [name for name in special["more"] if name not in set(names)]
+        if len(names) < size:
+            names = _with_languages(names, [], about, path, size, known, spare if type(spare) is int else 0)
     elif family == "pegasus":
         # The first ids are for what is masked in training; the pieces come after them.
         masked = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 103))]
         names = ["<pad>", "</s>", *masked, *(piece.text for piece in model.pieces[2:])]
     else:
-        pieces = [piece.text for piece in model.pieces[3:]]
-        names = ["<s>", "<pad>", "</s>", "<unk>", *pieces, *special["more"], "<mask>"]
+        names = ["<s>", "<pad>", "</s>", "<unk>", *(piece.text for piece in model.pieces[3:])]
+        known = (
+            [languages.NLLB] if "Nllb" in kind else [languages.MBART50 if "50" in kind else languages.MBART]
+        )
+        names = _with_languages(
+            names, ["<mask>"], about, path, size, known, NLLB_SPARE if "Nllb" in kind else 0
+        )
     fitting(len(names), sizes[0], "the tokenizer")
-    around = ["<s>", "</s>", "<pad>", "<unk>", *special["more"], "<mask>"]
-    around = [name for name in dict.fromkeys(around) if name in set(names)]
+    marked = [name for name in names[-sizes[0] // 2 :] if MARKED.fullmatch(name) or BARE.fullmatch(name)]
+    around = [name for name in ("<s>", "</s>", "<pad>", "<unk>", *marked, "<mask>") if name in set(names)]
     padded = [*names, *(f"unused {number}" for number in range(sizes[0] - len(names)))]
     return [sentencepiece.engine_of(model, padded, "<unk>", around) for _ in sizes]
 
 
-def _special(about: dict[str, Any], path: Path) -> dict[str, list[str]]:
-    """Return the special tokens beyond the usual ones, such as languages, in the order of their ids."""
+def _special(about: dict[str, Any], path: Path) -> list[str]:
+    """Return the special tokens beyond the usual ones, such as languages, in the order in which the folder lists them."""
     file = path / "special_tokens_map.json"
     also = read_json(file) if file.is_file() else {}
     more = [
@@ -182,7 +262,7 @@ def _special(about: dict[str, Any], path: Path) -> dict[str, list[str]]:
         for name in (about.get(key) or also.get(key) or [])
         if isinstance(name, str | dict)
     ]
-    return {"more": list(dict.fromkeys(more))}
+    return list(dict.fromkeys(more))
 
 
 def _listed(file: Path) -> list[str]:
@@ -224,7 +304,7 @@ def _marian(path: Path, about: dict[str, Any], sizes: tuple[int, int]) -> list[E
     return engines
 
 
-def _byte_level(path: Path, special: dict[str, list[str]], size: int) -> Engine:
+def _byte_level(path: Path, special: list[str], size: int) -> Engine:
     """Read BART's files: vocab.json and merges.txt, over bytes."""
     from tokenizers import decoders, models, pre_tokenizers
 
@@ -236,7 +316,7 @@ def _byte_level(path: Path, special: dict[str, list[str]], size: int) -> Engine:
     fitting(engine.get_vocab_size(), size, "vocab.json")
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
-    names = ["<s>", "<pad>", "</s>", "<unk>", *special["more"]]
+    names = ["<s>", "<pad>", "</s>", "<unk>", *special]
     engine.add_special_tokens([AddedToken(name, normalized=False) for name in names])
     engine.add_special_tokens([AddedToken("<mask>", normalized=False, lstrip=True)])
     return engine

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
-from seq2see.errors import ConfigError, FolderError
+from seq2see.errors import ConfigError, FolderError, printable
 from seq2see.interchange.checks import whole_or_nothing
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
@@ -21,6 +21,7 @@ from seq2see.storage.weights import write_weights
 
 TASK = "imported"  # texts are given to such a model as they are
 LFS = b"version https://git-lfs.github.com/spec"
+LARGEST_SETTING = 10**9  # that a whole number of a setting may be
 PADDING = 256  # rows of an embedding table without a token, at most: more of them mean another vocabulary
 
 
@@ -77,6 +78,12 @@ def check(found: Imported) -> str:
             raise FolderError(f"The model holds weights that this architecture does not have: {name}.")
         if not torch.isfinite(tensor).all():
             raise FolderError(f"The weights for {name} are not all finite numbers: the file is damaged.")
+    rules = found.decoding
+    named = (*rules.suppressed, *rules.first_suppressed, *rules.other_ends)
+    if any(number >= found.model.target_vocabulary for number in named):
+        raise FolderError(
+            f"The settings of generation name token {max(named)}, but the model has {found.model.target_vocabulary:,}."
+        )
     for side, tokenizer, size in (
         ("source", found.tokenizers.source, found.model.source_vocabulary),
         ("target", found.tokenizers.target, found.model.target_vocabulary),
@@ -109,6 +116,33 @@ def model_config(**settings: Any) -> ModelConfig:
         return ModelConfig.of(**settings)
     except ConfigError as error:
         raise FolderError(f"A model of this shape cannot be imported: {error}") from None
+
+
+def brief(value: object) -> str:
+    """Write a value of a foreign file for a message: on one line, shortened."""
+    text = printable(repr(value))
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+
+
+def decoding_config(**settings: Any) -> DecodingConfig:
+    """Make the rules of a search; what they cannot say is an error about the model."""
+    try:
+        return DecodingConfig.of(**settings)
+    except ConfigError as error:
+        raise FolderError(f"The settings of generation cannot be followed: {error}") from None
+
+
+def ids_of(settings: dict[str, Any], name: str) -> list[int]:
+    """Return the ids of a setting that is one id, a list of them, or nothing."""
+    value = settings.get(name)
+    return checked_ids([] if value is None else value if isinstance(value, list) else [value], name)
+
+
+def checked_ids(values: list[Any], name: str) -> list[int]:
+    """Return ids that a setting lists, each once."""
+    if any(type(number) is not int or not 0 <= number < LARGEST_SETTING for number in values):
+        raise FolderError(f"The settings have {name} = {brief(values)}: ids of tokens were expected.")
+    return list(dict.fromkeys(values))
 
 
 def not_a_pointer(path: Path) -> None:

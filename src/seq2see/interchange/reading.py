@@ -29,8 +29,10 @@ FILES = [
 ]
 
 
-def import_model(source: str, out: Path | None = None, languages: Languages = (None, None)) -> Path:
-    """Read a model of others and write a model folder; return where it is."""
+def import_model(
+    source: str, out: Path | None = None, languages: Languages = (None, None)
+) -> tuple[Path, list[str]]:
+    """Read a model of others and write a model folder; return where it is, and what a person should know of it."""
     name = (
         re.sub(r"[^\w.-]+", "-", Path(source.removeprefix(HUB)).name.removesuffix(".argosmodel"))
         or "imported"
@@ -41,15 +43,17 @@ def import_model(source: str, out: Path | None = None, languages: Languages = (N
     if source.startswith(HUB):
         with tempfile.TemporaryDirectory() as place:
             path = download(source.removeprefix(HUB), Path(place))
-            read(path, languages).write(out, source)
-        return out
+            found = read(path, languages)
+            found.write(out, source)
+        return out, found.notes
     path = Path(source)
     if not path.exists():
         raise UserError(
             f"There is no {source!r}: a folder, a file, or hf:NAME for a model of the Hugging Face Hub was expected."
         )
-    read(path, languages).write(out, f"`{path.name}`")
-    return out
+    found = read(path, languages)
+    found.write(out, f"`{path.name}`")
+    return out, found.notes
 
 
 def read(path: Path, languages: Languages = (None, None)) -> Imported:

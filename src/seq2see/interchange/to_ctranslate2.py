@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.engines import FORMAT, NOTE, digest_of, files_of
+from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, files_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.layout import settings_of
 from seq2see.decoding.search import greedy
@@ -186,7 +186,8 @@ def export(
     except OSError as error:
         raise FolderError(f"{place} cannot be written: {error.strerror}.") from None
     try:
-        rules = rules.but(beam=1)
+        rules = rules.but(beam=1, **WITHOUT)  # a model with such rules is answered by torch
+        rules = rules if rules.no_repeat != 1 else rules.but(no_repeat=0)
         ours = greedy(model, sources, Special.of(tokenizers), rules)
         parity = _write(temporary / "float32", model, tokenizers, "float32", sources, ours, rules)
         if quantization != "float32":

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from seq2see.config import Config, DecodingConfig, ModelConfig
 from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import greedy, padded
 from seq2see.errors import FolderError, UserError
 from seq2see.interchange.checks import Compared, made_up, whole_or_nothing
@@ -238,27 +239,18 @@ def _compare(
     rows = [[special.start, *answer.ids[:-1]] for answer in ours]
     target, _ = padded(rows, special.pad)
     real = (source != special.pad).long() if mask.keys is None else mask.keys.long()
+    rule = Rule(special, rules, source.device)
     with torch.no_grad():
         expected = model(source, target, mask)
         found = theirs(input_ids=source, attention_mask=real, decoder_input_ids=target).logits
         compared = Compared(len(sources), TOLERANCE)
         for row, (answer, read) in enumerate(zip(ours, rows, strict=True)):
             compared.logits(expected[row, : len(read)], found[row, : len(read)])
-            compared.answer(answer.ids, _said(found[row, : len(read)], special, rules, limit))
+            said = rule.along(found[row, : len(read)], answer.ids, limit, sources[row])
+            compared.answer(answer.ids, said.argmax(-1).tolist())
     if not compared.same:
         raise FolderError(
             f"The exported model does not answer as ours ({compared}): nothing was written. Please report this with the "
             "config.toml."
         )
     return compared
-
-
-def _said(logits: Tensor, special: Special, rules: DecodingConfig, limit: int) -> list[int]:
-    """Return the tokens that logits (T, V) choose under the rules."""
-    from seq2see.decoding.rule import Rule
-
-    rule, steps = Rule(special, rules, logits.device), torch.arange(len(logits))
-    if not rule.idle:
-        logits = rule.allowed(logits, steps, torch.full_like(steps, limit))[0]
-    said: list[int] = logits.argmax(-1).tolist()
-    return said

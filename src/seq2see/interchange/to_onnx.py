@@ -209,9 +209,9 @@ def _compare(
     rule, compared = Rule(special, rules, found.device), Compared(len(sources), TOLERANCE)
     for row, answer in enumerate(ours):
         length = len(answer.ids)
-        own, steps = found[row, :length], torch.arange(length)
+        own = found[row, :length]
         compared.logits(expected[row, :length], own)
-        allowed = own if rule.idle else rule.allowed(own, steps, torch.full_like(steps, limit))[0]
+        allowed = rule.along(own, answer.ids, limit, sources[row])
         compared.answer(answer.ids, allowed.argmax(-1).tolist())
     if not compared.same:
         raise FolderError(

@@ -214,7 +214,7 @@ class Tracer:
         if engine is not None:
             # Another engine rounds differently and may choose the other of two equally likely tokens. The page must show
             # the token that the recorded numbers choose.
-            allowed = ruled(logits, transformer, tokenizers, source_ids, rules)
+            allowed = ruled(logits, transformer, tokenizers, source_ids, ids, rules)
             said: list[int] = allowed.argmax(-1).tolist()
             right = next(
                 (t for t, (own, its) in enumerate(zip(said, ids, strict=True)) if own != its), len(ids)
@@ -259,9 +259,8 @@ class Tracer:
         )
         # One row is too little work to share between threads, above all on a busy machine.
         with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():
-            return continued(
-                reader, special, limits_of(self.network, [source_ids], rules=rules), prefix, rules
-            )
+            limit = limits_of(self.network, [source_ids], rules=rules)
+            return continued(reader, special, limit, prefix, rules, source_ids)
 
     def _check_prefix(self, prefix: Sequence[int]) -> None:
         target, longest = self.model.tokenizers.target, self.model.config.model.max_length

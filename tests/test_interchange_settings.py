@@ -1,0 +1,287 @@
+"""Every setting of ``generate`` that an import follows: the tokens of greedy search and of a beam of 4 are theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import seq2see
+from seq2see.decoding.graphs import GraphDecoder
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.search import beam_search, greedy, padded
+from seq2see.errors import UserError
+from seq2see.interchange import languages, to_ctranslate2
+from seq2see.interchange.reading import import_model
+from seq2see.seq2seq import Seq2Seq
+from test_interchange import FAMILIES, LANGUAGES, difference
+
+#: Sentences of the challenge set, as long as the small models of this test can read.
+SENTENCES = [
+    sentence
+    for line in (Path(__file__).parent / "challenge-en-fr.jsonl").read_text(encoding="utf-8").splitlines()
+    for sentence in json.loads(line)["text"].split(". ")
+    if 8 < len(sentence) < 40
+][:50]
+
+#: A family, what its config is made with, and what its generation config says; None removes a setting.
+SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "marian, tables of their own": ("marian", dict(tie_word_embeddings=False), {}),
+    "bart, tables of their own": ("bart", dict(tie_word_embeddings=False), {}),
+    "pegasus, tables of their own": ("pegasus", dict(tie_word_embeddings=False), {}),
+    "bart, nothing forced": ("bart", {}, dict(forced_bos_token_id=None, forced_eos_token_id=None)),
+    "marian, a forced beginning": ("marian", {}, dict(forced_bos_token_id=7)),
+    "pegasus, a forced beginning": ("pegasus", {}, dict(forced_bos_token_id=120)),
+    "m2m100, two languages": ("m2m100", {}, {}),
+    "mbart, several ends": ("mbart", {}, dict(eos_token_id=[2, 9, 30], forced_eos_token_id=None)),
+    "bart, several ends": ("bart", {}, dict(eos_token_id=[2, 50, 60], early_stopping=False)),
+    "marian, no first tokens": ("marian", {}, dict(begin_suppress_tokens=[*range(40, 90)])),
+    "bart, no first tokens": ("bart", {}, dict(begin_suppress_tokens=[*range(100, 250)])),
+    "marian, min_length": ("marian", {}, dict(min_length=12)),
+    "bart, min_new_tokens": ("bart", {}, dict(min_new_tokens=9)),
+    "bart, no_repeat_ngram_size": ("bart", {}, dict(no_repeat_ngram_size=2, max_length=28)),
+    "mbart, no token twice": ("mbart", {}, dict(no_repeat_ngram_size=1)),
+    "marian, repetition_penalty": ("marian", {}, dict(repetition_penalty=1.7)),
+    "bart, repetition_penalty": ("bart", {}, dict(repetition_penalty=1.3, early_stopping=False)),
+    "bart, a penalty that attracts": ("bart", {}, dict(repetition_penalty=0.8)),
+    "pegasus, nothing of the source": ("pegasus", {}, dict(encoder_no_repeat_ngram_size=1)),
+    "marian, no pairs of the source": ("marian", {}, dict(encoder_no_repeat_ngram_size=2)),
+    "suppressed": ("pegasus", {}, dict(suppress_tokens=[*range(110, 160)], bad_words_ids=[[161], [1]])),
+    # The settings of facebook/bart-large-cnn and sshleifer/distilbart-cnn-12-6, with shorter answers.
+    "bart-large-cnn": ("bart", {}, dict(min_length=12, max_length=31, no_repeat_ngram_size=3, length_penalty=2.0,
+                       num_beams=4, early_stopping=True, forced_bos_token_id=0, forced_eos_token_id=2)),
+    "distilbart": ("bart", {}, dict(min_length=12, max_length=31, no_repeat_ngram_size=3, length_penalty=2.0,
+                   num_beams=4, early_stopping=True, forced_bos_token_id=0, forced_eos_token_id=None)),
+}  # fmt: skip
+
+
+def made_with(name: str, place: Path) -> tuple[Any, Seq2Seq]:
+    """Make a model with some settings, write it as they do, read it as they do, and import it."""
+    family, shape, generation = SETTINGS[name]
+    theirs = place / "theirs"
+    theirs.mkdir()
+    FAMILIES[family](theirs, **shape).save_pretrained(theirs)
+    file = theirs / "generation_config.json"
+    settings = {**json.loads(file.read_text()), **generation}
+    file.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(theirs).eval()
+    import_model(str(theirs), place / "ours", LANGUAGES.get(family, (None, None)))
+    return model, seq2see.load(place / "ours", engine="torch")
+
+
+def sources_of(ours: Seq2Seq, count: int) -> list[list[int]]:
+    """Return some sources of random tokens, and as many sentences that people wrote."""
+    torch.manual_seed(3)
+    source, size = ours.tokenizers.source, ours.config.model.source_vocabulary
+    drawn = [
+        [*source.before, *torch.randint(5, size - 5, (1 + n % 20,)).tolist(), *source.after]
+        for n in range(count)
+    ]
+    return drawn + source.encode_batch(SENTENCES[:count])
+
+
+def generated(theirs: Any, sources: list[list[int]], pad: int, **settings: Any) -> list[list[int]]:
+    """Return what ``generate`` answers."""
+    # Where it looks at the source it takes padding for tokens, so that only sources of one length go together.
+    alone = theirs.generation_config.encoder_no_repeat_ngram_size
+    found: dict[int, list[int]] = {}
+    for length in {*map(len, sources)} if alone else {0}:
+        rows = [row for row, source in enumerate(sources) if not alone or len(source) == length]
+        ids, mask = padded([sources[row] for row in rows], pad)
+        real = torch.ones_like(ids) if mask.keys is None else mask.keys.long()
+        with torch.no_grad():
+            answers = theirs.generate(input_ids=ids, attention_mask=real, **settings).tolist()
+        found |= dict(zip(rows, answers, strict=True))
+    ends = theirs.generation_config.eos_token_id
+    ends = {*ends} if isinstance(ends, list) else {ends}
+    return [_cut(found[row][1:], ends) for row in range(len(sources))]
+
+
+def _cut(row: list[int], ends: set[int]) -> list[int]:
+    """Leave the padding after an end away."""
+    return row[: next((place + 1 for place, token in enumerate(row) if token in ends), len(row))]
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(50, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_answers_and_logits_are_theirs(name: str, count: int, tmp_path: Path) -> None:
+    theirs, ours = made_with(name, tmp_path)
+    source = ours.tokenizers.source
+    assert difference(theirs, ours.transformer, source.pad, ours.config.model.source_vocabulary) <= 1e-5
+    sources, special = sources_of(ours, count), Special.of(ours.tokenizers)
+    graphs = GraphDecoder(ours.transformer, special)
+    assert "Not followed" not in ours.card
+    for beam in (1, 4):
+        expected = generated(theirs, sources, source.pad, num_beams=beam)
+        rules = ours.config.decoding.but(beam=beam)
+        if beam == 1:
+            found = [answer.ids for answer in greedy(ours.transformer, sources, special, rules)]
+        else:
+            found = [best[0].ids for best in beam_search(ours.transformer, sources, special, rules)]
+        assert sum(map(list.__eq__, found, expected)) == len(sources)
+        assert graphs.ids(sources, rules) == expected
+        # What one sentence is answered does not depend on the others.
+        assert graphs.ids(sources[1:3], rules) == expected[1:3]
+
+
+THROUGH_CTRANSLATE2 = {  # the widths of beam for which it gives the same answers
+    "bart, tables of their own": (1, 4), "bart, nothing forced": (1, 4), "bart, min_new_tokens": (1,),
+    "mbart, several ends": (1,), "bart, no_repeat_ngram_size": (1,), "bart-large-cnn": (1,),
+    "mbart, no token twice": (), "bart, repetition_penalty": (), "marian, no pairs of the source": (),
+    "bart, no first tokens": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THROUGH_CTRANSLATE2)
+def test_ctranslate2_answers_the_same_or_not_at_all(name: str, tmp_path: Path) -> None:
+    _, ours = made_with(name, tmp_path)
+    rules, sources = ours.config.decoding, sources_of(ours, 12)
+    to_ctranslate2.export(tmp_path / "ours", ours.transformer, ours.tokenizers, rules=rules)
+    model = seq2see.load(tmp_path / "ours", engine="ctranslate2")
+    for beam in (1, 4):
+        if beam not in THROUGH_CTRANSLATE2[name]:
+            with pytest.raises(UserError, match="CTranslate2 cannot answer this"):
+                model.engine_for(1, beam)
+            assert seq2see.load(tmp_path / "ours").engine_for(100, beam).name.startswith("torch")
+            continue
+        through = model.engine_for(100, beam)
+        assert through.name.startswith("ctranslate2")
+        expected = ours.engine_for(100, beam).ids(sources, rules.but(beam=beam))
+        assert through.ids(sources, rules.but(beam=beam)) == expected
+        found = through.search(sources, rules.but(beam=beam))
+        plain = ours.engine_for(100, beam).search(sources, rules.but(beam=beam))
+        assert [one[0].finished for one in found] == [one[0].finished for one in plain]
+
+
+# --- languages ----------------------------------------------------------------------------------------------------
+
+
+def test_the_lists_of_languages_are_those_of_transformers() -> None:
+    from transformers.models.m2m_100 import tokenization_m2m_100 as m2m100
+    from transformers.models.mbart import tokenization_mbart as mbart
+    from transformers.models.mbart50 import tokenization_mbart50 as mbart50
+    from transformers.models.nllb import tokenization_nllb as nllb
+
+    assert m2m100.FAIRSEQ_LANGUAGE_CODES == {"m2m100": languages.M2M100, "wmt21": languages.WMT21}
+    assert nllb.FAIRSEQ_LANGUAGE_CODES == languages.NLLB
+    assert mbart.FAIRSEQ_LANGUAGE_CODES == languages.MBART
+    assert mbart50.FAIRSEQ_LANGUAGE_CODES == languages.MBART50
+
+
+def many_languages(path: Path, missing: int = 0, **about: Any) -> Any:
+    """Write M2M100 with all its languages, of which the folder lists some; \"fr\" and \"en\" are subwords, too."""
+    model = FAMILIES["m2m100"](path)
+    names = json.loads((path / "vocab.json").read_text())
+    for name in ("en", "fr"):
+        names.setdefault(name, len(names))
+    (path / "vocab.json").write_text(json.dumps(names))
+    listed = [f"__{code}__" for code in languages.M2M100[missing:]]
+    settings = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": listed, **about}
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = model.config
+    config.vocab_size = len(names) + len(languages.M2M100) + 8
+    torch.manual_seed(5)
+    made = transformers.M2M100ForConditionalGeneration(config).eval()
+    made.generation_config.update(num_beams=1, max_length=16)
+    made.save_pretrained(path)
+    return made
+
+
+@pytest.mark.parametrize("missing", [0, 7, 99, 100])
+def test_a_language_is_its_special_token_and_never_a_subword(missing: int, tmp_path: Path) -> None:
+    """An incomplete list is completed by that of the family, whose size the table proves."""
+    path = tmp_path / "theirs"
+    path.mkdir()
+    model = many_languages(path, missing)
+    import_model(str(path), tmp_path / "ours", ("en", "fr"))
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    theirs = transformers.M2M100Tokenizer.from_pretrained(path, src_lang="en", tgt_lang="fr")
+    assert ours.tokenizers.source.before == [theirs.get_lang_id("en")]
+    assert ours.tokenizers.target.before[1:] == [theirs.get_lang_id("fr")]
+    sources = ours.tokenizers.source.encode_batch(SENTENCES[:20])
+    assert sources == theirs(SENTENCES[:20])["input_ids"]
+    expected = generated(model, sources, 1, forced_bos_token_id=theirs.get_lang_id("fr"))
+    assert greedy_of(ours, sources) == expected
+
+
+def greedy_of(ours: Seq2Seq, sources: list[list[int]]) -> list[list[int]]:
+    found = greedy(ours.transformer, sources, Special.of(ours.tokenizers), ours.config.decoding.but(beam=1))
+    return [answer.ids for answer in found]
+
+
+def test_languages_whose_ids_cannot_be_known_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    path.mkdir()
+    many_languages(path, additional_special_tokens=["__en__", "__fr__", "__xx__"])
+    with pytest.raises(UserError, match="ids of the languages cannot be known"):
+        import_model(str(path), tmp_path / "ours", ("en", "fr"))
+    assert not (tmp_path / "ours").exists()
+
+
+def test_ids_that_the_folder_says_outright_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    path.mkdir()
+    many_languages(path, additional_special_tokens=["__xx__", "__yy__"])
+    first = len(json.loads((path / "vocab.json").read_text()))
+    (path / "added_tokens.json").write_text(json.dumps({"__xx__": first + 60, "__yy__": first + 3}))
+    import_model(str(path), tmp_path / "ours", ("xx", "yy"))
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    assert ours.tokenizers.source.before == [first + 60]
+    assert ours.tokenizers.target.before[1:] == [first + 3]
+
+
+# --- what is not followed -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (dict(exponential_decay_length_penalty=[5, 1.1]), "exponential_decay_length_penalty"),
+        (dict(do_sample=True), "do_sample = True"),
+        (dict(bad_words_ids=[[5, 6]]), "bad_words_ids of several tokens"),
+        (dict(early_stopping="never"), "early_stopping = 'never'"),
+        (dict(forced_eos_token_id=7), "forced_eos_token_id = 7"),
+        (dict(renormalize_logits=True), "renormalize_logits = True"),
+    ],
+)
+def test_what_is_not_followed_is_printed(setting: dict[str, Any], said: str, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from seq2see.cli import app
+
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    FAMILIES["marian"](theirs).save_pretrained(theirs)
+    file = theirs / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **setting}))
+    done = CliRunner().invoke(app, ["import", str(theirs), "--out", str(tmp_path / "ours")])
+    assert done.exit_code == 0
+    printed = " ".join(done.output.split())
+    assert "Not followed" in printed
+    assert said in printed
+    assert said in (tmp_path / "ours/card.md").read_text()
+
+
+def test_tables_that_the_file_holds_are_used_whatever_the_config_says(tmp_path: Path) -> None:
+    """A config may say that tables are tied while the file holds two: ``transformers`` takes the file's word."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    FAMILIES["bart"](theirs, tie_word_embeddings=False).save_pretrained(theirs)
+    file = theirs / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "tie_word_embeddings": True}))
+    model = transformers.BartForConditionalGeneration.from_pretrained(theirs).eval()
+    import_model(str(theirs), tmp_path / "ours")
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    assert difference(model, ours.transformer, 1, ours.config.model.source_vocabulary) <= 1e-5
+    weights = load_file(theirs / "model.safetensors")
+    for half in ("encoder", "decoder"):
+        del weights[f"model.{half}.embed_tokens.weight"]
+    save_file(weights, theirs / "model.safetensors", {"format": "pt"})
+    import_model(str(theirs), tmp_path / "one")  # as older versions wrote it: one table for both
+    one = seq2see.load(tmp_path / "one", engine="torch").transformer
+    assert torch.equal(one.encoder.embedding.table.weight, weights["model.shared.weight"])
