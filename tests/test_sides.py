@@ -35,7 +35,7 @@ def test_the_data_choose_a_tokenizer_for_each_side() -> None:
     pairs = words()
     plan = choose(pairs)
     assert plan.kinds == ("characters", "symbols")
-    assert "tokenizer characters → symbols, preset tiny" in str(plan)
+    assert "tokenizer characters → symbols, preset words" in str(plan)
     source, target = tokenizers_of(plan, pairs)
     assert (source.kind, target.kind, target.size) == ("characters", "symbols", 3 + len(PHONES))
     assert target.tokens(target.encode("K AE1")) == ["<sos>", "K", "AE1", "<eos>"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 
@@ -35,14 +34,6 @@ Cut = tuple[int, int]  # how many tokens of the source and of the target come be
 Junction = tuple[
     tuple[int, ...], tuple[int, ...], int
 ]  # the piece before a cut, and the source token after it
-
-
-class Crossed(NamedTuple):
-    """A new pair without its ends, and the rows that it is made of."""
-
-    source: list[int]
-    target: list[int]
-    parents: tuple[int, int]
 
 
 class Splicer:
@@ -81,12 +72,13 @@ class Splicer:
         for _ in range(count):
             if (made := self._crossed(random)) is None:
                 continue
-            if max(map(len, made[:2])) + ENDS <= longest and min(map(len, made[:2])) > 0:
-                for side, ids, (start, stop) in zip(rows, made[:2], self.ends, strict=True):
+            if max(map(len, made)) + ENDS <= longest and min(map(len, made)) > 0:
+                for side, ids, (start, stop) in zip(rows, made, self.ends, strict=True):
                     side.append([*start, *ids, *stop])
         return Ragged.of(rows[0]), Ragged.of(rows[1])
 
-    def _crossed(self, random: Random) -> Crossed | None:
+    def _crossed(self, random: Random) -> tuple[list[int], list[int]] | None:
+        """Cross two random pairs; return the new one without its ends, or nothing where both are the same."""
         if not self.places:
             return None
         junction, (one, cut) = random.choice(self.places)
@@ -99,10 +91,10 @@ class Splicer:
                 self.pairs[one], self.pairs[other], cut, from_there, strict=True
             )
         )
-        return Crossed(source, target, (one, other))
+        return source, target
 
     def is_right(self) -> bool:
-        """Whether crossed pairs are mostly right, by those whose source is in the data and not that of a parent.
+        """Whether crossed pairs are mostly right, by those whose source is in the data.
 
         Where there are hardly any such, nothing speaks against them.
         """
@@ -112,12 +104,10 @@ class Splicer:
         random, right, met = Random(0), 0, 0
         for _ in range(TRIED):
             made = self._crossed(random)
-            if made is None or tuple(made.source) not in known:
-                continue
-            if any(made.source == self.pairs[parent][0].tolist() for parent in made.parents):
+            if made is None or tuple(made[0]) not in known:
                 continue
             met += 1
-            right += tuple(made.target) in known[tuple(made.source)]
+            right += tuple(made[1]) in known[tuple(made[0])]
         return met < ENOUGH or right >= RIGHT * met
 
 

@@ -183,7 +183,7 @@ class Trainer:
             put_weights(self.model, start, "the model to start from")
         sharded = settings.sharded and distributed.size() > 1
         own = copy.deepcopy(self.model) if sharded else self.model
-        self.learner = Learner(own, settings, self.pads[1], teacher)
+        self.learner = Learner(own, settings, self.pads[1], teacher, self.pads[0])
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
         special = Special.of(tokenizers)

@@ -126,6 +126,7 @@ class Request:
         self.seed = self.split_seed
         if self.members > 1:
             self.settings["model"]["members"] = self.members
+            self.settings["training"].setdefault("layout", "padded")
         if self.unlabelled and self.teacher is None:
             raise UserError("`unlabelled` are sources that a teacher answers: give a `teacher` too.")
         for role in ("start", "teacher"):
