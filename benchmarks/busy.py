@@ -60,7 +60,7 @@ def with_threads(threads: int | None, work: Callable[[], object]) -> object:
 def _predictions(name: str, model: str, texts: list[str], unit: str, rounds: int, loops: int) -> Line:
     with beside(loops):
         ours, alone = load(model), load(model)
-        rules = ours.rules()
+        rules = ours.config.decoding
         contestants: dict[str, Callable[[], object]] = {
             "seq2see": lambda: ours.predict(texts),
             "seq2see, one thread": lambda: with_threads(1, lambda: alone.predict(texts)),
@@ -95,7 +95,7 @@ def _directly(
     translator = ctranslate2.Translator(str(export), inter_threads=workers, intra_threads=threads)
 
     def run() -> list[str]:
-        rows = [[named[i] for i in source.encode(model.read(text))] for text in texts]
+        rows = [[named[i] for i in source.encode(model.texts.read(text))] for text in texts]
         size = 256 if workers == 1 else -(-len(rows) // workers)
         results = translator.translate_batch(rows, beam_size=beam, max_batch_size=min(256, size))
         ids = {token: number for number, token in enumerate(target.vocabulary())}

@@ -95,7 +95,8 @@ def dates_10000(rounds: int, count: int = 10_000) -> Line:
                 "dates", count, take_turns(contestants, rounds), "20× of nn.Transformer, 1× of CTranslate2",
                 left_out, "all answers right" if not wrong else f"WRONG ANSWERS: {wrong}",
                 limit=products(model.config.model, count, len(tokens.encode(texts[0])), mean) / flops,
-                notes=[f"ours is answered by {ours.engine_for(count).name}; the limit is that of float32 products, "
+                notes=[f"ours is answered by {ours.network.engine_for(count).name}; the limit is that of "
+                       "products in float32, "
                        f"{flops / 1e9:.0f} GFLOP/s at 1024³"])  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def base(rounds: int, batch: int, name: str, target: str) -> Line:
         sources: list[list[int]] = random.integers(3, VOCABULARY, (batch, SOURCE)).tolist()
         through_torch = load(path, engine="torch")
         contestants: dict[str, Callable[[], object]] = {
-            "seq2see": lambda: model.engine_for(batch).ids(sources),
+            "seq2see": lambda: model.network.engine_for(batch).ids(sources),
             "seq2see, torch": lambda: through_torch.engine_for(batch).ids(sources),
         }
         left_out = []
@@ -122,11 +123,11 @@ def base(rounds: int, batch: int, name: str, target: str) -> Line:
         else:
             for kind in ("float32", "int8"):
                 contestants[f"CTranslate2 {kind}"] = partial(_direct(path, OUTPUT, kind), tokens)
-        ours = model.engine_for(batch).ids(sources)
+        ours = model.network.engine_for(batch).ids(sources)
         forced = all(len(row) == OUTPUT for row in ours)
         exact = _agreement(through_torch.engine_for(batch).ids(sources), ours)
         seconds = take_turns(contestants, rounds)
-        config, answered_by, flops = model.config.model, model.engine_for(batch).name, float_speed()
+        config, answered_by, flops = model.config.model, model.network.engine_for(batch).name, float_speed()
     return Line(name, f"base size, batch {batch}, greedy, {SOURCE} source tokens, {OUTPUT} output tokens forced",
                 "tokens", batch * OUTPUT, seconds, target, left_out,
                 f"{'all answers have' if forced else 'NOT ALL ANSWERS HAVE'} {OUTPUT} tokens; auto and torch share "

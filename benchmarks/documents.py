@@ -67,7 +67,7 @@ def documents(rounds: int, words: int = 100_000) -> Line:
             "CTranslate2, one product on all cores": _direct(model, path, 1),
             "CTranslate2, a worker a core": _direct(model, path, cores()),
         }
-        answered_by = model.engine_for(words).name
+        answered_by = model.network.engine_for(words).name
         # A short text warms them up: the whole one would take as long as a round.
         ours, theirs, _ = (prepare(text_of(600))().split("\n") for prepare in ready.values())
         same = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)

@@ -55,7 +55,9 @@ def _cells(name: str, rounds: int, most: int) -> Iterator[dict[str, Any]]:
             yield {
                 "model": name,
                 "inputs": count,
-                "answered_by": models["auto"].engine_for(count, models["auto"].rules().beam).name,
+                "answered_by": models["auto"]
+                .network.engine_for(count, models["auto"].config.decoding.beam)
+                .name,
                 "per_second": {who: count / statistics.median(column) for who, column in seconds.items()},
                 "spread": {
                     who: (max(column) - min(column)) / statistics.median(column)
@@ -91,7 +93,7 @@ def _opened(name: str) -> Iterator[Callable[[str], Seq2Seq]]:
 
 def _exported(model: Seq2Seq) -> None:
     """Let a model that ships without an export get one, as its first large use does."""
-    model.engine_for(10**6)
+    model.network.engine_for(10**6)
 
 
 def _texts(name: str, count: int) -> list[str]:

@@ -34,7 +34,7 @@ def human_dates(rounds: int, count: int = COUNT) -> Line:
     texts = [text for found in sets.values() for text, _ in found]
     model = load("human-dates")
     contestants: dict[str, Callable[[], list[str | None]]] = {
-        "seq2see": lambda: model.predict(texts, on_error="none")
+        "seq2see": lambda: [answer.output for answer in model.answers(texts, probabilities=False)]
     }
     left_out = [peer for peer in PEERS if find_spec(peer) is None]
     for peer in PEERS:

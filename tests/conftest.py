@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
 from seq2see.cli import output
@@ -18,6 +19,10 @@ from seq2see.model.transformer import Transformer
 os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests run beside each other
 #: Exports of large models are kept for the next run, but not among those of the user.
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cache")
+
+# A busy machine takes longer over an example: that is no fault of the code.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",

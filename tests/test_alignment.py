@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import seq2see
 from conftest import small_model
+from seq2see.answering.options import Options
 from seq2see.cli import app
-from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.inspection.alignment import align, links_of, spans_of, words_of
 from seq2see.inspection.trace import trace_text
@@ -26,11 +26,11 @@ SENTENCES = ["the little cat sleeps there", "le petit chat dort là-bas", "the c
 
 def test_spans_are_of_the_text_that_was_read() -> None:
     model = seq2see.load("en-fr")
-    (answer,) = _answers(model, with_beam(1), 1, False, True, None, None, None, ["  The   cat  sleeps."])
+    (answer,) = _answers(model, Options(beam=1), False, True, None, ["  The   cat  sleeps."])
     assert answer["read"] == "The cat sleeps."
     words = {answer["read"][slice(*link["source_span"])] for link in answer["alignment"]}
     assert words <= {"The", "cat", "sleeps", "."}
-    (tidy,) = _answers(model, with_beam(1), 1, False, True, None, None, None, ["The cat sleeps."])
+    (tidy,) = _answers(model, Options(beam=1), False, True, None, ["The cat sleeps."])
     assert "read" not in tidy
 
 
@@ -145,7 +145,9 @@ def test_the_parts_of_a_date_are_found_where_they_stand() -> None:
         assert all(0 < link.weight <= 1 for link in alignment.links)
     assert right >= 0.97 * 2 * len(pairs)
     assert model.align(pairs) == found  # given as texts, and in another order of batches
-    assert model.engine_for(1).name.startswith("ctranslate2")  # what answers is still the faster engine
+    assert model.network.engine_for(1).name.startswith(
+        "ctranslate2"
+    )  # what answers is still the faster engine
 
 
 def test_a_pair_that_cannot_be_read_is_named() -> None:

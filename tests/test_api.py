@@ -29,13 +29,73 @@ def model() -> seq2see.Seq2Seq:
 
 def test_public_names_are_frozen() -> None:
     assert seq2see.__all__ == [
-        "Answer", "Config", "Evaluation", "ModelConfig", "RefusedInputs", "Seq2Seq", "Trace", "TrainingConfig",
+        "Answer", "Config", "Evaluation", "ModelConfig", "Options", "RefusedInputs", "Seq2Seq", "Trace", "TrainingConfig",
         "Transformer", "UserError", "fit", "load", "trace",
     ]  # fmt: skip
     for name in seq2see.__all__:
         assert getattr(seq2see, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = seq2see.nothing
+
+
+def test_methods_of_a_model_are_frozen() -> None:
+    assert [name for name in vars(seq2see.Seq2Seq) if not name.startswith("_")] == [
+        "load", "transformer", "to", "confidence", "device", "path", "save", "predict", "answers", "translate",
+        "evaluate", "log_probabilities", "align", "trace",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", seq2seq.MOVED)
+def test_a_name_of_the_last_version_warns_and_works(name: str, model: seq2see.Seq2Seq) -> None:
+    with pytest.warns(DeprecationWarning, match=f"Seq2Seq.{name} is deprecated"):
+        found = getattr(model, name)
+    arguments: dict[str, list[Any]] = {
+        "score": [[("1845-01-05", "January 5, 1845")]], "engine_for": [1], "folded": ["1845-01-05"],
+        "read": ["1845-01-05"], "check": ["1845-01-05"], "judged": ["1845-01-05", [-0.1], True],
+        "raw": [model.answers(["1845-01-05"])[0]], "rules": [4], "allowed": [["January 5, 1845"]],
+        "document": ["One. Two."], "sentences": [[]], "view": [],
+    }  # fmt: skip
+    found(*arguments[name])
+
+
+def test_what_is_no_name_of_a_model_is_an_error(model: seq2see.Seq2Seq) -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        model.nothing  # noqa: B018
+
+
+def test_options_are_one_object_or_keywords(model: seq2see.Seq2Seq) -> None:
+    options = seq2see.Options(only=["June 5, 1845", "January 5, 1854"])
+    assert model.predict(["1845-01-05"], options) == ["January 5, 1854"]
+    assert model.answers(["1845-01-05"], options)[0].output == "January 5, 1854"
+    assert options == seq2see.Options(only=("June 5, 1845", "January 5, 1854"))
+    with pytest.raises(UserError, match="`beam` was given beside an Options object"):
+        model.predict(["1845-01-05"], options, beam=3)
+    with pytest.raises(TypeError, match=r"no option 'bean'\. The options are: beam, length_penalty"):
+        model.predict(["1845-01-05"], bean=3)
+    with pytest.warns(DeprecationWarning, match="write beam=2"):
+        assert model.predict(["1845-01-05"], 2) == ["January 5, 1845"]
+    with pytest.raises(UserError, match="`format` is for one document"):
+        model.predict(["1845-01-05"], format="html")
+    with pytest.raises(UserError, match="`n_best` has no meaning for a document"):
+        model.translate("One.", n_best=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict(n_best=0), "n_best is 0"),
+        (dict(min_confidence=2), "`min_confidence` is 2"),
+        (dict(only="one text"), "A list of texts was expected"),
+        (dict(only=5), "A list of texts was expected"),
+        (dict(pattern=""), "`pattern` is ''"),
+        (dict(pattern="a", prefix="b"), "More than one of"),
+        (dict(glossary={"a": "b"}, prefix="b"), "`glossary` cannot be used together"),
+        (dict(glossary={"a": "b"}, n_best=2), "leave `n_best` out"),
+    ],
+)
+def test_options_check_themselves(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        seq2see.Options(**given)
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
@@ -65,7 +125,7 @@ def test_the_documents_dates(model: seq2see.Seq2Seq) -> None:
 
 
 def test_002_cd9bd9446ef9fb85_raw_form_of_the_predictions(model: seq2see.Seq2Seq) -> None:
-    assert [model.raw(answer) for answer in model.answers(FOUR)] == [
+    assert [model.texts.raw(answer) for answer in model.answers(FOUR)] == [
         "<sos>January 5, 1845<eos><pad><pad>",
         "<sos>January 6, 1845<eos><pad><pad>",
         "<sos>August 10, 1426<eos><pad><pad>",
@@ -100,9 +160,9 @@ def test_a_network_in_training_mode_answers_and_scores_all_the_same(model: seq2s
     trained = seq2see.Seq2Seq(config, model.tokenizers, network)
     network.eval()
     pair = [("1845-01-05", "May 1, 1999")]
-    expected = trained.predict(FOUR), trained.predict(FOUR, beam=2), trained.score(pair)
+    expected = trained.predict(FOUR), trained.predict(FOUR, beam=2), trained.log_probabilities(pair)
     network.train()
-    assert (trained.predict(FOUR), trained.predict(FOUR, beam=2), trained.score(pair)) == expected
+    assert (trained.predict(FOUR), trained.predict(FOUR, beam=2), trained.log_probabilities(pair)) == expected
     assert network.training
 
 
@@ -113,7 +173,7 @@ def test_texts_are_read_as_they_were_trained_on() -> None:
     assert [answer.input for answer in model.answers(untidy)] == untidy
     assert model.trace(untidy[0]).text == "I love you."
     pair = ("I love you.", "Je t'aime.")
-    assert model.score([(untidy[1], "Je  t'aime.\n")]) == model.score([pair])
+    assert model.log_probabilities([(untidy[1], "Je  t'aime.\n")]) == model.log_probabilities([pair])
     assert (
         model.align([(untidy[2], "Je t'aime.")])
         == model.align(model.answers(untidy[2:]))
@@ -135,13 +195,13 @@ def test_generators_and_iterators_do(model: seq2see.Seq2Seq) -> None:
     ([(" ", "b")], "Pair 1 has an empty source"), (None, "Pairs of texts were expected, but"),
 ])  # fmt: skip
 def test_what_is_no_pair_is_named(model: seq2see.Seq2Seq, pairs: Any, message: str) -> None:
-    for use in (model.score, model.evaluate, seq2see.fit):
+    for use in (model.log_probabilities, model.evaluate, seq2see.fit):
         with pytest.raises(UserError, match=message):
             use(pairs)
 
 
 def test_a_text_is_no_list_of_pairs(model: seq2see.Seq2Seq) -> None:
-    for use in (model.score, model.evaluate):
+    for use in (model.log_probabilities, model.evaluate):
         with pytest.raises(UserError, match=r"Pairs of texts were expected, but .*ab"):
             use("ab")
     with pytest.raises(
@@ -177,9 +237,9 @@ def test_a_model_is_not_saved_over_other_things(model: seq2see.Seq2Seq, tmp_path
 
 def test_scoring_does_not_change_what_answers() -> None:
     model = seq2see.load("dates")
-    before = model.engine_for(1).name
-    model.score([("1845-01-05", "January 5, 1845")])
-    assert model.engine_for(1).name == before
+    before = model.network.engine_for(1).name
+    model.log_probabilities([("1845-01-05", "January 5, 1845")])
+    assert model.network.engine_for(1).name == before
 
 
 def test_order_and_answers_do_not_depend_on_the_batch(model: seq2see.Seq2Seq) -> None:
@@ -247,7 +307,8 @@ def test_a_refused_text_may_be_none_instead_of_an_error(model: seq2see.Seq2Seq) 
         model.predict(["1845-01-05", "no date", "1845-01-06"])
     assert refused.value.outputs == ["January 5, 1845", None, "January 6, 1845"]
     assert list(refused.value.reasons) == [1]
-    assert model.predict(["1845-01-05", "no date"], on_error="none") == ["January 5, 1845", None]
+    with pytest.warns(DeprecationWarning, match="`answers` tells of each text"):
+        assert model.predict(["1845-01-05", "no date"], on_error="none") == ["January 5, 1845", None]
     with pytest.raises(UserError, match="on_error is 'ignore'"):
         model.predict(["1845-01-05"], on_error="ignore")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
-from seq2see.cli import app, output
+from seq2see.cli import app, main, output
 from seq2see.cli.answering import LONGEST, NoText, lines_of
 from seq2see.errors import UserError
 
@@ -253,11 +254,28 @@ def test_a_full_disk_is_one_sentence() -> None:
         (["train", "dates", "--out", "pyproject.toml"], "is a file"),
     ],
 )
-def test_errors_say_what_to_do_and_exit_with_2(arguments: list[str], message: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stdout == ""
+def test_errors_say_what_to_do_and_exit_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, since each of its own would import torch to say one sentence."""
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(sys, "argv", ["seq2see", *arguments])
+    try:
+        with pytest.raises(SystemExit) as end:
+            main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = capsys.readouterr()
+    assert end.value.code == 2
+    assert message in said.err.replace("\n", " ")
+    assert "Traceback" not in said.err
+    assert said.out == ""
+
+
+def test_an_error_ends_a_process_with_status_2() -> None:
+    done = run("predict", "--model", "date", "1845-01-05")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Did you mean 'dates'" in done.stderr
 
 
 @pytest.mark.parametrize(

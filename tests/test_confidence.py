@@ -150,7 +150,7 @@ def test_answers_by_exact_match_or_by_chrf_and_any_target_counts() -> None:
         ("1845-01-07", "January 9, 1845"),
         ("1845-01-08", "nothing like it"),
     ]
-    engine, rules = model.engine_for(4), model.config.decoding
+    engine, rules = model.network.engine_for(4), model.config.decoding
     exact = calibrate.observe(engine, model.tokenizers, rules, pairs, None)
     assert [right for _, _, right in exact] == [True, True, False, False]
     close = calibrate.observe(engine, model.tokenizers, rules, pairs, 60.0)
@@ -175,7 +175,6 @@ def test_answers_that_are_less_sure_are_withheld() -> None:
     model.confidence = confidence(-20)
     with pytest.raises(RefusedInputs, match="has a confidence of 0"):
         model.predict(["1845-01-05"], min_confidence=0.9)
-    assert model.predict(["1845-01-05"], min_confidence=0.9, on_error="none") == [None]
     [answer] = model.answers(["1845-01-05"], min_confidence=0.9, probabilities=False)
     assert (answer.output, answer.withheld) == (None, "January 5, 1845")
     assert model.answers(["1845-01-05"])[0].output == "January 5, 1845"
@@ -356,9 +355,9 @@ def test_en_fr_knows_how_sure_it_is_and_what_is_no_english() -> None:
     assert model.confidence.criterion == "chrf"
     assert model.confidence.measured.error < 0.03
     assert f"| expected calibration error, 10 bins | {model.confidence.measured.error:.2%} |" in model.card
-    sure, remark = model.judged("Where is the station?", [-0.01] * 8, True)
-    unsure, _ = model.judged("Where is the station?", [-1.5] * 8, True)
+    sure, remark = model.texts.judged("Where is the station?", [-0.01] * 8, True)
+    unsure, _ = model.texts.judged("Where is the station?", [-1.5] * 8, True)
     assert (sure or 0) > 0.7 > 0.3 > (unsure or 1)
     assert remark is None
     for text in ("ʇxǝʇ uʍop ǝpᴉsdn", "私は学生です", "¿Dónde está la estación?"):
-        assert model.judged(text, [-0.01] * 8, True)[0] is None
+        assert model.texts.judged(text, [-0.01] * 8, True)[0] is None

@@ -216,7 +216,7 @@ def test_002_cd9bd9446ef9fb85_about_21_thousand_parameters() -> None:
 
 def test_002_cd9bd9446ef9fb85_predictions_in_raw_form() -> None:
     answers = dates().answers(["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"])
-    assert [dates().raw(answer) for answer in answers] == [
+    assert [dates().texts.raw(answer) for answer in answers] == [
         "<sos>January 5, 1845<eos><pad><pad>",
         "<sos>January 6, 1845<eos><pad><pad>",
         "<sos>August 10, 1426<eos><pad><pad>",

@@ -19,7 +19,8 @@ import pytest
 import torch
 
 import seq2see
-from seq2see import machine, network, seq2seq
+from seq2see import machine, seq2seq
+from seq2see.answering import network
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine, trial
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.decoding.hypothesis import with_beam
@@ -71,8 +72,8 @@ def test_a_model_that_has_answered_can_be_forked_copied_and_pickled() -> None:
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_both_engines_give_the_same_answers(beam: int) -> None:
-    through_torch = seq2see.load("dates", engine="torch").answers(TEXTS, beam)
-    through_ctranslate2 = seq2see.load("dates", engine="ctranslate2").answers(TEXTS, beam)
+    through_torch = seq2see.load("dates", engine="torch").answers(TEXTS, beam=beam)
+    through_ctranslate2 = seq2see.load("dates", engine="ctranslate2").answers(TEXTS, beam=beam)
     assert [answer.output for answer in through_torch] == [target for _, target in PAIRS]
     for a, b in zip(through_torch, through_ctranslate2, strict=True):
         assert (a.input, a.output, a.ids) == (b.input, b.output, b.ids)
@@ -99,12 +100,14 @@ def test_auto_takes_what_the_folder_holds_and_what_is_asked(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # in which nothing was found out yet
     model = seq2see.load("dates")
-    assert model.engine_for(1).name.startswith("ctranslate2")
-    assert model.engine_for(10_000, beam=4).name.startswith("ctranslate2")
-    assert model.engine_for(10_000).name.startswith("ctranslate2")  # until a trial finds torch faster
-    assert seq2see.load("dates").engine_for(1, beam=2, n_best=2).name == "torch, float32"
-    assert seq2see.load("dates").engine_for(1, beam=40).name == "torch, float32"  # 80 candidates of 68 tokens
-    assert seq2see.load("dates", engine="torch").engine_for(1).name == "torch, float32"
+    assert model.network.engine_for(1).name.startswith("ctranslate2")
+    assert model.network.engine_for(10_000, beam=4).name.startswith("ctranslate2")
+    assert model.network.engine_for(10_000).name.startswith("ctranslate2")  # until a trial finds torch faster
+    assert seq2see.load("dates").network.engine_for(1, beam=2, n_best=2).name == "torch, float32"
+    assert (
+        seq2see.load("dates").network.engine_for(1, beam=40).name == "torch, float32"
+    )  # 80 candidates of 68 tokens
+    assert seq2see.load("dates", engine="torch").network.engine_for(1).name == "torch, float32"
 
 
 def test_an_edited_model_answers_for_itself() -> None:
@@ -141,10 +144,10 @@ def _hooked(model: seq2see.Seq2Seq) -> None:
 def test_any_edit_of_the_network_is_noticed(edit: Callable[[seq2see.Seq2Seq], None]) -> None:
     model = seq2see.load("dates")
     edit(model)
-    assert model.engine_for(1).name == "torch, float32"
+    assert model.network.engine_for(1).name == "torch, float32"
     model.network.engine = "ctranslate2"
     with pytest.raises(UserError, match="the network was edited since it was exported"):
-        model.engine_for(1)
+        model.network.engine_for(1)
 
 
 def _by_trace(model: seq2see.Seq2Seq, where: Path) -> None:
@@ -156,7 +159,7 @@ def _by_saving(model: seq2see.Seq2Seq, where: Path) -> None:
 
 
 def _by_scoring(model: seq2see.Seq2Seq, where: Path) -> None:
-    model.score([("1845-01-05", "January 5, 1845")])
+    model.log_probabilities([("1845-01-05", "January 5, 1845")])
     model.evaluate([("1845-01-05", "January 5, 1845")])
     model.align([("1845-01-05", "January 5, 1845")])
 
@@ -179,9 +182,9 @@ def test_looking_at_a_model_does_not_change_it(
     look: Callable[[seq2see.Seq2Seq, Path], None], tmp_path: Path
 ) -> None:
     model = seq2see.load("dates")
-    before, weights = model.engine_for(1).name, [w.clone() for w in model.transformer.parameters()]
+    before, weights = model.network.engine_for(1).name, [w.clone() for w in model.transformer.parameters()]
     look(model, tmp_path)
-    assert model.engine_for(1).name == before == "ctranslate2, float32"
+    assert model.network.engine_for(1).name == before == "ctranslate2, float32"
     assert model("1845-01-05") == "January 5, 1845"
     assert all(torch.equal(a, b) for a, b in zip(model.transformer.parameters(), weights, strict=True))
 
@@ -192,14 +195,14 @@ def test_a_saved_model_keeps_its_export_and_an_edited_one_does_not(tmp_path: Pat
     saved = seq2see.load(tmp_path / "same", engine="ctranslate2")
     assert saved("1845-01-05") == "January 5, 1845"
     saved.save(tmp_path / "same")  # over itself
-    assert seq2see.load(tmp_path / "same").engine_for(1).name == "ctranslate2, float32"
+    assert seq2see.load(tmp_path / "same").network.engine_for(1).name == "ctranslate2, float32"
     with torch.no_grad():
         model.transformer.output.bias[model.tokenizers.target.end] += 100.0
     model.save(tmp_path / "other")
     model.save(tmp_path / "same")
     for name in ("other", "same"):
         edited = seq2see.load(tmp_path / name)
-        assert edited.engine_for(1).name == "torch, float32"
+        assert edited.network.engine_for(1).name == "torch, float32"
         assert edited("1845-01-05") == ""
 
 
@@ -234,7 +237,7 @@ def test_what_an_engine_cannot_do_is_said() -> None:
 def test_a_folder_without_export_is_answered_by_torch(tmp_path: Path) -> None:
     seq2see.load("dates").save(tmp_path / "plain")
     shutil.rmtree(tmp_path / "plain" / "ctranslate2")
-    assert seq2see.load(tmp_path / "plain").engine_for(1).name == "torch, float32"
+    assert seq2see.load(tmp_path / "plain").network.engine_for(1).name == "torch, float32"
     with pytest.raises(UserError, match="plain has no ctranslate2 export"):
         seq2see.load(tmp_path / "plain", engine="ctranslate2")
 
@@ -242,14 +245,14 @@ def test_a_folder_without_export_is_answered_by_torch(tmp_path: Path) -> None:
 def test_without_ctranslate2_torch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     model = seq2see.load("dates")
-    assert model.engine_for(1).name == "torch, float32"
+    assert model.network.engine_for(1).name == "torch, float32"
     assert model("1845-01-05") == "January 5, 1845"
 
 
 def test_a_cpu_computes_in_float32_whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer bits would let an answer depend on the others of its batch."""
     monkeypatch.setattr(torch_engine, "LARGE", 16)
-    engine = seq2see.load("dates", engine="torch").engine_for(1)
+    engine = seq2see.load("dates", engine="torch").network.engine_for(1)
     assert isinstance(engine, torch_engine.TorchEngine)
     assert (engine.name, engine.narrow) == ("torch, float32", False)
 
@@ -270,30 +273,30 @@ def test_a_folder_without_an_export_gets_one_in_the_cache_when_that_pays(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = seq2see.load(bare)
-    assert model.engine_for(100).name == "torch, float32"
-    monkeypatch.setattr("seq2see.network.WORTH_EXPORT", 100 * model.config.model.parameters)
-    assert model.engine_for(99).name == "torch, float32"
-    assert model.engine_for(100).name == "ctranslate2, float32"
+    assert model.network.engine_for(100).name == "torch, float32"
+    monkeypatch.setattr("seq2see.answering.network.WORTH_EXPORT", 100 * model.config.model.parameters)
+    assert model.network.engine_for(99).name == "torch, float32"
+    assert model.network.engine_for(100).name == "ctranslate2, float32"
     assert model("1845-01-05") == "January 5, 1845"
     assert not (bare / "ctranslate2").exists()
     (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
     again = seq2see.load(bare)
     assert again.network._transformer is None  # torch is not needed any more
-    assert again.engine_for(1).name == "ctranslate2, float32"
+    assert again.network.engine_for(1).name == "ctranslate2, float32"
     model.save(bare.parent / "saved")
     assert (bare.parent / "saved" / "ctranslate2" / "model.bin").is_file()
     data = bytearray((kept / "ctranslate2" / "model.bin").read_bytes())
     data[len(data) // 2] ^= 1
     (kept / "ctranslate2" / "model.bin").write_bytes(data)
-    assert seq2see.load(bare).engine_for(1).name == "torch, float32"
+    assert seq2see.load(bare).network.engine_for(1).name == "torch, float32"
 
 
 def test_an_edited_network_is_not_exported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2see.network.WORTH_EXPORT", 1)
+    monkeypatch.setattr("seq2see.answering.network.WORTH_EXPORT", 1)
     model = seq2see.load(bare)
     with torch.no_grad():
         model.transformer.output.bias[model.tokenizers.target.end] += 100.0
-    assert model.engine_for(1000).name == "torch, float32"
+    assert model.network.engine_for(1000).name == "torch, float32"
     assert not (bare.parent / "cache" / "seq2see" / "exports").exists()
 
 
@@ -302,7 +305,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr("seq2see.network.WORTH_EXPORT", 1)
+    monkeypatch.setattr("seq2see.answering.network.WORTH_EXPORT", 1)
     assert seq2see.load(bare).predict(["1845-01-05"]) == ["January 5, 1845"]
 
 
@@ -392,22 +395,22 @@ def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -
     note.parent.mkdir(parents=True)
     note.write_text("2000")
     assert trial.torch_from(model.config.model) == 2000
-    assert seq2see.load(bare).engine_for(10_000).name.startswith("ctranslate2, int8")
-    assert seq2see.load("dates").engine_for(10_000).name == "torch, float32"
+    assert seq2see.load(bare).network.engine_for(10_000).name.startswith("ctranslate2, int8")
+    assert seq2see.load("dates").network.engine_for(10_000).name == "torch, float32"
 
 
 def test_eight_bits_are_used_where_they_are_asked_for(bare: Path, tmp_path: Path) -> None:
     model = seq2see.load(bare, engine="int8")
-    assert model.engine_for(1).name.startswith("ctranslate2, int8")
-    assert model.engine_for(10_000).name.startswith("ctranslate2, int8")
+    assert model.network.engine_for(1).name.startswith("ctranslate2, int8")
+    assert model.network.engine_for(10_000).name.startswith("ctranslate2, int8")
     assert model.predict(["1845-01-05"]) == ["January 5, 1845"]
-    assert model.engine_for(1, held=True).name == "torch, float32"  # which it cannot answer
+    assert model.network.engine_for(1, held=True).name == "torch, float32"  # which it cannot answer
     (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
     written = {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()}
-    assert seq2see.load(bare, engine="int8").engine_for(1).name.startswith("ctranslate2, int8")
+    assert seq2see.load(bare, engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
     assert {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()} == written  # once
-    assert seq2see.load(bare).engine_for(1).name == "torch, float32"  # nobody else gets it
-    assert seq2see.load("dates", engine="int8").engine_for(1).name.startswith("ctranslate2, int8")
+    assert seq2see.load(bare).network.engine_for(1).name == "torch, float32"  # nobody else gets it
+    assert seq2see.load("dates", engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
     with pytest.raises(UserError, match="int8, but it answers on the cpu, not on meta"):
         seq2see.load(bare, device="meta", engine="int8")
 
@@ -420,10 +423,10 @@ def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytes
         ("aarch64", 1, 2, "ctranslate2, float32"), ("x86_64", 1, 1, "ctranslate2, float32"),
     ):  # fmt: skip
         monkeypatch.setattr(network.platform, "machine", lambda kind=kind: kind)
-        assert model.engine_for(inputs, beam).name == name
+        assert model.network.engine_for(inputs, beam).name == name
     exported = seq2see.load("dates", engine="ctranslate2")
     monkeypatch.setattr(network.platform, "machine", lambda: "aarch64")
-    assert exported.engine_for(1).name == "ctranslate2, float32"
+    assert exported.network.engine_for(1).name == "ctranslate2, float32"
 
 
 def test_the_processor_tells_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,29 +461,29 @@ def test_threads_leave_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> N
 def test_both_engines_cut_an_answer_at_its_limit(beam: int) -> None:
     through_torch, through_ctranslate2 = (seq2see.load("dates", engine=e) for e in ("torch", "ctranslate2"))
     for most in (1, 3, 16):
-        answers = through_torch.predict(TEXTS[:5], beam, max_length=most)
-        assert through_ctranslate2.predict(TEXTS[:5], beam, max_length=most) == answers
+        answers = through_torch.predict(TEXTS[:5], beam=beam, max_length=most)
+        assert through_ctranslate2.predict(TEXTS[:5], beam=beam, max_length=most) == answers
 
 
 def test_on_a_gpu_the_engine_is_kept_as_long_as_the_network_is_the_same() -> None:
     model = seq2see.load("dates", engine="torch")
-    engine = model.engine_for(1)
+    engine = model.network.engine_for(1)
     assert isinstance(engine, torch_engine.TorchEngine)
-    assert model.engine_for(1) is not engine
+    assert model.network.engine_for(1) is not engine
     model.network._torch = engine
     engine.on_gpu = True
-    assert model.engine_for(500, beam=3) is engine
+    assert model.network.engine_for(500, beam=3) is engine
     model.transformer.double()
-    assert model.engine_for(1) is not engine
+    assert model.network.engine_for(1) is not engine
     model.network._torch, model.network._transformer = engine, copy.deepcopy(model.transformer)
-    assert model.engine_for(1) is not engine
+    assert model.network.engine_for(1) is not engine
 
 
 @pytest.mark.parametrize("kind", ["graphs", "bfloat16"])
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 def test_an_edit_by_a_recorder_reaches_the_answer_wherever_a_copy_would_give_it(kind: str) -> None:
     model = seq2see.load("dates", engine="torch")
-    engine = model.engine_for(1)
+    engine = model.network.engine_for(1)
     assert isinstance(engine, torch_engine.TorchEngine)
     engine.on_gpu, engine.narrow = kind == "graphs", kind == "bfloat16"
     sources = [model.tokenizers.source.encode("1845-01-05")]
@@ -522,7 +525,7 @@ def test_the_threads_of_a_small_model_take_parts_of_their_own_and_leave_the_sett
 
 
 def test_a_search_that_fails_leaves_the_settings_alone() -> None:
-    engine = seq2see.load("dates", engine="torch").engine_for(1)
+    engine = seq2see.load("dates", engine="torch").network.engine_for(1)
     before = torch.get_num_threads(), torch.backends.mkldnn.enabled
     with pytest.raises(IndexError):
         engine.ids([[10_000]])
@@ -532,7 +535,7 @@ def test_a_search_that_fails_leaves_the_settings_alone() -> None:
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_answer_does_not_depend_on_how_ctranslate2_shares_the_work(beam: int) -> None:
     model = seq2see.load("dates", engine="ctranslate2")
-    engine = model.engine_for(1)
+    engine = model.network.engine_for(1)
     assert isinstance(engine, CTranslate2Engine)
     sources = model.tokenizers.source.encode_batch(TEXTS[:40])
     ours = engine.ids(sources, with_beam(beam))
@@ -585,7 +588,7 @@ def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
 def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second batch is under way before the first one is there; a failure is raised, and the rest is left out."""
     model, both = seq2see.load("dates", engine="torch"), threading.Barrier(2)
-    engine, interval = model.engine_for(4), sys.getswitchinterval()
+    engine, interval = model.network.engine_for(4), sys.getswitchinterval()
     monkeypatch.setattr(model.network, "device", "cuda")
     batches = [(engine, [number]) for number in range(20)]
 
@@ -614,7 +617,7 @@ def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.M
     expected = model.answers(texts, probabilities=False)
     monkeypatch.setattr(model.network, "device", "cuda")
     monkeypatch.setattr(seq2seq, "WINDOW", 10)
-    windows, encoded = list[list[str]](), model._encoded
+    windows, encoded = list[list[str]](), model.texts._encoded
 
     def watched(part: list[str]) -> object:
         windows.append(part)
@@ -622,7 +625,7 @@ def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.M
             both.wait(60)
         return encoded(part)
 
-    monkeypatch.setattr(model, "_encoded", watched)
+    monkeypatch.setattr(model.texts, "_encoded", watched)
     assert model.answers(texts, probabilities=False) == expected
     assert expected[7].error is not None
     assert [len(window) for window in windows] == [10, 10, 10]

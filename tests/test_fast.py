@@ -289,6 +289,7 @@ print(dict(torch._dynamo.utils.counters["aot_autograd"]).get("autograd_cache_hit
 """
 
 
+@pytest.mark.heavy  # it compiles three times
 def test_a_changed_gradient_is_not_answered_from_the_compilers_cache(tmp_path: Path) -> None:
     """The cache's key does not see a formula, so it carries a digest of our code."""
     package = tmp_path / "src" / "seq2see"

@@ -111,7 +111,7 @@ def test_an_answer_that_is_no_date_is_refused(answer: str) -> None:
 def test_held_out_forms_and_regions_are_read(model: seq2see.Seq2Seq) -> None:
     for part, least in (("formats", 0.98), ("spellings", 0.97)):
         pairs = [p for p in written_dates.pairs(150, seed=5, part=part) if p[1][-2:] <= "28"]
-        answers = model.predict([text for text, _ in pairs], on_error="none")
+        answers = [one.output for one in model.answers([text for text, _ in pairs], probabilities=False)]
         right = sum(answer == target for answer, (_, target) in zip(answers, pairs, strict=True))
         assert right >= least * len(pairs), (part, right, len(pairs))
 
@@ -137,7 +137,7 @@ def test_hardly_a_right_date_is_refused_for_its_month(
     pairs = written_dates.pairs(600, seed=8)
     with monkeypatch.context() as patched:
         patched.setattr(human_dates, "names_month", lambda *texts: True)
-        answers = model.predict([text for text, _ in pairs], on_error="none")
+        answers = [one.output for one in model.answers([text for text, _ in pairs], probabilities=False)]
     right = [
         (text, *map(int, str(found).split("-")[1:]))
         for (text, target), found in zip(pairs, answers, strict=True)
@@ -167,7 +167,7 @@ def test_what_is_held_out_is_never_learned() -> None:
 def test_answers_in_eight_bits_are_those_of_the_full_numbers(
     model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = model.engine_for(1000)
+    engine = model.network.engine_for(1000)
     assert isinstance(engine, CTranslate2Engine)
     texts = [text for text, _ in written_dates.pairs(200, seed=6)]
     sources, rules = model.tokenizers.source.encode_batch(texts), model.config.decoding

@@ -319,11 +319,11 @@ def test_marian_cuts_as_its_own_tokenizer(both: tuple[str, Any, Seq2Seq]) -> Non
 
 def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
     _, _, ours = both
-    assert ours.folded("a  b") == "a  b"
+    assert ours.texts.folded("a  b") == "a  b"
     answers = ours.answers(TEXTS[:3], n_best=2)
     assert all(answer.output is not None and len(answer.alternatives) == 1 for answer in answers)
     pairs = [(TEXTS[0], "The red cat."), (TEXTS[1], "27 pages.")]
-    assert all(value <= 0 for values in ours.score(pairs) for value in values)
+    assert all(value <= 0 for values in ours.log_probabilities(pairs) for value in values)
     assert ours.align(pairs)[0].links
     assert ours.evaluate(pairs).pairs == 2
     trace = ours.trace(TEXTS[0])
@@ -450,8 +450,20 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "pointer": (pointer, "Git LFS pointer"),
     "truncated": (truncated, "cannot be read as safetensors"),
     "pickled": (pickled, "would run code"),
-    "t5": (edited("config.json", model_type="t5"), "T5 has relative positions"),
-    "unknown": (edited("config.json", model_type="bert"), "architecture is 'bert'"),
+    "t5": (edited("config.json", model_type="t5"), "T5 has relative positions and a norm without mean and bias, which"),
+    "t5 v1.1": (edited("config.json", model_type="t5", feed_forward_proj="gated-gelu"), "v1.1 .* gated feed-forward"),
+    "umt5": (edited("config.json", model_type="umt5"), "relative positions of its own in each layer"),
+    "longt5": (edited("config.json", model_type="longt5"), "sparse attention in its encoder"),
+    "switch": (edited("config.json", model_type="switch_transformers"), "one of many feed-forward networks"),
+    "moe": (edited("config.json", model_type="nllb-moe"), "the dense NLLB-200 models .* are imported"),
+    "pegasus x": (edited("config.json", model_type="pegasus_x"), "the family pegasus takes shorter texts"),
+    "led": (edited("config.json", model_type="led"), "the family bart takes shorter texts"),
+    "prophetnet": (edited("config.json", model_type="prophetnet"), "several tokens ahead"),
+    "bigbird": (edited("config.json", model_type="bigbird_pegasus"), "a part of the text only"),
+    "whisper": (edited("config.json", model_type="whisper"), "reads sound"),
+    "two berts": (edited("config.json", model_type="encoder-decoder"), "two models such as BERT"),
+    "unknown": (edited("config.json", model_type="funny"), "architecture is 'funny'"),
+    "bert": (edited("config.json", model_type="bert"), "an encoder alone"),
     "activation": (edited("config.json", activation_function="gelu_new"), "activation 'gelu_new'"),
     "shape": (edited("config.json", d_model=36), "does not fit its own config"),
     "heads": (edited("config.json", encoder_attention_heads=2), "other than decoder_attention_heads"),

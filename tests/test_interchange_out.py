@@ -60,7 +60,8 @@ def to_hf(model: Seq2Seq, out: Path) -> Any:
 
 SHAPES: list[dict[str, Any]] = [
     {}, {"norm": "pre"}, {"positions": "halves", "activation": "gelu"}, {"output_bias": True, "norm": "pre"},
-    {"share_embeddings": False, "share_output": False}, {"positions": "learned", "embedding_norm": True},
+    {"share_embeddings": False, "share_output": False}, {"norm": "pre", "share_embeddings": False},
+    {"norm": "pre", "share_embeddings": False, "share_output": False}, {"positions": "learned", "embedding_norm": True},
     {"positions": "learned", "embedding_norm": True, "norm": "pre", "scale_embeddings": False},
     {"positions": "fairseq", "norm": "pre"}, {"scale_embeddings": False},
 ]  # fmt: skip
@@ -77,7 +78,7 @@ def test_a_model_goes_to_hugging_face_and_back(settings: dict[str, Any], tmp_pat
         back = seq2see.load(tmp_path / "ours", engine="torch")
         texts = ["abc", "jihgfedcba", "a"]
         assert back.predict(texts) == model.predict(texts)
-        first, second = (m.score([("abc", "cab")])[0] for m in (back, model))
+        first, second = (m.log_probabilities([("abc", "cab")])[0] for m in (back, model))
         assert first == pytest.approx(second, abs=1e-5)
 
 
@@ -91,7 +92,9 @@ def test_a_difference_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"positions": "opennmt"}, {"d_k": 3}, {"norm": "pre", "share_embeddings": False}], ids=str
+    "settings",
+    [{"positions": "opennmt"}, {"d_k": 3}, {"norm": "pre", "positions": "fairseq", "share_output": False}],
+    ids=str,
 )
 def test_what_hugging_face_cannot_say_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError):
@@ -296,8 +299,57 @@ def test_an_imported_model_learns_on(tmp_path: Path) -> None:
     to_hf(small(), tmp_path / "theirs")
     import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     start = seq2see.load(tmp_path / "ours", engine="torch")
-    before = start.score([("abc", "cba")])[0]
+    before = start.log_probabilities([("abc", "cba")])[0]
     pairs = [(text, text[::-1]) for text in ("abc", "bcd", "cde", "def", "efg", "fgh", "ghi", "hij")] * 8
     learned = seq2see.fit(pairs, start=start, training={"steps": 30, "learning_rate": 0.01, "warmup": 5})
-    assert sum(learned.score([("abc", "cba")])[0]) > sum(before)
+    assert sum(learned.log_probabilities([("abc", "cba")])[0]) > sum(before)
     assert learned.config.model.positions == "halves"
+
+
+def test_two_vocabularies_go_to_a_family_of_one(tmp_path: Path) -> None:
+    """Pre-norm models become Pegasus, which has one vocabulary: the smaller one is filled up."""
+    torch.manual_seed(4)
+    sides = Tokenizers(TOKENIZER, Tokenizer.characters(["<pad>", "<sos>", "<eos>", *"xyz"]))
+    config = ModelConfig.of(source_vocabulary=13, target_vocabulary=6, d_model=16, heads=4, d_ff=24, encoder_layers=2,
+                            decoder_layers=2, max_length=40, norm="pre", share_embeddings=False)  # fmt: skip
+    model = Transformer(config).eval()
+    rules = DecodingConfig(length_ratio=0.0, length_offset=20)
+    ours = Seq2Seq(Config("pairs", config, TrainingConfig(), rules), sides, model, engine="torch")
+    assert to_hf(ours, tmp_path / "theirs").largest < 1e-5
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    back = seq2see.load(tmp_path / "ours", engine="torch")
+    assert back.config.model.target_vocabulary == 6
+    assert back.predict(["abc", "jihgfedcba", "a"]) == ours.predict(["abc", "jihgfedcba", "a"])
+    refused = back.answers(["q"])[0]  # a tokenizer of characters has no token for what it does not know
+    assert refused.output is None
+    assert "cannot be cut" in str(refused.error)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["dates", "human-dates", "en-fr", "fr-en", "en-de"])
+def test_every_model_that_ships_goes_to_every_form(name: str, tmp_path: Path) -> None:
+    model = seq2see.load(name, engine="torch")
+    own = (model.config, model.transformer, model.tokenizers)
+    assert to_hf(model, tmp_path / "hf").same
+    assert to_onnx.export(tmp_path / "onnx", *own).same
+    (tmp_path / "ct2").mkdir()
+    model.save(tmp_path / "copy")
+    parity = to_ctranslate2.export(tmp_path / "copy", *own[1:], rules=model.config.decoding)
+    assert parity.same_tokens == parity.tokens
+
+
+def test_the_programs_of_the_documentation_run(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """Those that read an exported model in transformers and in onnxruntime."""
+    text = (Path(__file__).parents[1] / "docs/bring-your-model.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(programs) == 2
+    model = seq2see.load("dates", engine="torch")
+    to_hf(model, tmp_path / "dates-hf")
+    to_onnx.export(tmp_path / "dates-onnx", model.config, model.transformer, model.tokenizers)
+    monkeypatch.chdir(tmp_path)
+    for program in programs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the libraries about themselves
+            exec(compile(program, "docs/bring-your-model.md", "exec"), {})
+        assert capsys.readouterr().out.strip() == program.rstrip().rsplit("# ", 1)[1]

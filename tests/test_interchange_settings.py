@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,15 +148,15 @@ def test_ctranslate2_answers_the_same_or_not_at_all(name: str, tmp_path: Path) -
     for beam in (1, 4):
         if beam not in THROUGH_CTRANSLATE2[name]:
             with pytest.raises(UserError, match="CTranslate2 cannot answer this"):
-                model.engine_for(1, beam)
-            assert seq2see.load(tmp_path / "ours").engine_for(100, beam).name.startswith("torch")
+                model.network.engine_for(1, beam)
+            assert seq2see.load(tmp_path / "ours").network.engine_for(100, beam).name.startswith("torch")
             continue
-        through = model.engine_for(100, beam)
+        through = model.network.engine_for(100, beam)
         assert through.name.startswith("ctranslate2")
-        expected = ours.engine_for(100, beam).ids(sources, rules.but(beam=beam))
+        expected = ours.network.engine_for(100, beam).ids(sources, rules.but(beam=beam))
         assert through.ids(sources, rules.but(beam=beam)) == expected
         found = through.search(sources, rules.but(beam=beam))
-        plain = ours.engine_for(100, beam).search(sources, rules.but(beam=beam))
+        plain = ours.network.engine_for(100, beam).search(sources, rules.but(beam=beam))
         assert [one[0].finished for one in found] == [one[0].finished for one in plain]
 
 
@@ -285,3 +287,148 @@ def test_tables_that_the_file_holds_are_used_whatever_the_config_says(tmp_path: 
     import_model(str(theirs), tmp_path / "one")  # as older versions wrote it: one table for both
     one = seq2see.load(tmp_path / "one", engine="torch").transformer
     assert torch.equal(one.encoder.embedding.table.weight, weights["model.shared.weight"])
+
+
+# --- strangers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("small")
+    FAMILIES["marian"](path, encoder_layers=1, decoder_layers=1).save_pretrained(path)
+    return path
+
+
+def changed(file: str, **settings: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        found = json.loads((path / file).read_text())
+        (path / file).write_text(json.dumps({**found, **settings}))
+
+    return change
+
+
+def charsmap(path: Path) -> None:
+    """Put a map of characters at the end of a SentencePiece model: the last one counts."""
+    words = b"\xff" * 1024
+    data = len(words).to_bytes(4, "little") + words + b"a\0"
+    field = b"\x12" + bytes([len(data) & 127 | 128, len(data) >> 7]) + data
+    with (path / "source.spm").open("ab") as file:
+        file.write(b"\x1a" + bytes([len(field) & 127 | 128, len(field) >> 7]) + field)
+
+
+def long_piece(path: Path) -> None:
+    with (path / "source.spm").open("ab") as file:
+        file.write(b"\x0a\xd8\x07\x0a\xd0\x07" + b"a" * 976 + b"\x15\0\0\0\0")
+
+
+def linked(name: str, target: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        (path.parent / "outside").write_bytes((path / name).read_bytes())
+        (path / name).unlink()
+        (path / name).symlink_to(target)
+
+    return change
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a beam without end": (changed("generation_config.json", num_beams=10**12), "a whole number up to"),
+    "a wide beam": (changed("generation_config.json", num_beams=101), "a beam of 101: at most 100"),
+    "ends beyond": (changed("generation_config.json", eos_token_id=[0, 10**6]), "name token 1000000"),
+    "no id": (changed("generation_config.json", suppress_tokens=["x"]), "ids of tokens were expected"),
+    "words": (changed("generation_config.json", bad_words_ids=[7]), "lists of ids were expected"),
+    "penalty": (changed("generation_config.json", length_penalty="long"), "a number was expected"),
+    "dropout": (changed("config.json", dropout=[1]), "a number was expected"),
+    "layers": (changed("config.json", encoder_layers=10**12), "a whole number was expected"),
+    "family": (changed("config.json", model_type=["marian"]), "architecture is"),
+    "activation": (changed("config.json", activation_function={}), "activation"),
+    "pads": (changed("generation_config.json", pad_token_id={}), "ids of tokens were expected"),
+    "ids": (changed("vocab.json", a=2**40), "does not number its"),
+    "charsmap": (charsmap, "map of characters"),
+    "a piece of a thousand characters": (long_piece, "a piece of more than 500 characters"),
+    "deep": (lambda path: (path / "config.json").write_text("[" * 100_000), "not valid JSON"),
+    "a link": (linked("config.json", "../outside"), "link out of its folder|no model that is known"),
+    "a link of weights": (linked("model.safetensors", "../outside"), "link out of its folder"),
+    "a device": (linked("vocab.json", "/dev/zero"), "link out of its folder"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_folders_are_refused_before_anything_is_written(
+    name: str, small: Path, tmp_path: Path
+) -> None:
+    change, match = HOSTILE[name]
+    path = Path(shutil.copytree(small, tmp_path / "theirs"))
+    change(path)
+    with pytest.raises(UserError, match=match) as error:
+        import_model(str(path), tmp_path / "ours")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 1000
+    assert {one.name for one in tmp_path.iterdir()} <= {"theirs", "outside"}
+
+
+def test_what_no_check_foresees_is_a_sentence_too(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seq2see.interchange import imported, reading
+
+    def raises(found: object) -> str:
+        raise KeyError("x\ny")
+
+    monkeypatch.setattr(imported, "check", raises)
+    with pytest.raises(UserError, match=r"cannot be read as a model .*KeyError") as error:
+        reading.import_model(str(small), tmp_path / "ours")
+    assert "\n" not in str(error.value)
+    monkeypatch.setattr(imported, "check", lambda found: "")
+    monkeypatch.setattr(imported, "try_out", raises)  # the last check comes before the folder has its name
+    with pytest.raises(UserError, match="KeyError"):
+        reading.import_model(str(small), tmp_path / "ours")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_cache_of_the_hub_is_followed(small: Path, tmp_path: Path) -> None:
+    """Its snapshots are links into ``blobs`` beside them."""
+    snapshot, blobs = tmp_path / "models--a--b/snapshots/1234", tmp_path / "models--a--b/blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate(small.iterdir()):
+        shutil.copy(file, blobs / f"{number:040}")
+        (snapshot / file.name).symlink_to(f"../../blobs/{number:040}")
+    import_model(str(snapshot), tmp_path / "ours")
+    (snapshot / "vocab.json").unlink()
+    (snapshot / "vocab.json").symlink_to("/etc/passwd")
+    with pytest.raises(UserError, match="link out of its folder"):
+        import_model(str(snapshot), tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("entries", "match"),
+    [
+        ({"a/model.bin": bytes(64 << 20)}, "which is no model"),
+        ({"a/model.bin": b"1", "b/model.bin": b"2"}, "twice"),
+        ({f"{n}": b"" for n in range(10_001)}, "10,001 files"),
+        ({"a/x": b""}, "has no model.bin"),
+    ],
+)
+def test_archives_are_bounded(entries: dict[str, bytes], match: str, tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "a.argosmodel", "w", zipfile.ZIP_DEFLATED) as package:
+        for name, data in entries.items():
+            package.writestr(name, data)
+    with pytest.raises(UserError, match=match):
+        import_model(str(tmp_path / "a.argosmodel"), tmp_path / "ours")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.argosmodel"]
+
+
+def test_a_licence_is_found_in_a_time_that_grows_with_its_file(tmp_path: Path) -> None:
+    from seq2see.interchange.huggingface import _licence
+
+    for text, licence in (
+        ("---\nlanguage: en\nlicense: apache-2.0\n---\nx", "apache-2.0"),
+        ('---\nlicence: "MIT"\n---', "MIT"),
+        ("license: none\n", ""),
+        ("---\nlicense:" + " " * 10**6, ""),
+        ("---\n" + "a: b\n" * 10**5, ""),
+    ):
+        (tmp_path / "README.md").write_text(text)
+        assert _licence(tmp_path) == licence

@@ -1,7 +1,4 @@
-"""docs/paper-to-code.md cannot rot: its links, lines, test names and commands are those of the project.
-
-``python tests/test_map.py`` sets the line of every link right after the code has moved.
-"""
+"""docs/paper-to-code.md cannot rot: its links, names, test names and commands are those of the project."""
 
 from __future__ import annotations
 
@@ -13,61 +10,55 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 MAP = ROOT / "docs" / "paper-to-code.md"
-LINK = re.compile(r"\[([^\]]+)\]\(((?!https?:)[^)#]+)(?:#L(\d+))?\)")  # text, target, line
+LINK = re.compile(r"\[([^\]]+)\]\(((?!https?:)[^)#]+)(#[^)]*)?\)")  # text, target, anchor
 
 
 @cache
-def lines_of(path: Path) -> dict[str, int]:
-    """Where each name of a module begins: ``AddNorm``, ``AddNorm.forward``, ``PRESETS``."""
-    found: dict[str, int] = {}
+def names_of(path: Path) -> set[str]:
+    """The names that a module defines: ``AddNorm``, ``AddNorm.forward``, ``PRESETS``."""
+    found: set[str] = set()
 
     def add(body: list[ast.stmt], within: str) -> None:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found[within + node.name] = node.lineno  # of several, the last: overloads stand before
+                found.add(within + node.name)
             if isinstance(node, ast.ClassDef):
                 add(node.body, f"{node.name}.")
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                found.update({within + t.id: node.lineno for t in targets if isinstance(t, ast.Name)})
+                found.update(within + t.id for t in targets if isinstance(t, ast.Name))
 
     add(ast.parse(path.read_text(encoding="utf-8")).body, "")
     return found
 
 
-def links() -> list[tuple[str, Path, str | None]]:
+def links() -> list[tuple[str, Path, str]]:
     text = MAP.read_text(encoding="utf-8")
-    return [(name, (MAP.parent / target).resolve(), line) for name, target, line in LINK.findall(text)]
+    return [(name, (MAP.parent / target).resolve(), anchor) for name, target, anchor in LINK.findall(text)]
 
 
 def spans() -> list[str]:
     return re.findall(r"`([^`]+)`", MAP.read_text(encoding="utf-8"))
 
 
-def test_every_link_leads_to_its_line() -> None:
+def test_every_link_leads_to_what_it_names() -> None:
     assert len(links()) > 100
-    for name, path, line in links():
+    for name, path, anchor in links():
         assert path.exists(), f"{name}: {path} does not exist"
         if path.suffix == ".py":
-            assert line, f"{name} names no line"
-            symbol = name.strip("`")
-            assert symbol in lines_of(path), f"{path.name} has no {symbol}"
-            there = path.read_text(encoding="utf-8").splitlines()[int(line) - 1]
-            assert lines_of(path)[symbol] == int(line), (
-                f"{symbol} is not at {path.name}, line {line}, which is {there!r}: run python tests/test_map.py"
-            )
-            assert re.search(rf"\b{symbol.split('.')[-1]}\b", there)
+            assert name.strip("`") in names_of(path), f"{path.name} has no {name}"
+            assert not anchor, f"{name}: a line number would be wrong after the next edit"
 
 
 def test_every_test_that_is_named_exists() -> None:
-    known = {name for path in ROOT.glob("tests/test_*.py") for name in lines_of(path)}
+    known = {name for path in ROOT.glob("tests/test_*.py") for name in names_of(path)}
     named = [span for span in spans() if re.fullmatch(r"test_\w+", span) and span != "test_"]
     assert len(named) > 60
     assert not [name for name in named if name not in known]
 
 
 def test_every_number_of_the_documents_is_on_the_map() -> None:
-    documents = [name for name in lines_of(ROOT / "tests/test_documents.py") if name.startswith("test_00")]
+    documents = [name for name in names_of(ROOT / "tests/test_documents.py") if name.startswith("test_00")]
     allowed = {
         "test_001_4ba290f5064f991a_black_is_at_2_and_brown_at_10_counted_from_1"
     }  # a detail of another
@@ -126,16 +117,3 @@ def test_every_section_equation_figure_and_table_has_its_row() -> None:
     for start in [*sections, *parts, "3 to 5", "1, cost", "2, ", "3, ", "4, "]:
         assert any(row.startswith(start) for row in rows), start
     assert re.findall(r"^## (\w)\. ", second, re.MULTILINE) == list("ABCDE")
-
-
-def main() -> None:
-    def corrected(match: re.Match[str]) -> str:
-        name, target, line = match.groups()
-        path = (MAP.parent / target).resolve()
-        return f"[{name}]({target}#L{lines_of(path)[name.strip('`')]})" if line else match.group()
-
-    MAP.write_text(LINK.sub(corrected, MAP.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -21,6 +21,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 import seq2see
+from seq2see.answering.translation import read, translate
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.inspection.attribution import logit_lens, saliency
 from seq2see.inspection.tables import array_of
@@ -916,7 +917,7 @@ def test_a_whole_text_is_shown_sentence_by_sentence_and_each_can_be_looked_into(
     expect(page.locator("#progress")).to_contain_text("6 sentences")
     # what stands between the sentences is that of the text, and each sentence is what the library says
     model = seq2see.load("en-fr")
-    found = model.sentences(model.document(LETTER).sentences, probabilities=True)
+    found = translate(read(LETTER).sentences, model.texts, model.config.decoding, probabilities=True)
     assert sentences.all_inner_texts() == [one.text for one in found]
     assert page.locator("#answer").evaluate("answer => answer.textContent") == model.translate(LETTER)
     assert page.locator("#answer").inner_text().count("\n") == LETTER.count("\n")  # and it is seen so
@@ -1016,7 +1017,7 @@ def test_a_file_goes_in_and_comes_out(open_page: Open, tmp_path: Path) -> None:
     with page.expect_download() as download:
         page.locator("#download").click()
     assert download.value.suggested_filename == "page.fr.html"
-    assert Path(download.value.path()).read_text() == seq2see.load("en-fr").translate(html, "html")
+    assert Path(download.value.path()).read_text() == seq2see.load("en-fr").translate(html, format="html")
     page.get_by_role("button", name="read as plain text").click()
     expect(page.locator("#kind")).to_be_empty()
     for name, data, said in (

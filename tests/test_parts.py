@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from seq2see.answering.options import Options
 from seq2see.cli import app, parts
 from seq2see.cli.answering import Asked
 from seq2see.errors import UserError
@@ -201,8 +202,7 @@ class FakeRay:
 
 
 def asked(**options: Any) -> Asked:
-    settings: dict[str, Any] = dict.fromkeys(Asked.__annotations__)
-    return Asked(**{**settings, "model": "dates", "device": "cpu", **options})
+    return Asked("dates", Options(), **options)
 
 
 def some(count: int) -> list[parts.Part]:

@@ -17,11 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 import seq2see
-from seq2see.answer import Alternative, Answer
+from seq2see.answering.answer import Alternative, Answer
+from seq2see.answering.options import Options
 from seq2see.cli import answering as command
 from seq2see.cli import app
 from seq2see.cli.predict import predict
-from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.tasks.dates import all_ordinals, pairs_of
 from test_cli import run
@@ -49,8 +49,7 @@ def test_many_windows_keep_their_order(lines: Path, tmp_path: Path) -> None:
 def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: the second window is under way before the first one is there."""
     model, both = seq2see.load("dates"), threading.Barrier(2)
-    form = command.Asked("dates", "cpu", "auto", None, 1, None, None, 1, False, False, False, None, None, None,
-                         None, None, None, False).form()  # fmt: skip
+    form = command.Asked("dates", Options(beam=1)).job()
     monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
     monkeypatch.setattr(command, "WINDOW", 10)
 
@@ -59,7 +58,7 @@ def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.
             both.wait(60)
         return model.answers(window)
 
-    monkeypatch.setattr(command.Form, "answers", answers)
+    monkeypatch.setattr(command.Job, "answers", answers)
     texts = [source for source, _ in PAIRS[:35]]
     found = list(command._answered(form, iter(texts)))
     assert [window for window, _ in found] == [texts[first : first + 10] for first in range(0, 35, 10)]
@@ -68,7 +67,7 @@ def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.
     def fails(self: Any, window: list[str]) -> list[Answer]:
         raise UserError(f"no {window[0]}")
 
-    monkeypatch.setattr(command.Form, "answers", fails)
+    monkeypatch.setattr(command.Job, "answers", fails)
     with pytest.raises(UserError, match=f"no {texts[0]}"):
         list(command._answered(form, iter(texts)))
 
@@ -133,9 +132,14 @@ def test_a_part_of_something_else_is_not_gone_on_with(tmp_path: Path, part: str,
     assert not out.exists()
 
 
-def json_form(**options: Any) -> command.Form:
-    settings: dict[str, Any] = dict(rules=with_beam(1), n_best=1, raw=False, as_json=True, align=False)
-    return command.Form(seq2see.load("dates"), **{**settings, **options})
+def job(model: Any = None, n_best: int = 1, **written: bool) -> command.Job:
+    return command.Job(
+        model or seq2see.load("dates"), command.Asked("dates", Options(n_best=n_best), **written)
+    )
+
+
+def json_form(**options: Any) -> command.Job:
+    return job(as_json=True, **options)
 
 
 def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -158,7 +162,7 @@ def test_json_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("options", [dict(n_best=2, rules=with_beam(2)), dict(raw=True), dict(align=True)])
+@pytest.mark.parametrize("options", [dict(n_best=2), dict(raw=True), dict(align=True)])
 def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> None:
     text, plain, other = "1845-01-05", json_form(), json_form(**options)
     mine, theirs = next(plain.lines(plain.answers([text]))), next(other.lines(other.answers([text])))
@@ -171,13 +175,13 @@ def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> N
 
 
 def test_an_answer_is_one_line_and_one_column_whatever_is_in_it() -> None:
-    model: Any = SimpleNamespace(raw=lambda answer: f"<sos>{answer.output}<eos>")
+    model: Any = SimpleNamespace(texts=SimpleNamespace(raw=lambda answer: f"<sos>{answer.output}<eos>"))
     answers = [Answer("x", "one\ntwo\r\tthree", alternatives=[Alternative("a\tb\n", -1.0)])]
-    form = command.Form(model, with_beam(2), 2, raw=False, as_json=False, align=False)
+    form = job(model, 2)
     assert list(form.lines(answers)) == ["one two  three\ta b "]
-    form = command.Form(model, with_beam(2), 2, raw=True, as_json=False, align=False)
+    form = job(model, 2, raw=True)
     assert list(form.lines(answers)) == ["<sos>one two  three<eos>\ta b "]
-    form = command.Form(model, with_beam(2), 2, raw=False, as_json=True, align=False)
+    form = job(model, 2, as_json=True)
     assert json.loads(next(form.lines(answers)))["output"] == "one\ntwo\r\tthree"
 
 
@@ -212,10 +216,8 @@ def test_lines_are_counted_without_reading_them_all_at_once(tmp_path: Path) -> N
 
 
 def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = command.Form(
-        seq2see.load("dates", engine="torch"), with_beam(1), 1, raw=False, as_json=False, align=False
-    )
+    form = job(seq2see.load("dates", engine="torch"))
     assert not command._same(form, "1845-01-05", "January 6, 1845")
-    monkeypatch.setattr(command.Form, "engine_name", lambda self, inputs: "torch, bfloat16")  # as on a GPU
+    monkeypatch.setattr(command.Job, "engine_name", lambda self, inputs: "torch, bfloat16")  # as on a GPU
     assert command._same(form, "1845-01-05", "January 6, 1845")
     assert not command._same(form, "1845-01-05", "September 30, 2025")

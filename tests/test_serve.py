@@ -20,11 +20,12 @@ from fastapi.testclient import TestClient
 import seq2see
 from benchmarks.clients import besiege, dates, ours
 from benchmarks.load import running, wait_for
+from seq2see.answering.options import Options
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Automata, Held
+from seq2see.serve.api_predict import Automata
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
@@ -716,11 +717,48 @@ def test_a_pattern_that_needs_too_many_states_is_refused(client: TestClient) -> 
 
 def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
     kept = Automata(cells=300 * model.config.model.target_vocabulary)
-    helds = [Held(None, f"{letter}.{{1,100}}", None) for letter in "ABCD"]
+    helds = [Options(pattern=f"{letter}.{{1,100}}") for letter in "ABCD"]
     made = [kept.of("dates", model, held) for held in helds]
-    assert [key[1] for key in kept.known] == helds[2:]  # those of 100 states each that fit
+    assert [key[2] for key in kept.known] == [
+        held.pattern for held in helds[2:]
+    ]  # those of 100 states each that fit
     assert kept.of("dates", model, helds[3]) is made[3]
     assert kept.of("dates", model, helds[0]) is not made[0]
-    huge = Held(None, "A.{1,500}", None)
+    huge = Options(pattern="A.{1,500}")
     assert kept.of("dates", model, huge) is not None
-    assert list(kept.known) == [("dates", huge)]
+    assert [key[2] for key in kept.known] == [huge.pattern]
+
+
+def test_documents_are_read_beside_the_loop_and_stop_with_their_request(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a document is read for ever, the server answers others; the reader stops when the request's time is over."""
+    ended = threading.Event()
+
+    def endless(text: str, format: str = "text") -> None:
+        try:
+            while True:
+                go_on()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("seq2see.serve.api_predict.read_document", endless)
+    monkeypatch.setattr("seq2see.serve.api_text.read", endless)
+    with TestClient(create_app({"dates": model}, Limits(seconds=0.3))) as client:
+        for path, body in (
+            ("/api/predict", {"inputs": ["a" * 3000], "format": "html"}),
+            ("/api/text", {"input": "a"}),
+        ):
+            ended.clear()
+            asked: list[httpx.Response] = []
+            waiting = threading.Thread(
+                target=lambda path=path, body=body, asked=asked: asked.append(client.post(path, json=body))
+            )
+            waiting.start()
+            assert client.get("/healthz").status_code == 200
+            assert client.post("/api/predict", json={"inputs": "1845-01-05"}).status_code == 200
+            assert not asked
+            waiting.join()
+            assert asked[0].status_code == 503
+            assert "took longer than 0.3 s" in error_of(asked[0])
+            assert ended.wait(10)

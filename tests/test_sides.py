@@ -157,7 +157,10 @@ def test_a_model_is_trained_with_any_two(tmp_path: Path, monkeypatch: pytest.Mon
         assert f"tokenizer {named}" in loaded.card
         source, target = pairs[3]
         assert loaded.predict([source]) == made.predict([source])
-        assert len(loaded.score([(source, target)])[0]) == len(loaded.tokenizers.target.encode(target)) - 1
+        assert (
+            len(loaded.log_probabilities([(source, target)])[0])
+            == len(loaded.tokenizers.target.encode(target)) - 1
+        )
         assert loaded.tokenizers.target.decode(loaded.tokenizers.target.encode(target)) == target
     assert read_tokenizers(Path("run-3")).shared
     resumed = dict(training={"steps": 2}, model=TINY, resume=True)

@@ -25,7 +25,16 @@ def test_the_short_form_finds_nothing() -> None:
     done = soak("--scale", "0.001", "--jobs", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [row.split()[1] for row in rows] == ["load", "crashes", "inputs", "folders", "data", "clients"]
+    assert [row.split()[1] for row in rows] == [
+        "load",
+        "crashes",
+        "inputs",
+        "imports",
+        "folders",
+        "hostile",
+        "data",
+        "clients",
+    ]
 
 
 class Broken(NamedTuple):
@@ -77,6 +86,13 @@ BROKEN = {
         config.ModelConfig.__post_init__ = lambda self: None
         """,
         "folders", "0.05", "folders, (crashed|hung|leaked)",
+    ),
+    "an import raises what it likes": Broken(
+        """
+        import contextlib, seq2see.interchange.reading as reading
+        reading.guarded = lambda path: contextlib.nullcontext()
+        """,
+        "imports", "0.15", "imports, crashed",
     ),
     "an export may hold anything": Broken(
         """

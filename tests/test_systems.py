@@ -16,10 +16,12 @@ ABSENT = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty")
 #: What ``os`` lacks on Windows, of what a program is tempted to use.
 CALLS = ("fork", "getuid", "geteuid", "getloadavg", "pread", "pwrite", "register_at_fork", "sched_getaffinity",
          "statvfs", "sysconf")  # fmt: skip
-#: Begins a program: other libraries are imported first, for they ask which system they run on.
+#: Other libraries ask which system they run on: they are imported first.
+OTHERS = "import multiprocessing, torch, typer, rich.console, uvicorn"
+#: Begins a program.
 WITHOUT = f"""
 import sys
-import asyncio, multiprocessing, subprocess, tempfile, torch, typer, rich.console, uvicorn
+import asyncio, subprocess, tempfile
 import os
 import fcntl
 for name in {ABSENT}:
@@ -42,15 +44,16 @@ del fcntl
 """
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT + program, *arguments]
+def run(program: str, *arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", before + WITHOUT + program, *arguments]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=300)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
 
 def test_every_module_can_be_imported() -> None:
-    done = run("""
+    done = run(
+        """
 import importlib, pkgutil, seq2see
 for module in pkgutil.walk_packages(seq2see.__path__, "seq2see."):
     if module.name.endswith("__main__"):
@@ -61,7 +64,9 @@ for module in pkgutil.walk_packages(seq2see.__path__, "seq2see."):
         if error.name not in ("triton", "huggingface_hub", "transformers", "onnx", "ray", "interegular"):
             raise
 print("all")
-""")
+""",
+        before=OTHERS,
+    )
     assert done.stdout == "all\n", done.stderr
 
 
@@ -77,7 +82,8 @@ def test_predict_train_evaluate_and_see(tmp_path: Path) -> None:
         ["train", str(data), "--out", str(out), *small, "--resume"],
         ["inspect", str(out)],
     ]
-    done = run(f"""
+    done = run(
+        f"""
 import seq2see.cli
 for command in {commands}:
     sys.argv = ["seq2see", *command]
@@ -85,7 +91,9 @@ for command in {commands}:
         seq2see.cli.main()
     except SystemExit as end:
         assert not end.code, (command, end.code)
-""")
+""",
+        before=OTHERS,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("January 5, 1845\n")
     assert "</html>" in page.read_text(encoding="utf-8")

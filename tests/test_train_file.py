@@ -137,13 +137,13 @@ def test_score_is_the_loss_of_the_pairs(corpus: Path) -> None:
     run("train", str(corpus), "--out", "a", *LITTLE)
     model = seq2see.load("a")
     pairs = [("003", "021 items"), ("100", "700"), ("7", "1 item 2 items")]
-    rows = model.score(pairs)
+    rows = model.log_probabilities(pairs)
     assert [len(row) for row in rows] == [10, 4, 15]
     evaluation = model.evaluate(pairs)
     assert -sum(map(sum, rows)) == pytest.approx(evaluation.loss_total, rel=1e-4)
     (answer,) = model.answers(["003"])
     if answer.ids[-1] == model.tokenizers.target.end:
-        assert sum(model.score([("003", str(answer.output))])[0]) == pytest.approx(
+        assert sum(model.log_probabilities([("003", str(answer.output))])[0]) == pytest.approx(
             answer.log_probability, abs=1e-3
         )
     Path("x.tsv").write_text("003\t021 items\n00?\t021 items\n")

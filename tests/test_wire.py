@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.transformer import Transformer
+from seq2see.page import figure
 from seq2see.page.describe import describe
 from seq2see.page.wire import packed
 from seq2see.seq2seq import Seq2Seq
@@ -142,3 +145,13 @@ def test_a_base_size_trace_of_64_by_64_is_small_at_first() -> None:
     sent = json.dumps(describe(trace, ["*.weights"], compact=True), ensure_ascii=False).encode()
     assert len(sent) < 400_000  # 590 kB of weights as bytes before they are compressed
     assert len(json.dumps(describe(trace, ["*.weights"])["data"])) > 3_000_000  # as float32
+
+
+@pytest.mark.parametrize("box", figure.CODE)
+def test_the_code_of_each_box_holds_the_line_that_does_its_work(box: str) -> None:
+    for function, piece in figure.CODE[box]:
+        assert piece in inspect.getsource(function), f"{function.__qualname__} has no line with {piece!r}"
+    for (function, piece), place in zip(figure.CODE[box], figure.code()[box], strict=True):
+        assert piece in place["text"].splitlines()[place["line"]]
+        line = int(place["place"].rpartition(":")[2])
+        assert piece in Path(inspect.getsourcefile(function) or "").read_text().splitlines()[line - 1]

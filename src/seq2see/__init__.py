@@ -20,7 +20,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seq2see.answer import Answer as Answer
+    from seq2see.answering.answer import Answer as Answer
+    from seq2see.answering.options import Options as Options
     from seq2see.config import Config as Config
     from seq2see.config import ModelConfig as ModelConfig
     from seq2see.config import TrainingConfig as TrainingConfig
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Answer": "seq2see.answer",
+    "Answer": "seq2see.answering.answer",
     "Config": "seq2see.config",
     "Evaluation": "seq2see.evaluation.evaluate",
     "ModelConfig": "seq2see.config",
+    "Options": "seq2see.answering.options",
     "RefusedInputs": "seq2see.errors",
     "Seq2Seq": "seq2see.seq2seq",
     "Trace": "seq2see.inspection.trace",

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 #: The kinds, the longest first.
-KINDS = ("load", "crashes", "inputs", "folders", "data", "clients")
+KINDS = ("load", "crashes", "inputs", "imports", "folders", "hostile", "data", "clients")
 
 
 def main(arguments: list[str] | None = None) -> int:

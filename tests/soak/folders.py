@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 import os
@@ -98,7 +99,7 @@ def _in_json(draw: random.Random, form: Any) -> None:
         elif draw.random() < 0.2 and isinstance(form, list):
             form *= draw.choice([2, 50, 5000])
         else:
-            form[key] = draw.choice(JSON)
+            form[key] = copy.deepcopy(draw.choice(JSON))
         return
 
 

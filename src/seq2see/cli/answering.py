@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import itertools
 import json
-import os
 import sys
 import time
 from collections import deque
@@ -13,16 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Protocol
 
 from seq2see.cli.output import Refusals, complain, in_json, progress_bar
+from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import ORDERS, UserError, shown
 
 if TYPE_CHECKING:
-    from seq2see.answer import Answer
+    from seq2see.answering.answer import Answer
+    from seq2see.answering.options import Options
     from seq2see.config import DecodingConfig
-    from seq2see.decoding.allowed import Automaton
-    from seq2see.documents.terms import Glossary
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Seq2Seq
 
@@ -44,48 +43,27 @@ UNFINISHED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A model and how it is asked, in plain values: another process can make the same form of them."""
+    """A model, how it is asked and how its answers are written: values that another process can be given."""
 
     model: str
-    device: str
-    engine: str
-    threads: int | None
-    beam: int | None
-    length_penalty: float | None
-    max_length: int | None
-    n_best: int
-    raw: bool
-    as_json: bool
-    align: bool
-    order: str | None
-    min_confidence: float | None
-    only: list[str] | None
-    pattern: str | None
-    prefix: str | None
-    terms: dict[str, str | None] | None
-    whole: bool
+    options: Options
+    device: str = "cpu"
+    engine: str = "auto"
+    threads: int | None = None
+    raw: bool = False
+    as_json: bool = False
+    align: bool = False
 
-    def form(self) -> Form:
+    def job(self) -> Job:
         """Load the model, and see to it that everything fits together."""
         from seq2see import machine
-        from seq2see.documents.terms import Glossary
         from seq2see.seq2seq import load
 
         machine.use(self.threads)
-        model = load(self.model, self.device, self.engine)
-        return Form(
-            model,
-            model.rules(self.beam, self.length_penalty, self.max_length, self.n_best),
-            self.n_best,
-            self.raw,
-            self.as_json,
-            self.align,
-            self.order,
-            self.min_confidence,
-            model.allowed(self.only, self.pattern, self.prefix),
-            None if self.terms is None else Glossary(self.terms),
-            self.whole,
-        )
+        job = Job(load(self.model, self.device, self.engine), self)
+        assert job.rules.beam >= self.options.n_best
+        job.model.texts.allowed(self.options)  # it is made before anything is read
+        return job
 
 
 class NoText(str):
@@ -113,36 +91,20 @@ class Out(Protocol):
 
 
 @dataclass(frozen=True)
-class Form:
-    """A model and how its answers are asked for and written."""
+class Job:
+    """A loaded model and what is asked of it."""
 
     model: Seq2Seq
-    rules: DecodingConfig
-    n_best: int
-    raw: bool
-    as_json: bool
-    align: bool
-    order: str | None = None
-    min_confidence: float | None = None
-    held: Automaton | None = None
-    glossary: Glossary | None = None
-    whole: bool = False
+    asked: Asked
+
+    @property
+    def rules(self) -> DecodingConfig:
+        """How answers are searched for."""
+        return self.asked.options.rules(self.model.config.decoding)
 
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
-        answers = self.model.answers(
-            window,
-            self.rules.beam,
-            self.n_best,
-            probabilities=self.as_json,
-            length_penalty=self.rules.length_penalty,
-            max_length=self.rules.max_length,
-            order=self.order,
-            min_confidence=self.min_confidence,
-            whole=self.whole,
-            only=self.held,
-            glossary=self.glossary,
-        )
+        answers = self.model.answers(window, self.asked.options, probabilities=self.asked.as_json)
         return [
             replace(answer, error=text.reason) if isinstance(text, NoText) else answer
             for text, answer in zip(window, answers, strict=True)
@@ -150,28 +112,30 @@ class Form:
 
     def engine_name(self, inputs: int) -> str:
         """Name the engine that answers so many inputs."""
-        return self.model.engine_for(inputs, self.rules.beam, self.n_best, self.held is not None).name
+        options = self.asked.options
+        network = self.model.network
+        return network.engine_for(inputs, self.rules.beam, options.n_best, options.is_constrained).name
 
     def lines(self, answers: list[Answer]) -> Iterator[str]:
         """Write each answer as a line: its alternatives and its alignment follow after tabs."""
         good = [answer for answer in answers if answer.error is None]
-        aligned = iter(self.model.align(good) if self.align else ())
+        aligned = iter(self.model.align(good) if self.asked.align else ())
         for answer in answers:
             alignment = next(aligned, None) if answer.error is None else None
-            if self.as_json:
-                record = _record(self.model, answer, self.n_best, self.raw, alignment)
+            if self.asked.as_json:
+                record = _record(self.model, answer, self.asked, alignment)
                 yield in_json(record)
             elif answer.error is not None:
                 yield ""
             else:
-                best = self.model.raw(answer) if self.raw else str(answer.output)
+                best = self.model.texts.raw(answer) if self.asked.raw else str(answer.output)
                 others = [alternative.output for alternative in answer.alternatives]
                 columns = [best, *others, *([] if alignment is None else [alignment.pharaoh])]
                 yield "\t".join(column.translate(ONE_LINE) for column in columns)
 
 
 def answer_all(
-    form: Form,
+    job: Job,
     inputs: Iterable[str],
     place: str,
     out: Out,
@@ -190,8 +154,8 @@ def answer_all(
     with watch as bar:
         if bar is not None:
             bar(answered + refused)
-        for window, answers in _answered(form, remaining):
-            for answer, line in zip(answers, form.lines(answers), strict=True):
+        for window, answers in _answered(job, remaining):
+            for answer, line in zip(answers, job.lines(answers), strict=True):
                 if answer.error is None or answer.withheld is not None:
                     answered += 1
                     if answer.withheld is not None:
@@ -209,11 +173,13 @@ def answer_all(
             out.flush()
             if bar is not None:
                 bar(len(window))
-    refusals.close("the answers say why" if form.as_json else "--json says why for each")
-    cut.close('"finished" says which' if form.as_json else "--json says which", "cut")
-    remarks.close('"remark" says why' if form.as_json else "--json says why", "remarked on")
+    refusals.close("the answers say why" if job.asked.as_json else "--json says why for each")
+    cut.close('"finished" says which' if job.asked.as_json else "--json says which", "cut")
+    remarks.close('"remark" says why' if job.asked.as_json else "--json says why", "remarked on")
     unsure.close(answered)
-    repairs.close('"repairs" says which' if form.as_json else "--json says which", "answered with a remark")
+    repairs.close(
+        '"repairs" says which' if job.asked.as_json else "--json says which", "answered with a remark"
+    )
     return answered, refused
 
 
@@ -253,17 +219,17 @@ class Unsure:
             write_atomically(self.path, "".join(self.rows).encode("utf-8", errors="replace"))
 
 
-def _answered(form: Form, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
+def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
     """Answer window by window; while a GPU searches, the next one is read and cut, and the last one is written."""
     windows = iter(lambda: _window(inputs), [])
-    if form.model.device == "cpu":
+    if job.model.device == "cpu":
         for window in windows:
-            yield window, form.answers(window)
+            yield window, job.answers(window)
         return
     from seq2see import machine
 
-    form.engine_name(WINDOW)  # made once, before others ask for it
-    yield from machine.ahead(form.answers, windows)
+    job.engine_name(WINDOW)  # made once, before others ask for it
+    yield from machine.ahead(job.answers, windows)
 
 
 def _window(inputs: Iterator[str]) -> list[str]:
@@ -275,7 +241,7 @@ def _window(inputs: Iterator[str]) -> list[str]:
     return window
 
 
-def skip(form: Form, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
+def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
     """Pass over the inputs that an interrupted run has answered; return how many it answered and refused."""
     from seq2see.errors import InputError
 
@@ -287,12 +253,12 @@ def skip(form: Form, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
                 f"{out.part} has {out.lines:,} lines, more than the input: it is of another input."
             )
         try:
-            form.model.check(text)
+            job.model.texts.check(text)
         except InputError:
             refused += 1
         last.append(text)
     for number, (text, line) in enumerate(zip(last, out.last, strict=True), out.lines - len(last) + 1):
-        if not _same(form, text, line):
+        if not _same(job, text, line):
             raise UserError(
                 f"{out.part} is of another input, another model or other options (line {number:,} would now differ): "
                 "give those of the interrupted run, or remove it."
@@ -300,19 +266,19 @@ def skip(form: Form, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
     return out.lines - refused, refused
 
 
-def _same(form: Form, text: str, line: str) -> bool:
+def _same(job: Job, text: str, line: str) -> bool:
     """Whether a line is what the model would write now, but for what the last digits may depend on."""
-    now = next(form.lines(form.answers([text])))
-    if form.as_json:
+    now = next(job.lines(job.answers([text])))
+    if job.asked.as_json:
         try:
             (form_now, now), (form_then, line) = _fixed(now), _fixed(line)
         except (ValueError, AttributeError, TypeError, KeyError):  # not a line of ours
             return False
         if form_now != form_then:
             return False
-    elif form.align:  # a link may hang on the last digits of a weight
+    elif job.asked.align:  # a link may hang on the last digits of a weight
         now, line = (text.rpartition("\t")[0] for text in (now, line))
-    if form.engine_name(WINDOW).endswith("bfloat16"):
+    if job.engine_name(WINDOW).endswith("bfloat16"):
         from difflib import SequenceMatcher
 
         # a word may hang on the other lines of its batch
@@ -328,9 +294,7 @@ def _fixed(line: str) -> tuple[object, str]:
     return (sorted(record), record["input"], len(others)), "\t".join([*texts, *others])
 
 
-def _record(
-    model: Seq2Seq, answer: Answer, n_best: int, raw: bool, alignment: Alignment | None
-) -> dict[str, object]:
+def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment | None) -> dict[str, object]:
     if answer.error is not None:
         refusal: dict[str, object] = {
             "input": answer.input.encode(errors="replace").decode(),
@@ -350,9 +314,9 @@ def _record(
     }
     if answer.repairs:
         record["repairs"] = answer.repairs
-    if raw:
-        record["raw"] = model.raw(answer)
-    if n_best > 1:
+    if asked.raw:
+        record["raw"] = model.texts.raw(answer)
+    if asked.options.n_best > 1:
         record["alternatives"] = [
             {"output": alternative.output, "log_probability": alternative.log_probability}
             for alternative in answer.alternatives
@@ -474,66 +438,36 @@ def _count_lines(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
 
 
-class Writer:
-    """Standard output, or a file that appears under its name only when it is whole; until then it is NAME.part."""
+class Writer(Unfinished):
+    """Standard output, or a file of answers, a line each."""
 
     def __init__(self, path: Path | None, resume: bool) -> None:
-        self.path, self.resume = path, resume
-        self.lines = 0  # that an interrupted run has written, whole ones only
-        self.last = deque[str](maxlen=COMPARED)  # of these
-        # A device such as /dev/null is written to, never replaced.
-        self.direct = path is None or (path.exists() and not path.is_file() and not path.is_dir())
-        self.part = Path(f"{path}.part")
+        super().__init__(path, resume, COMPARED)
 
     def __enter__(self) -> Writer:
-        try:
-            self.file = self._open()
-        except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
-        return self
-
-    def _open(self) -> TextIO:
         if self.path is None:
-            return sys.stdout
-        if self.direct:
-            return self.path.open("w", encoding="utf-8", newline="\n")
-        if self.path.is_dir():
-            raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
-        if not self.part.exists():
-            return self.part.open("x", encoding="utf-8", newline="\n")
-        if not self.resume:
-            raise UserError(
-                f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
-            )
-        whole = 0
-        with self.part.open("rb+") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    self.lines, whole = self.lines + 1, whole + len(line)
-                    self.last.append(line.decode("utf-8", errors="replace").removesuffix("\n"))
-            file.truncate(whole)
-        return self.part.open("a", encoding="utf-8", newline="\n")
+            self.file = sys.stdout
+        elif self.direct:
+            try:
+                self.file = self.path.open("w", encoding="utf-8", newline="\n")
+            except OSError as error:
+                raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+        else:
+            self.open()
+        return self
 
     def write(self, text: str) -> None:
         """Write some text."""
+        assert self.file is not None
         self.file.write(text)
 
     def flush(self) -> None:
         """Hand what is written to the system, so that it outlives this process."""
+        assert self.file is not None
         self.file.flush()
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
-        if self.path is None:
-            return
-        if kind is None and not self.direct:  # the name is given to what is on the disk
-            self.file.flush()
-            os.fsync(self.file.fileno())
-        self.file.close()
-        if self.direct:
-            return
-        if kind is KeyboardInterrupt:
-            complain(f"Stopped; {self.part} holds the answers so far, and --resume goes on.")
-        if kind is None:
-            self.part.replace(self.path)
-        elif isinstance(value, UserError) and not self.lines:
-            self.part.unlink()  # the same run would fail again: there is nothing to go on with
+        if not self.direct:
+            self.close(kind, value, "answers")
+        elif self.path is not None and self.file is not None:
+            self.file.close()

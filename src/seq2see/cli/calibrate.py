@@ -74,7 +74,7 @@ def calibrate(
     except FolderError:  # it is damaged, or of another version: it is fitted again
         (path / folder.CONFIDENCE).unlink()
     loaded = load(model, device)
-    given = [(loaded.folded(s), loaded.folded(t)) for s, t in read(file, columns=columns).pairs]
+    given = [(loaded.texts.folded(s), loaded.texts.folded(t)) for s, t in read(file, columns=columns).pairs]
     pairs = [pair for pair in given if _takes(loaded, pair)]
     if len(pairs) < len(given):
         complain(f"{counted(len(given) - len(pairs), 'pair')} left out, which the model does not take.")
@@ -82,10 +82,10 @@ def calibrate(
     known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
     source = loaded.tokenizers.source
     with aside.status("Answering …"):
-        engine = loaded.engine_for(len(pairs))
+        engine = loaded.network.engine_for(len(pairs))
         seen = work.observe(engine, loaded.tokenizers, loaded.config.decoding, pairs, threshold)
         Random(seed).shuffle(seen)
-        texts = [loaded.folded(text) for text, _ in known]
+        texts = [loaded.texts.folded(text) for text, _ in known]
         lengths = [len(row) - len(source.before) - len(source.after) for row in source.encode_batch(texts)]
         # Without the pairs of the training, one half tells how surprising a text of the other can be.
         one, other = hold_out(pairs, 0.5, len(pairs), seed)
@@ -126,7 +126,7 @@ def _takes(model: object, pair: tuple[str, str]) -> bool:
 
     assert isinstance(model, Seq2Seq)
     try:
-        model.check(pair[0])
+        model.texts.check(pair[0])
         check_pair(model.config.model, model.tokenizers, pair)
     except InputError:
         return False

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING
 import typer
 
 from seq2see.cli.output import Refusals, complain, in_json, progress_bar
+from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import UserError
 
 if TYPE_CHECKING:
-    from seq2see.config import DecodingConfig
+    from seq2see.answering.translation import Translated
+    from seq2see.cli.answering import Job
     from seq2see.documents.formats import Document
-    from seq2see.documents.terms import Glossary
-    from seq2see.documents.translation import Translated
-    from seq2see.seq2seq import Seq2Seq
 
 WINDOW = 2048  # sentences that are translated together, and then written to the unfinished file
 
 
 def translate(
-    model: Seq2Seq,
+    job: Job,
     form: str,
-    rules: DecodingConfig,
-    glossary: Glossary | None,
     texts: list[str] | None,
     file: Path | None,
     out: Path | None,
     resume: bool,
 ) -> None:
     """Translate each text, or a file, or standard input."""
+    from seq2see.answering import translation
+
+    model, glossary = job.model, job.asked.options.terms
     given = [*texts] if texts is not None else [_content(file)]
     name = (
         "the text"
@@ -48,20 +48,20 @@ def translate(
     read = []
     for text in given:
         try:
-            read.append(model.document(text, form))
+            read.append(translation.read(text, form))
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
     if not any(document.sentences for document in read):
         complain("there are no words in it, so it is left as it is.")
     settings = [
         form,
-        *map(str, (rules, None if glossary is None else glossary.terms, model.path, model.card)),
+        *map(str, (job.rules, None if glossary is None else glossary.terms, model.path, model.card)),
     ]
-    unfinished = _Unfinished(out, resume, hashlib.sha256("\0".join([*settings, *given]).encode()).hexdigest())
+    unfinished = _Sentences(out, resume, hashlib.sha256("\0".join([*settings, *given]).encode()).hexdigest())
     refused = 0
     with unfinished:
         for document in read:
-            found = _translated(model, document, rules, glossary, unfinished)
+            found = _translated(job, document, unfinished)
             refused += sum(one.error is not None for one in found)
             unfinished.add(
                 document.written([one.text for one in found]) + ("\n" if texts is not None else "")
@@ -88,14 +88,10 @@ def _content(file: Path | None) -> str:
         ) from None
 
 
-def _translated(
-    model: Seq2Seq,
-    document: Document,
-    rules: DecodingConfig,
-    glossary: Glossary | None,
-    unfinished: _Unfinished,
-) -> list[Translated]:
+def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Translated]:
     """Translate the sentences of a document window by window, and say what had to be done."""
+    from seq2see.answering import translation
+
     for note in document.notes:
         complain(note)
     sentences, notes, refusals = document.sentences, Refusals("sentence"), Refusals("sentence")
@@ -103,7 +99,7 @@ def _translated(
     with _bar(len(sentences), len(found)) as show:
         while len(found) < len(sentences):
             window = sentences[len(found) : len(found) + WINDOW]
-            new = model.sentences(window, rules, glossary)
+            new = translation.translate(window, job.model.texts, job.rules, job.asked.options.terms)
             unfinished.keep(new)
             found += new
             show(len(found))
@@ -133,56 +129,44 @@ def _bar(total: int, before: int) -> Iterator[Callable[[int], None]]:
         yield show
 
 
-class _Unfinished:
-    """The sentences that are done, in NAME.part beside NAME until the document is whole; then NAME appears at once."""
+class _Sentences(Unfinished):
+    """The sentences that are done, after a line that says which document they are of; then the document itself."""
 
     def __init__(self, path: Path | None, resume: bool, digest: str) -> None:
-        self.path, self.resume, self.digest = path, resume, digest
-        self.direct = path is None or (path.exists() and not path.is_file() and not path.is_dir())
-        self.part = Path(f"{path}.part")
+        super().__init__(path, resume)
+        self.head = in_json({"document": digest})
         self.whole: list[str] = []
         self.done: list[Translated] = []
 
-    def __enter__(self) -> _Unfinished:
+    def __enter__(self) -> _Sentences:
         if self.direct:
             return self
-        assert self.path is not None
-        if self.path.is_dir():
-            raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
-        if self.part.exists() and not self.resume:
-            raise UserError(
-                f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
-            )
-        try:
-            if self.part.exists():
-                self._read()
-            else:
-                self.part.write_text(in_json({"document": self.digest}) + "\n", encoding="utf-8")
-            self.file = self.part.open("a", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
-        return self
+        self.open()
+        if not self.last:
+            self._write([self.head])
+            return self
+        from seq2see.answering.translation import Translated
 
-    def _read(self) -> None:
-        """Read what an interrupted run has done; a last line that is not whole is cut off."""
-        from seq2see.documents.translation import Translated
-
-        data = self.part.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        lines = whole.decode("utf-8", errors="replace").splitlines()
+        head, *lines = self.last
         try:
-            if json.loads(lines[0]) != {"document": self.digest}:
+            if head != self.head:
                 raise ValueError
-            for line in lines[1:]:
+            for line in lines:
                 text, remarks, error = json.loads(line)
                 self.done.append(Translated(text, (), tuple(remarks), error))
-        except (ValueError, IndexError, TypeError):
+        except (ValueError, TypeError):
+            assert self.file is not None
+            self.file.close()
             raise UserError(
                 f"{self.part} is of another document, another model or other options: give those of the interrupted run, "
                 "or remove it."
             ) from None
-        with self.part.open("rb+") as file:
-            file.truncate(len(whole))
+        return self
+
+    def _write(self, lines: Iterable[str]) -> None:
+        assert self.file is not None
+        self.file.writelines(f"{line}\n" for line in lines)
+        self.file.flush()
 
     def taken(self, count: int) -> list[Translated]:
         """Return the sentences of the next document that are done already."""
@@ -192,30 +176,28 @@ class _Unfinished:
     def keep(self, found: list[Translated]) -> None:
         """Write sentences to the unfinished file, so that they outlive this process."""
         if not self.direct:
-            for one in found:
-                self.file.write(in_json([one.text, one.remarks, one.error]) + "\n")
-            self.file.flush()
+            self._write(in_json([one.text, one.remarks, one.error]) for one in found)
 
     def add(self, text: str) -> None:
         """Add a whole document."""
         self.whole.append(text)
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        data = "".join(self.whole).encode()
         if self.direct:
             if kind is None and self.path is None:
                 sys.stdout.flush()
-                sys.stdout.buffer.write("".join(self.whole).encode())
+                sys.stdout.buffer.write(data)
             elif kind is None and self.path is not None:
-                self.path.write_bytes("".join(self.whole).encode())
+                self.path.write_bytes(data)
             return
-        self.file.close()
-        if kind is KeyboardInterrupt:
-            complain(f"Stopped; {self.part} holds the sentences so far, and --resume goes on.")
-        if kind is None:
+        assert self.file is not None
+        if kind is None:  # the sentences become the document, in one step
             from seq2see.files import write_atomically
 
             assert self.path is not None
-            write_atomically(self.path, "".join(self.whole).encode())
+            self.file.close()
+            write_atomically(self.path, data)
             self.part.unlink()
-        elif isinstance(value, UserError):
-            self.part.unlink()
+        else:
+            self.close(kind, value, "sentences")

@@ -200,7 +200,7 @@ def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
     from seq2see.errors import InputError
 
     try:
-        tokens = [value for row in model.score(pairs) for value in row]
+        tokens = [value for row in model.log_probabilities(pairs) for value in row]
     except InputError:
         return None
     return -sum(tokens) / len(tokens)
@@ -330,12 +330,12 @@ def score(
     for begin in range(0, len(pairs), PAIRS_AT_ONCE):
         part = pairs[begin : begin + PAIRS_AT_ONCE]
         try:
-            rows: list[list[float] | str] = [*loaded.score(part)]
+            rows: list[list[float] | str] = [*loaded.log_probabilities(part)]
         except InputError:  # one of them: find out which
             rows = []
             for number, pair in enumerate(part, begin + 1):
                 try:
-                    rows += loaded.score([pair])
+                    rows += loaded.log_probabilities([pair])
                 except InputError as error:
                     refused.add(number, str(error))
                     rows.append(str(error))

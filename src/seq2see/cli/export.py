@@ -86,7 +86,7 @@ def export(
             )
         inputs = file.read_text(encoding="utf-8").splitlines()
         for text in inputs:
-            loaded.check(text)
+            loaded.texts.check(text)
     config, network, tokenizers = loaded.config, loaded.transformer, loaded.tokenizers
     if out is None:
         from seq2see.interchange.to_ctranslate2 import export as write

@@ -17,7 +17,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 
 import typer
 
-from seq2see.cli.answering import Asked, Form, Unsure, answer_all, lines_of
+from seq2see.cli.answering import Asked, Job, Unsure, answer_all, lines_of
 from seq2see.cli.output import complain, progress_bar
 from seq2see.errors import UserError, counted, printable
 
@@ -71,14 +71,14 @@ class Worker:
         self.asked = asked
 
     @cached_property
-    def form(self) -> Form:
-        """The model and how it is asked."""
-        return self.asked.form()
+    def job(self) -> Job:
+        """The model and what is asked of it."""
+        return self.asked.job()
 
     def ready(self) -> str:
         """Load the model; say why it cannot be."""
         try:
-            self.form  # noqa: B018 - it is made when it is first looked at
+            self.job  # noqa: B018 - it is made when it is first looked at
         except UserError as error:
             return str(error)
         return ""
@@ -95,9 +95,9 @@ class Worker:
             with os.fdopen(handle, "wb") as file:
                 with _packed(file, part.out) as packed:
                     out = io.TextIOWrapper(packed, "utf-8", newline="\n")
-                    unsure = Unsure(None, self.asked.min_confidence, tell)
+                    unsure = Unsure(None, self.asked.options.min_confidence, tell)
                     lines = lines_of(part.path)
-                    counts = answer_all(self.form, lines, "line", out, nullcontext(), unsure, tell=tell)
+                    counts = answer_all(self.job, lines, "line", out, nullcontext(), unsure, tell=tell)
                     out.detach()
                 file.flush()
                 os.fsync(file.fileno())
@@ -125,7 +125,7 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
         raise UserError('--ray needs the package ray: `pip install "seq2see[ray]"` brings it.')
     # Whatever is wrong is said here, and not by each worker; it may be that this machine has no GPU.
     local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked)
-    with _folder(out, parts, _digest(asked, local.form)):
+    with _folder(out, parts, _digest(asked, local.job)):
         waiting = [part for part in parts if not part.out.exists()]
         if len(waiting) < len(parts):
             complain(f"Answered already: {len(parts) - len(waiting):,} of {counted(len(parts), 'part')}.")
@@ -187,13 +187,15 @@ def _parts(pattern: str, out: Path, as_json: bool) -> list[Part]:
     return [Part(path, out.resolve() / name) for name, path in named.items()]
 
 
-def _digest(asked: Asked, form: Form) -> str:
+def _digest(asked: Asked, job: Job) -> str:
     """Return what tells answers of this model with these options from others."""
     from seq2see.decoding.engines import digest_of
 
-    assert form.model.path is not None
-    options = {name: value for name, value in asdict(asked).items() if name not in FREE}
-    model = digest_of(form.model.path, form.model.config.model)
+    assert job.model.path is not None
+    options = {name: value for name, value in vars(asked).items() if name not in (*FREE, "options")}
+    terms = None if asked.options.terms is None else asked.options.terms.terms
+    options |= {**vars(asked.options), "glossary": terms}
+    model = digest_of(job.model.path, job.model.config.model)
     return hashlib.sha256(json.dumps([model, options], sort_keys=True).encode()).hexdigest()
 
 

@@ -219,12 +219,15 @@ def predict(
         from seq2see.documents.formats import check_format
 
         check_format(form)
+    from seq2see.answering.options import Options
     from seq2see.documents.terms import Glossary
 
-    terms = None if glossary is None else Glossary.read(glossary).terms
-    listed = None if only is None else _list(only)
-    asked = Asked(model, device, engine, threads, beam, length_penalty, max_length, n_best, raw, as_json,
-                  align, order, min_confidence, listed, pattern, prefix, terms, whole)  # fmt: skip
+    options = Options(
+        beam=beam, length_penalty=length_penalty, max_length=max_length, n_best=n_best, order=order, whole=whole,
+        min_confidence=min_confidence, only=None if only is None else _list(only), pattern=pattern, prefix=prefix,
+        glossary=None if glossary is None else Glossary.read(glossary),
+    )  # fmt: skip
+    asked = Asked(model, options, device, engine, threads, raw, as_json, align)
     if ray or (file is not None and not file.exists() and any(sign in str(file) for sign in "*?[")):
         if file is None or out is None:
             raise UserError("--ray shares out files of lines: it needs --file 'parts/*' and --out DIR.")
@@ -234,25 +237,25 @@ def predict(
 
         answer_parts(asked, str(file), out, ray, address)
         return
-    shape = asked.form()
+    job = asked.job()
     if form is not None:
         from seq2see.cli.documents import translate
 
         if verbose:
-            complain(f"answered by {shape.model.engine_for(WINDOW, shape.rules.beam).name}")
-        translate(shape.model, form, shape.rules, shape.glossary, texts, file, out, resume)
+            complain(f"answered by {job.engine_name(WINDOW)}")
+        translate(job, form, texts, file, out, resume)
         return
     if verbose:
-        complain(f"answered by {shape.engine_name(1 if texts else WINDOW)}")
+        complain(f"answered by {job.engine_name(1 if texts else WINDOW)}")
     unsure = Unsure(withheld, min_confidence)
     with Writer(out, resume) as writer, unsure:
         if texts is not None or dates is not None:
             inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")
-            answered, refused = answer_all(shape, inputs, "input", writer, nullcontext(), unsure)
+            answered, refused = answer_all(job, inputs, "input", writer, nullcontext(), unsure)
         else:
             lines = lines_of(file)
-            done = skip(shape, lines, writer)
-            answered, refused = answer_all(shape, lines, "line", writer, Watch(file), unsure, done)
+            done = skip(job, lines, writer)
+            answered, refused = answer_all(job, lines, "line", writer, Watch(file), unsure, done)
         if refused + answered == 0:
             raise UserError("The input is empty: there is nothing to answer.")
     if refused:

@@ -84,7 +84,9 @@ def serve(
         if name in models:
             raise UserError(f"Two models are called {name!r}: rename one of the folders.")
         models[name] = load(given, engine=engine)
-        models[name].engine_for(1)  # whatever a first answer needs is done before anybody waits for it
+        models[name].network.engine_for(
+            1
+        )  # whatever a first answer needs is done before anybody waits for it
 
     def ready(address: str) -> None:
         complain(f"Serving {', '.join(models)} at {address} (Ctrl-C ends it)")

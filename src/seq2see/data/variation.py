@@ -24,7 +24,7 @@ TRIES = 4  # numbers and names of a pair that may be replaced
 
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,:]\d+)*(?![\w])")
 NAME = re.compile(r"(?<![\w'’-])[^\W\d_a-zß-öø-ÿ][^\W\d_]{2,}(?![\w-])")
-LAST_MARKS = re.compile(r"\s?[.!?…]+$")
+LAST_MARKS = re.compile(r"\s?(?<![.!?…])[.!?…]++$")
 
 FIRST_NAMES = (
     "Ada Adam Agnes Ahmed Aiko Alan Alice Amina Ana Andrei Anna Anton Aisha Bea Ben Boris Bruno Carla Carlos Chen Chiara "

@@ -10,20 +10,31 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from seq2see.documents.runs import Run, Sentence, tagged
-from seq2see.errors import UserError, shown, suggest
+from seq2see.documents.runs import MOST_TAGS, Run, Sentence, tagged
+from seq2see.errors import UserError, counted, shown, suggest
+from seq2see.stopping import go_on
 
 Part = str | Run
 
-BREAK = re.compile(r"[\r\n]")
-LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+$")
+_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # what ends a line, as Python sees it
+BREAK = re.compile(f"[{_ENDS}]")
+LINE = re.compile(rf"[^{_ENDS}]*+(?:\r\n|[{_ENDS}])|[^{_ENDS}]++")
 #: What stands before the words of a line: indentation, quotation, the mark or number of an item.
 FRONT = re.compile(r"[\s>]*(?:(?:[-*•·–—▪◦‣]|\d{1,3}[.)]|\(?[a-z\d]\)|\[[ xX]?\])\s+)*")
 ITEM = re.compile(r"[\s>]*(?:[-*•·–—▪◦‣]|\d{1,3}[.)]|\(?[a-z\d]\)|\[[ xX]?\])\s")
 WRAPPED = 50  # the least width of a text whose lines are broken to fit a page
 TIMES = re.compile(r"\d{1,3}:\d\d:\d\d[,.]\d{1,3} +--> +\d{1,3}:\d\d:\d\d[,.]\d{1,3}[^\r\n]*$")
-STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+#: A character of JSON with a backslash; a pair of surrogates is one.
+JSON_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?:u[0-9a-fA-F]{4}|.)"
+)
+#: A string of a PO file, with the word before it.
+ENTRY = re.compile(rf"\s*+(msgctxt|msgid_plural|msgid|msgstr(?:\[\d++\])?)?+\s*+({STRING.pattern})\s*+")
+PO_ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
+PO_SIGNS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
 ENDED = re.compile(r"[.!?…:;][\"'”’»)\]*_]*$")
 
 
@@ -59,14 +70,27 @@ def read(text: str, form: str = "text") -> Document:
         raise UserError("The document is binary data, not text: it has a NUL character.")
     notes: list[str] = []
     parts: list[str | Sentence] = []
-    for part in FORMATS[form](text, notes):
+    waiting = (
+        ["\ufeff"] if text.startswith("\ufeff") else []
+    )  # strings that stay, until they are put together
+    left = 0
+    for part in FORMATS[form](text.removeprefix("\ufeff"), notes):
+        go_on()
         for piece in [part] if isinstance(part, str) else part.parts():
             if isinstance(piece, Sentence) and not piece.read().has_words:
                 piece = piece.unchanged()
-            if isinstance(piece, str) and parts and isinstance(parts[-1], str):
-                parts[-1] += piece
-            elif piece:
-                parts.append(piece)
+            elif isinstance(piece, Sentence) and len(piece.pairs) + len(piece.held) > MOST_TAGS:
+                left += 1
+                piece = piece.unchanged()
+            if isinstance(piece, str):
+                waiting.append(piece)
+            else:
+                parts += ["".join(waiting), piece] if any(waiting) else [piece]
+                waiting = []
+    if any(waiting):
+        parts.append("".join(waiting))
+    if left:
+        notes.append(f"{counted(left, 'sentence')} with more than {MOST_TAGS} tags each stayed as written.")
     return Document(parts, tuple(notes))
 
 
@@ -148,7 +172,7 @@ def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
                 )
             if new and not between.rstrip(" \t").endswith(("\n", "\r")):
                 raise UserError(f"Line {number + 1:,} has words where times of a subtitle were expected.")
-            front = re.match(r"\s*(?:\{\\[^}]*\}|[-–—]\s*(?=\S))*\s*", line)
+            front = re.match(r"\s*+(?:\{\\[^}]*+\}|[-–—]\s*+(?=\S))*+\s*+", line)
             assert front is not None
             first, end = front.end(), len(line.rstrip())
             dash = bool(re.search(r"[-–—]\s*$", line[:first]))
@@ -193,48 +217,60 @@ def _is_new(before: str, after: str) -> bool:
 
 def messages(text: str, notes: list[str]) -> Iterator[Part]:
     """Read a PO file: an empty msgstr becomes the translation of its msgid; those that are there stay."""
-    entry: dict[str, str] = {}
+    entry: dict[str, Spelled] = {}
     last = ""
     lines = LINE.findall(text)
-    if text.strip() and not any(line.startswith("msgid") for line in lines):
+    found = [ENTRY.fullmatch(line) for line in lines]
+    if text.strip() and not any(one is not None and one[1] == "msgid" for one in found):
         raise UserError("There is no msgid in it: the file is no PO file.")
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        found = re.match(r'(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s+("(?:[^"\\]|\\.)*")\s*$', line)
-        more = re.match(r'\s*("(?:[^"\\]|\\.)*")\s*$', line)
-        if found:
-            last = found[1]
-            if last in ("msgid", "msgctxt") and "msgstr" in "".join(entry):
-                entry = {}
-            entry[last] = _unquoted(found[2], number)
-        elif more and last:
-            entry[last] += _unquoted(more[1], number)
-        elif line.strip() and not line.startswith("#"):
-            raise UserError(
-                f"Line {number + 1:,} is {shown(line.strip())}: a line of a PO file was expected."
-            )
-        ahead = lines[number + 1] if number + 1 < len(lines) else ""
-        if found and last.startswith("msgstr") and not entry[last] and not ahead.lstrip().startswith('"'):
-            source = entry.get("msgid", "")
-            if last not in ("msgstr", "msgstr[0]"):
-                source = entry.get("msgid_plural", source)
-            if source:
-                quote = line.index('"')
-                yield line[: quote + 1]
-                yield from _quoted(source, _po_escaped)
-                yield line[line.rindex('"') :]
-                number += 1
-                continue
-        yield line
+    for number, (line, one) in enumerate(zip(lines, found, strict=True)):
+        go_on()
+        if one is None or not (one[1] or last):
+            if line.strip() and not line.lstrip().startswith("#"):
+                raise UserError(
+                    f"Line {number + 1:,} is {shown(line.strip())}: a line of a PO file was expected."
+                )
+            yield line
+            continue
+        read = Spelled.of(one[2][1:-1], PO_ESCAPE, _po_sign, _po_escaped)
+        if one[1] is None:
+            entry[last] = entry[last].with_(read)
+            yield line
+            continue
+        last = one[1]
+        if last in ("msgid", "msgctxt") and any(name.startswith("msgstr") for name in entry):
+            entry = {}
+        entry[last] = read
+        source = entry.get("msgid")
+        if last not in ("msgstr", "msgstr[0]"):
+            source = entry.get("msgid_plural", source)
+        if last.startswith("msgstr") and source is not None and source.text and _is_empty(found, number):
+            yield line[: one.start(2) + 1]
+            yield from source.parts()
+            yield line[one.end(2) - 1 :]
+        else:
+            yield line
+
+
+def _is_empty(found: Sequence[re.Match[str] | None], number: int) -> bool:
+    """Whether a string of a PO file is empty, with all the strings in the lines after it that go on with it."""
+    one = found[number]
+    while one is not None and one[2] == '""':
         number += 1
+        one = found[number] if number < len(found) else None
+        if one is None or one[1] is not None:
+            return True
+    return False
 
 
-def _unquoted(text: str, number: int) -> str:
-    try:
-        return str(json.loads(re.sub(r"\\([^\"\\/bfnrtu])", r"\\\\\1", text).replace("\t", "\\t")))
-    except ValueError:
-        raise UserError(f"Line {number + 1:,} has a string that cannot be read: {shown(text)}.") from None
+def _po_sign(written: str) -> str:
+    """Return what a character of a PO file is that is written with a backslash; an unknown one is itself."""
+    rest = written[1:]
+    if rest[0] in "01234567":
+        return chr(int(rest, 8))
+    if rest[0] == "x" and len(rest) > 1:
+        return chr(int(rest[1:], 16))
+    return PO_SIGNS.get(rest, written)
 
 
 def _po_escaped(text: str) -> str:
@@ -243,21 +279,69 @@ def _po_escaped(text: str) -> str:
     return text
 
 
-def _quoted(text: str, escape: Callable[[str], str]) -> Iterator[Part]:
-    """Read a text within a string: its words as plain text, and all that is written escaped."""
-    for part in plain(text, []):
-        if isinstance(part, str):
-            yield escape(part)
-        else:
-            pairs = tuple(replace(one, open=escape(one.open), close=escape(one.close)) for one in part.pairs)
-            breaks = tuple(replace(one, text=escape(one.text)) for one in part.breaks)
-            yield replace(part, pairs=pairs, breaks=breaks, escape=escape)
+@dataclass(frozen=True)
+class Spelled:
+    """The text of a string in a program, and how each character of it is written if not as ``escape`` writes it."""
+
+    text: str
+    odd: dict[int, str]
+    escape: Callable[[str], str]
+
+    @classmethod
+    def of(
+        cls, raw: str, pattern: re.Pattern[str], sign: Callable[[str], str], escape: Callable[[str], str]
+    ) -> Spelled:
+        """Read what stands between quotes; ``sign`` returns what a match of ``pattern`` stands for."""
+        parts, odd, length, at = list[str](), dict[int, str](), 0, 0
+        for found in pattern.finditer(raw):
+            plain_part, one = raw[at : found.start()], sign(found[0])
+            length += len(plain_part)
+            parts += [plain_part, one]
+            if escape(one) != found[0]:
+                odd |= {length: found[0]} | {length + n: "" for n in range(1, len(one))}
+            length, at = length + len(one), found.end()
+        text = "".join([*parts, raw[at:]])
+        bare = [*zip(_places(parts), parts[::2], strict=True), (length, raw[at:])]
+        for first, part in bare:  # a character that is usually escaped may stand there as itself
+            if escape(part) != part:
+                odd |= {first + n: one for n, one in enumerate(part) if escape(one) != one}
+        return cls(text, odd, escape)
+
+    def with_(self, other: Spelled) -> Spelled:
+        """Return this string and another one after it."""
+        odd = self.odd | {len(self.text) + place: raw for place, raw in other.odd.items()}
+        return replace(self, text=self.text + other.text, odd=odd)
+
+    def raw(self, first: int, last: int) -> str:
+        """Return a part of it as it is written."""
+        if not self.odd:
+            return self.escape(self.text[first:last])
+        return "".join(
+            self.odd[place] if place in self.odd else self.escape(self.text[place])
+            for place in range(first, last)
+        )
+
+    def parts(self) -> Iterator[Part]:
+        """Read its words as plain text; all else is written as it was."""
+        at = 0
+        for part in plain(self.text, []):
+            if isinstance(part, str):
+                yield self.raw(at, at + len(part))
+                at += len(part)
+            else:
+                run, at = replace(part, escape=self.escape).spelled_as(self.raw, at)
+                yield run
+
+
+def _places(parts: Sequence[str]) -> list[int]:
+    """Return where every second part begins, from the first on."""
+    return [0, *accumulate(map(len, parts))][: len(parts) : 2]
 
 
 def values(text: str, notes: list[str]) -> Iterator[Part]:
     """Read JSON: the strings are translated but for keys, and for names, addresses and codes."""
     try:
-        json.loads(text.removeprefix("\ufeff"))
+        json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"The document is not JSON: {error}.") from None
     ascii_only = text.isascii() and "\\u" in text
@@ -265,16 +349,29 @@ def values(text: str, notes: list[str]) -> Iterator[Part]:
     def escape(part: str) -> str:
         return json.dumps(part, ensure_ascii=ascii_only)[1:-1]
 
-    at = 0
-    for found in STRING.finditer(text):
-        value = json.loads(found[0])
-        is_key = re.match(r"\s*:", text[found.end() : found.end() + 1000]) is not None
-        if is_key or not is_prose(value):
+    at = place = left = 0
+    while (place := text.find('"', place)) >= 0:
+        go_on()
+        found = STRING.match(text, place)
+        assert found is not None  # the document is JSON
+        place = found.end()
+        if re.compile(r"\s*+:").match(text, place):  # a key
             continue
-        yield text[at : found.start() + 1]
-        yield from _quoted(value, escape)
-        at = found.end() - 1
+        value = Spelled.of(found[0][1:-1], JSON_ESCAPE, _json_signs, escape)
+        if re.search("[\0\ud800-\udfff]", value.text):
+            left += 1
+            continue
+        if is_prose(value.text):
+            yield text[at : found.start() + 1]
+            yield from value.parts()
+            at = found.end() - 1
     yield text[at:]
+    if left:
+        notes.append(f"{counted(left, 'string')} with half a character or a NUL stayed as written.")
+
+
+def _json_signs(written: str) -> str:
+    return str(json.loads(f'"{written}"'))
 
 
 def is_prose(value: str) -> bool:

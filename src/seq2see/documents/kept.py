@@ -7,26 +7,31 @@ emoji it reads, because they belong to the grammar. Afterwards both are looked f
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 
 Span = tuple[int, int]
 
 _DOMAINS = "com|org|net|edu|gov|io|info|eu|fr|de|uk|ch|be|at|it|es|nl|ca|us|app|dev|ai|tv|me|jp|cn|ru|pl|se"
 #: What is hidden, in the order in which it is tried.
+#: Each looks at a text once: it begins only where what it repeats begins, and a repetition gives nothing back.
 HIDDEN = re.compile(
-    r"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”«»]+|\bmailto:\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    rf"|\b(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:{_DOMAINS})\b(?:/[^\s<>\"“”«»]*)?)"
-    r"|(?P<placeholder>\{\{[^{}\n]*\}\}|\$?\{[^{}\n]*\}|\$\w+\$|%\([\w.]+\)[a-zA-Z]"
-    r"|(?<![\d%])%(?:\d+\$)?[-+0#]*\d*(?:\.\d+)?(?:l{1,2}|h)?[sdiufxXgeco@](?![A-Za-z])"
-    r"|(?<!\w)&\w+;|</?[A-Za-z\d][^<>\n]*>|\[\[[^\[\]\n]*\]\])"
-    r"|(?P<code>(?<!\w)`[^`\n]+`|(?<![\w/])(?:~|\.{1,2})?/[\w.-]+(?:/[\w.-]+)+/?|\b[A-Z]:\\[\w\\.-]+"
-    r"|\b[a-zA-Z]\w*(?:_\w+)+\b(?:\(\))?|\b\w+\(\))"
-    r"|(?P<sign>\d*[¼-¾⅐-⅞]|(?<!\w)[A-Za-z]+[²³⁰-₉]+\w*|[¥₩₪₫₱-₿]\s?[\d.,]*\d|(?<=\s)\|(?=\s))"
-    r"|(?P<label>(?<![\w-])[A-Z]+\d{2}[A-Z\d]*(?![\w-]))"
-    r"|(?P<handle>(?<![\w&])[@#][A-Za-z]\w+)"
-    r"|(?P<digits>(?<![\w.,])(?:\+|\(\d+\)[ -]?)?\d+(?:[ ./-]\(?\d+\)?)+(?![\w]|[.,]\d))"
+    r"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”«»]++|\bmailto:\S++|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"
+    rf"|(?<![\w-])(?<![\w-]\.)[\w-]++(?:\.[\w-]++)*\.(?:{_DOMAINS})\b(?:/[^\s<>\"“”«»]*+)?)"
+    r"|(?P<placeholder>\{\{[^{}\n]*+\}\}|\$?\{[^{}\n]*+\}|\$\w++\$|%\([\w.]++\)[a-zA-Z]"
+    r"|(?<![\d%])%(?:\d++\$)?+[-+0#]*+\d*+(?:\.\d++)?+(?:ll?|h)?+[sdiufxXgeco@](?![A-Za-z])"
+    r"|(?<!\w)&\w++;|</?[A-Za-z\d][^<>\n]*+>|\[\[[^\[\]\n]*+\]\])"
+    r"|(?P<code>(?<!\w)`[^`\n]++`|(?<![\w/])(?:~|\.{1,2})?/[\w.-]++(?:/[\w.-]++)++/?|\b[A-Z]:\\[\w\\.-]++"
+    r"|(?<![\w.\\-])[\w.-]*+\\[\w\\.$-]*[\w\\$]"
+    r"|\b[a-zA-Z][^\W_]*+_\w++(?:\(\))?|\b\w++\(\))"
+    r"|(?P<sign>(?<!\d)\d*+[¼-¾⅐-⅞]|(?<!\w)[A-Za-z]++[²³⁰-₉]++\w*+|[¥₩₪₫₱-₿]\s?[\d.,]*\d|(?<=\s)\|(?=\s))"
+    r"|(?P<label>(?<![\w-])[A-Z]++\d{2}[A-Z\d]*+(?![\w-]))"
+    r"|(?P<handle>(?<![\w&])[@#][A-Za-z]\w++)"
+    r"|(?P<digits>(?<![\w.,])(?:\+|\(\d++\)[ -]?)?\d++(?:[ ./-]\(?\d++\)?)+(?![\w]|[.,]\d))"
 )
 #: What every one of them has; a sentence without it is not looked at closely.
 TRIGGER = re.compile(r"[@{%$&<\[`\\_#/|¼-¾⅐-⅞²³⁰-₉¥₩₪₫₱-₿]|[A-Z]\d\d|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d")
@@ -55,7 +60,7 @@ CURRENCIES = {
     for sign, names in {"€": "eur", "£": "pound|livre|pfund|sterling|gbp", "$": "dollar|usd"}.items()
 }
 QUOTES = re.compile('["“”„‟«»‹›]')
-SINGLE = re.compile(r"(?<!\w)['‘‚]\S.*?['’‘](?!\w)")  # a quotation in single marks
+OPENED, CLOSED = re.compile(r"(?<!\w)['‘‚](?=\S)"), re.compile(r"['’‘](?!\w)")  # a quotation in single marks
 #: Small numbers as words, in English, French and German: an answer may write them so.
 IN_WORDS = {
     str(number): re.compile(rf"\b(?:{names})\b", re.IGNORECASE)
@@ -85,7 +90,7 @@ def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
     spans = sorted([*long, *(span for span in also if not _overlaps(span, long))])
     if not TRIGGER.search(text):
         return spans
-    taken = list(spans)
+    taken = [*spans, (len(text), len(text))]
     # What is hidden as a whole is not looked into: the expression would take long over it.
     for start, end in zip(
         [0, *(last for _, last in long)], [*(first for first, _ in long), len(text)], strict=True
@@ -101,8 +106,10 @@ def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
     return sorted(spans)
 
 
-def _overlaps(span: Span, others: Iterable[Span]) -> bool:
-    return any(span[0] < last and first < span[1] for first, last in others)
+def _overlaps(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span overlaps one of others, which are in order and apart from each other."""
+    place = bisect_left(others, span)
+    return any(span[0] < last and first < span[1] for first, last in others[max(0, place - 1) : place + 1])
 
 
 def _address(text: str) -> str:
@@ -146,8 +153,10 @@ class Read:
         """
         also, instead = frozenset(also), instead or {}
         spans = hidden_spans(sentence, also)
-        places = list(breaks)
-        spans = [one for one in spans if one in also or not any(one[0] <= place < one[1] for place in places)]
+        places = sorted(breaks)
+        spans = [
+            one for one in spans if one in also or bisect_left(places, one[0]) == bisect_left(places, one[1])
+        ]
         if not spans and not instead:
             return cls(sentence)._quiet()
         parts, moves, at, number = list[str](), list[tuple[int, int, int]](), 0, 0
@@ -183,13 +192,15 @@ class Read:
 
     def place(self, place: int) -> int:
         """Return where a place of the sentence is in the text that the model reads."""
-        moved = place
-        for first, last, length in self.moves:
-            if place >= last:
-                moved += length - (last - first)
-            elif place > first:
-                return self.place(first)
-        return moved
+        number = bisect_left(self.moves, (place,))  # what was replaced before it
+        if number and self.moves[number - 1][1] > place:  # within what was replaced
+            place, number = self.moves[number - 1][0], number - 1
+        return place + self._shifts[number]
+
+    @cached_property
+    def _shifts(self) -> list[int]:
+        """How far the places after the first moves, none to all, are moved."""
+        return [0, *accumulate(length - (last - first) for first, last, length in self.moves)]
 
     def missing(self, answer: str) -> list[str]:
         """Return the marks, numbers and emoji that an answer lacks, in the order of the text."""
@@ -231,7 +242,7 @@ class Read:
         if before == 0 or before % 2 == 1:
             return False
         after = len(QUOTES.findall(answer))
-        return after % 2 == 1 or (after == 0 and not SINGLE.search(answer))
+        return after % 2 == 1 or (after == 0 and not _is_quoted(answer))
 
     def marks(self, answer: str) -> list[tuple[int, int, str, bool]]:
         """Return where the marks of an answer are, the first of each, what stands behind them, and whether it is held."""
@@ -242,6 +253,15 @@ class Read:
                 seen.add(number)
                 found.append((*match.span(), self.items[number - 1], number - 1 in self.held))
         return found
+
+
+def _is_quoted(text: str) -> bool:
+    """Whether a line has a quotation in single marks: one that opens, a character at least, one that closes."""
+    for line in text.split("\n"):
+        first = OPENED.search(line)
+        if first is not None and CLOSED.search(line, first.end() + 1):
+            return True
+    return False
 
 
 def needed(text: str, marks: int = 0) -> list[str]:
@@ -327,7 +347,7 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
 def nearest_gap(text: str, share: float) -> int:
     """Return the gap between words, or the place before the last marks, that is nearest to a share of the text."""
     end = len(text.rstrip(" .!?…"))
-    gaps = [0, *(match.start() for match in re.finditer(r"\s+(?=\w)", text)), end]
+    gaps = [0, *(match.start() for match in re.finditer(r"(?<!\s)\s++(?=\w)", text)), end]
     return min(gaps, key=lambda gap: abs(gap - share * len(text)))
 
 

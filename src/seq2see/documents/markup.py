@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
-from html.parser import HTMLParser
-from itertools import pairwise
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from seq2see.documents.runs import TAG, Builder, Run
 from seq2see.errors import UserError, shown
+from seq2see.stopping import go_on
 
 Part = str | Run
 
@@ -28,95 +30,152 @@ VOID = frozenset("area base br col embed hr img input link meta param source tra
 OPTIONAL = frozenset(
     "html head body p li dt dd option optgroup thead tbody tfoot tr td th colgroup rp rt".split()
 )
+_ROWS = "tbody thead tfoot"
+#: The elements whose beginning ends one of these.
+ENDED_BY = {
+    name: frozenset(others.split())
+    for name, others in {
+        "li": "li", "dt": "dt dd", "dd": "dt dd", "option": "option optgroup", "optgroup": "optgroup", "rp": "rp rt",
+        "rt": "rp rt", "td": f"td th tr {_ROWS}", "th": f"td th tr {_ROWS}", "tr": f"tr {_ROWS}", "thead": _ROWS,
+        "tbody": _ROWS, "tfoot": _ROWS, "colgroup": f"tr {_ROWS}", "head": "body",
+        "p": "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form "
+             "h1 h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre search section summary table ul",
+    }.items()
+}  # fmt: skip
+#: Elements within which there are no tags, and where they end.
+RAW = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp")
+}
+NAME = re.compile(r"[A-Za-z][^\s/>]*+")
+#: One attribute of a tag, or the end of the tag.
+ATTRIBUTE = re.compile(
+    r"[\s/]*+(?:(?P<end>>)|(?P<name>[^\s/>][^\s/>=]*+)"
+    r"(?:\s*+=\s*+(?:\"(?P<double>[^\"]*+)\"|'(?P<single>[^']*+)'|(?P<bare>(?![\"'])[^\s>]*+)))?)"
+)
+COMMENT_END = re.compile(r"--!?>")
+REFERENCE = re.compile(r"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]{1,31};?)")
+LONGEST_NUMBER = 12  # characters of a reference by number; no character has a longer one
+#: What words of HTML consist of: the end of a line, which is a space to HTML; a reference; a sign that may need one.
+WORDS = re.compile(
+    rf"(?P<line>(?<![ \t])[ \t]*+[\r\n]\s*+)|(?P<reference>{REFERENCE.pattern})|(?P<sign>[<>&])"
+)
 
 
-def escaped(text: str) -> str:
-    """Write what HTML would take for a tag as &lt; and the like."""
-    return html.escape(text, quote=False)
+class Token(NamedTuple):
+    """A part of an HTML document, from one place to another."""
+
+    first: int
+    last: int
+    kind: str  # words, open, close, alone, comment, block
+    name: str = ""
+    stays: bool = False  # whether its words stay
 
 
-class _Events(HTMLParser):
-    """Notes where each tag, text and comment of a document begins: what lies between two beginnings is one of them."""
+def tokens(text: str) -> Iterator[Token]:
+    """Cut HTML as the standard does, in one pass; together the tokens are the text."""
+    at = words = 0
+    while (at := text.find("<", at)) >= 0:
+        go_on()
+        token = _tag(text, at)
+        if token is None:  # a sign that is no tag
+            at += 1
+            continue
+        if at > words:
+            yield Token(words, at, "words")
+        yield token
+        at = words = token.last
+        if token.kind == "open" and token.name in RAW:
+            end = RAW[token.name].search(text, at)
+            if end is None:
+                raise UserError(f"<{token.name}> has no end: the HTML is broken.")
+            if end.start() > at:
+                yield Token(at, end.start(), "words")
+            at = words = end.start()
+    if words < len(text):
+        yield Token(words, len(text), "words")
 
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.starts = [0]
-        for found in re.finditer("\n", text):
-            self.starts.append(found.end())
-        self.events: list[tuple[int, str, str, bool]] = []  # place, kind, name, whether its words stay
-        self.feed(text)
-        rest = self.rawdata
-        if self.cdata_elem is not None:
-            raise UserError(f"<{self.cdata_elem}> has no end: the HTML is broken.")
-        if re.match(r"<(?:[/!?]|[A-Za-z])", rest):
-            line = text.count("\n", 0, len(text) - len(rest)) + 1
-            raise UserError(f"Line {line:,}: {shown(rest, 30)} does not end with >: the HTML is broken.")
-        self.close()
 
-    def _note(self, kind: str, name: str = "", stays: bool = False) -> None:
-        line, column = self.getpos()
-        self.events.append((self.starts[line - 1] + column, kind, name, stays))
+def _tag(text: str, at: int) -> Token | None:
+    """Read what begins with <, or return None if that is only a sign."""
+    after = text[at + 1 : at + 2]
+    if after == "!":
+        return _declared(text, at)
+    if after == "?":
+        code = text[at : at + 5].lower().startswith(("<?php", "<?=", "<? "))
+        end = text.find("?>", at) + 2 if code else text.find(">", at) + 1
+        if end < 2 and not code:
+            raise _unended(text, at)
+        return Token(
+            at, end if end > 1 else len(text), "comment" if code else "block"
+        )  # a script may end with the file
+    closes = after == "/"
+    name = NAME.match(text, at + 1 + closes)
+    if name is None:
+        if not closes:
+            return None
+        if (end := text.find(">", at)) < 0:
+            raise _unended(text, at)
+        return Token(at, end + 1, "comment")
+    end, stays = name.end(), False
+    while True:
+        one = ATTRIBUTE.match(text, end)
+        if one is None:
+            raise _unended(text, at)
+        end = one.end()
+        if one["end"]:
+            break
+        value = one["double"] or one["single"] or one["bare"] or ""
+        given = one["name"].lower()
+        stays |= given == "translate" and value.strip().lower() == "no"
+        stays |= given == "class" and "notranslate" in value.split()
+    kind = "close" if closes else "alone" if text[end - 2] == "/" else "open"
+    return Token(at, end, kind, name[0].lower(), stays)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        stays = given.get("translate") == "no" or "notranslate" in (given.get("class") or "").split()
-        self._note("open", tag, stays)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._note("alone", tag)
+def _declared(text: str, at: int) -> Token:
+    """Read a comment or a declaration."""
+    if not text.startswith("<!--", at):
+        if (end := text.find(">", at)) < 0:
+            raise _unended(text, at)
+        return Token(at, end + 1, "block")
+    for short in ("<!-->", "<!--->"):
+        if text.startswith(short, at):
+            return Token(at, at + len(short), "comment")
+    ended = COMMENT_END.search(text, at + 4)
+    if ended is None:
+        raise _unended(text, at)
+    return Token(at, ended.end(), "comment")
 
-    def handle_endtag(self, tag: str) -> None:
-        self._note("close", tag)
 
-    def handle_data(self, data: str) -> None:
-        self._note("words")
-
-    def handle_entityref(self, name: str) -> None:
-        self._note("words")
-
-    def handle_charref(self, name: str) -> None:
-        self._note("words")
-
-    def handle_comment(self, data: str) -> None:
-        self._note("comment")
-
-    def handle_decl(self, decl: str) -> None:
-        self._note("block")
-
-    def unknown_decl(self, data: str) -> None:
-        self._note("block")
-
-    def handle_pi(self, data: str) -> None:
-        self._note("block")
+def _unended(text: str, at: int) -> UserError:
+    line = text.count("\n", 0, at) + 1
+    return UserError(f"Line {line:,}: {shown(text[at:], 30)} does not end with >: the HTML is broken.")
 
 
 def web(text: str, notes: list[str]) -> Iterator[Part]:
     """Read HTML: tags, comments, scripts and code stay; words between block elements are a run."""
-    events = _Events(text).events
-    notes += _unbalanced(text, events)
-    builder, inside = Builder(escaped), list[str]()  # the elements whose words stay, one in another
-    held = ""
-    ends = [*(event[0] for event in events), len(text)]
-    if ends[0]:
-        yield text[: ends[0]]
-    for (place, kind, name, stays), (_, end) in zip(events, pairwise(ends), strict=True):
-        raw = text[place:end]
-        if inside:
-            held += raw
-            if kind == "open" and name == inside[-1]:
-                inside.append(name)
-            elif kind == "close" and name == inside[-1]:
-                inside.pop()
-            if not inside:
-                if name in CODE_INLINE or name in INLINE:
-                    builder.held(held)
+    found = list(tokens(text))
+    notes += _unbalanced(text, found)
+    escape = escape_of(text[one.first : one.last] for one in found if one.kind == "words")
+    builder, held = Builder(escape), _Held()
+    for token in found:
+        go_on()
+        raw = text[token.first : token.last]
+        if held:
+            ended = held.takes(token, raw)
+            if not held:
+                if held.name in CODE_INLINE or held.name in INLINE:
+                    builder.held(held.text())
                 else:
                     yield from _flushed(builder)
-                    builder = Builder(escaped)
-                    yield held
-                held = ""
-        elif kind == "open" and name not in VOID and (stays or name in CODE or name in CODE_INLINE):
-            inside, held = [name], raw
+                    builder = Builder(escape)
+                    yield held.text()
+            if not ended:
+                continue
+        kind, name = token.kind, token.name
+        if kind == "open" and name not in VOID and (token.stays or name in CODE or name in CODE_INLINE):
+            held.begin(name, raw)
         elif kind == "words":
             _add_words(builder, raw)
         elif kind in ("open", "close") and name in INLINE:
@@ -125,27 +184,138 @@ def web(text: str, notes: list[str]) -> Iterator[Part]:
             builder.held(raw)
         else:
             yield from _flushed(builder)
-            builder = Builder(escaped)
+            builder = Builder(escape)
             yield raw
     yield from _flushed(builder)
-    yield held
+    yield held.text()
+
+
+class _Held:
+    """An element whose words stay, while it is read."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.stack: list[str] = []
+        self.name = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.stack)
+
+    def text(self) -> str:
+        """Hand out what it was taken of."""
+        parts, self.parts = self.parts, []
+        return "".join(parts)
+
+    def begin(self, name: str, raw: str) -> None:
+        self.parts, self.stack, self.name = [raw], [name], name
+        self.open = Counter([name])
+
+    def takes(self, token: Token, raw: str) -> bool:
+        """Take a token. Return whether it is not taken, since it ends an element that has no end tag of its own."""
+        kind, name = token.kind, token.name
+        if self.name not in OPTIONAL:
+            if kind in ("open", "close") and name == self.name:
+                self._push(name) if kind == "open" else self._pop()
+            self.parts.append(raw)
+            return False
+        if kind == "open" and name not in VOID:
+            while self.stack and name in ENDED_BY.get(self.stack[-1], ()):
+                self._pop()
+            if not self.stack:
+                return True
+            self._push(name)
+        elif kind == "close" and name not in VOID:
+            if not self.open[name]:  # it closes what the element is in
+                if all(one in OPTIONAL for one in self.stack):
+                    self.stack.clear()
+                    return True
+            else:
+                while self._pop() != name:
+                    pass
+        self.parts.append(raw)
+        return False
+
+    def _push(self, name: str) -> None:
+        self.stack.append(name)
+        self.open[name] += 1
+
+    def _pop(self) -> str:
+        name = self.stack.pop()
+        self.open[name] -= 1
+        return name
+
+
+def escape_of(words: Iterator[str]) -> Callable[[str], str]:
+    """Return how a document writes characters: é as &eacute; if it always does so, and & as &amp; if it ever does."""
+    ways: dict[str, set[str]] = {}
+    plain: set[str] = set()
+    for text in words:
+        at = 0
+        for found in REFERENCE.finditer(text):
+            plain.update(text[at : found.start()])
+            at = found.end()
+            if len(found[0]) <= LONGEST_NUMBER or not found[0].startswith("&#"):
+                sign = html.unescape(found[0])
+                if sign == found[0]:
+                    plain.add("&")
+                elif len(sign) == 1 and not sign.isspace():
+                    ways.setdefault(sign, set()).add(found[0])
+        plain.update(text[at:])
+    table = {
+        ord(sign): min(one)
+        for sign, one in ways.items()
+        if len(one) == 1 and sign not in plain and sign != "&"
+    }
+    table |= {ord("<"): "&lt;"} | ({} if ">" in plain and ">" not in ways else {ord(">"): "&gt;"})
+    bare = "&" in plain and "&" not in ways
+
+    def escape(text: str) -> str:
+        if not bare:
+            return text.replace("&", "&amp;").translate(table)
+        parts, at = list[str](), 0
+        for found in REFERENCE.finditer(text):  # & that would be read as something else
+            if found[0].startswith("&#") or html.unescape(found[0]) != found[0]:
+                parts += [text[at : found.start()].translate(table), "&amp;"]
+                at = found.start() + 1
+        return "".join([*parts, text[at:].translate(table)])
+
+    return escape
 
 
 def _add_words(builder: Builder, raw: str) -> None:
     """Add words; the end of a line is a break, since HTML takes it for a space, and so is &nbsp;."""
-    text = html.unescape(raw)
-    if raw.startswith("&") and raw != text:
-        if text == "\xa0":
-            builder.line(raw)
-            return
-        if not text or (unicodedata.category(text[0])[0] == "S" and text not in "<>"):  # ©, →: no words
+    at = 0
+    for found in WORDS.finditer(raw):
+        if found.start() > at:
+            builder.words(raw[at : found.start()])
+        at, written = found.end(), found[0]
+        if found["line"]:
+            builder.line(written)
+        elif found["sign"]:
+            _add_sign(builder, written, written)
+        elif written.startswith("&#") and len(written) > LONGEST_NUMBER:
+            builder.held(written)
+        else:
+            _add_sign(builder, html.unescape(written), written)
+    if at < len(raw):
+        builder.words(raw[at:])
+
+
+def _add_sign(builder: Builder, text: str, raw: str) -> None:
+    if text == "\xa0":
+        builder.line(raw)
+    elif not text or (
+        unicodedata.category(text[0])[0] == "S" and text not in "<>" and text != raw
+    ):  # ©, →: no words
+        builder.held(raw)
+    elif len(text) > 1:  # a sign and letters after it, such as &copyright: each as it is written
+        if text == raw:
+            _add_sign(builder, "&", "&")
+            builder.words(raw[1:])
+        else:
             builder.held(raw)
-            return
-    for number, part in enumerate(re.split(r"([ \t]*[\r\n]\s*)", text)):
-        if number % 2:
-            builder.line(part)
-        elif part:
-            builder.words(part)
+    else:
+        builder.words(text, raw if builder.escape(text) != raw else "")
 
 
 def _flushed(builder: Builder) -> Iterator[Part]:
@@ -153,41 +323,122 @@ def _flushed(builder: Builder) -> Iterator[Part]:
         yield builder.run()
 
 
-def _unbalanced(text: str, events: list[tuple[int, str, str, bool]]) -> list[str]:
+def _unbalanced(text: str, found: Sequence[Token]) -> list[str]:
     """Name the first tag without its partner; it stays where it is."""
-    stack: list[tuple[str, int]] = []
-    for place, kind, name, _ in events:
-        line = text.count("\n", 0, place) + 1 if kind in ("open", "close") else 0
-        if kind == "open" and name not in VOID:
-            stack.append((name, line))
-        elif kind == "close" and name not in VOID:
-            while stack and stack[-1][0] != name and stack[-1][0] in OPTIONAL:
+    stack: list[Token] = []
+
+    def line(token: Token) -> int:
+        return text.count("\n", 0, token.first) + 1
+
+    for token in found:
+        name = token.name
+        if token.kind == "open" and name not in VOID:
+            stack.append(token)
+        elif token.kind == "close" and name not in VOID:
+            while stack and stack[-1].name != name and stack[-1].name in OPTIONAL:
                 stack.pop()
-            if not stack or stack[-1][0] != name:
+            if not stack or stack[-1].name != name:
                 if name in OPTIONAL:
                     continue
-                return [f"Line {line:,}: </{name}> closes nothing; it was left where it is."]
+                return [f"Line {line(token):,}: </{name}> closes nothing; it was left where it is."]
             stack.pop()
-    left = [(name, line) for name, line in stack if name not in OPTIONAL]
-    return [f"Line {line:,}: <{name}> is never closed; it was left where it is." for name, line in left[:1]]
+    left = [token for token in stack if token.name not in OPTIONAL]
+    return [
+        f"Line {line(token):,}: <{token.name}> is never closed; it was left where it is."
+        for token in left[:1]
+    ]
 
 
-#: What has a meaning within a line of Markdown, in the order in which it is tried.
+#: What has a meaning within a line of Markdown and needs no look ahead; backquotes and brackets are looked at apart.
 SPECIAL = re.compile(
-    r"(?P<escape>\\[!-/:-@\[-`{-~])|(?P<code>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
-    r"|(?P<auto><(?:[A-Za-z][\w+.-]*:[^<>\s]*|[\w.+-]+@[\w.-]+)>)"
-    r"|(?P<image>!\[[^\]\n]*\](?:\([^)\n]*\)|\[[^\]\n]*\]))|(?P<note>\[\^[^\]\n]+\])"
-    r"|(?P<link>\[(?=[^\[\]\n]*\](?:\(|\[)))|(?P<target>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\]))"
-    r"|(?P<strong>\*\*|__)|(?P<strike>~~)|(?P<emphasis>\*|_)|(?P<entity>&(?:#\d+|#x[\da-fA-F]+|\w+);)"
-    rf"|(?P<math>\$\$?[^$\s][^$\n]*\$\$?)|(?P<tag>{re.sub(r'[?]P<[a-z]+>', '', TAG.pattern)})|(?P<hard> {{2,}}$|\\$)",
-    re.MULTILINE,
+    r"(?P<escape>\\[!-/:-@\[-`{-~])|(?P<ticks>`++)"
+    r"|(?P<auto><(?:[A-Za-z][\w+.-]*+:[^<>\s]*+|[\w.+-]++@[\w.-]++)>)|(?P<square>!?\[|\])"
+    r"|(?P<strong>\*\*|__)|(?P<strike>~~)|(?P<emphasis>\*|_)|(?P<entity>&(?:#\d++|#x[\da-fA-F]++|\w++);)"
+    rf"|(?P<math>\$\$?[^$\s][^$\n]*+\$\$?)|(?P<tag>{re.sub(r'[?]P<[a-z]+>', '', TAG.pattern)})"
+    r"|(?P<hard>(?<! ) {2,}+$|\\$)"
 )
+
+
+def specials(line: str) -> Iterator[tuple[int, int, str]]:
+    """Find what has a meaning within a line of Markdown: where it begins and ends, and what it is."""
+    ticks = _ticks(line)
+    brackets = _Brackets(line)
+    at = 0
+    while found := SPECIAL.search(line, at):
+        first, at, kind = found.start(), found.end(), found.lastgroup or ""
+        if kind == "ticks":
+            if first not in ticks:
+                continue
+            kind, at = "code", ticks[first]
+        elif kind == "square":
+            kind, at = brackets.read(first, found[0])
+            if not kind:
+                continue
+        yield first, at, kind
+
+
+def _ticks(line: str) -> dict[int, int]:
+    """Return where code ends, by where it begins: as many backquotes in a row, the next that there are."""
+    ends: dict[int, tuple[int, int]] = {}
+    found: dict[int, int] = {}
+    for run in reversed(list(re.finditer(r"`++", line))):
+        length = run.end() - run.start()
+        if length in ends:
+            found[run.start()] = ends[length][1]
+        ends[length] = run.span()
+    return found
+
+
+class _Brackets:
+    """Finds the partners of brackets in a line; each kind is looked for once."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.places: dict[str, list[int]] = {"[": [], "]": [], ")": []}
+        for found in re.finditer(r"[\[\])]", line):
+            self.places[found[0]].append(found.start())
+        self.partner: dict[int, int] = {}  # of a round bracket that holds others one deep at most
+        stack: list[tuple[int, int]] = []  # place, and how deep the brackets within it go
+        for found in re.finditer(r"[()]", line):
+            if found[0] == "(":
+                stack.append((found.start(), 0))
+            elif stack:
+                place, depth = stack.pop()
+                if depth <= 1:
+                    self.partner[place] = found.start()
+                if stack:
+                    stack[-1] = (stack[-1][0], max(stack[-1][1], depth + 1))
+
+    def next(self, sign: str, place: int) -> int:
+        """Return where a sign stands next, or -1."""
+        places = self.places[sign]
+        number = bisect_right(places, place - 1)
+        return places[number] if number < len(places) else -1
+
+    def read(self, first: int, opening: str) -> tuple[str, int]:
+        """Return what a bracket begins or ends, and where that ends; nothing if it is only a sign."""
+        line, at = self.line, first + len(opening)
+        if opening == "]":
+            if line.startswith("(", at):
+                end = self.partner.get(at, -1)
+            else:
+                end = self.next("]", at + 1) if line.startswith("[", at) else -1
+            return ("target", end + 1) if end >= 0 else ("", at)
+        end = self.next("]", at)
+        if opening == "![":
+            if end < 0 or not line.startswith(("(", "["), end + 1):
+                return "", at
+            close = self.next(")" if line[end + 1] == "(" else "]", end + 2)
+            return ("image", close + 1) if close >= 0 else ("", at)
+        if line.startswith("^", at) and end > at + 1:
+            return "note", end + 1
+        inner = self.next("[", at)
+        is_link = end >= 0 and not 0 <= inner < end and line.startswith(("(", "["), end + 1)
+        return ("link", at) if is_link else ("", at)
 
 
 def markdown(text: str, notes: list[str]) -> Iterator[Part]:
     """Read Markdown: markdown-it finds the paragraphs, headings, items and cells; code, links and marks stay."""
-    from markdown_it import MarkdownIt
-
     front = re.match(r"---\r?\n.*?\r?\n---\r?\n", text, re.DOTALL)
     start = front.end() if front else 0
     yield text[:start]
@@ -198,7 +449,8 @@ def markdown(text: str, notes: list[str]) -> Iterator[Part]:
     for line in lines:
         places.append(places[-1] + len(line))
     at = start
-    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text[start:]):
+    for token in _blocks(text[start:]):
+        go_on()
         if token.type != "inline" or token.map is None or not token.content.strip():
             continue
         found = _found(token.content, text, places, token.map[0], at)
@@ -215,6 +467,20 @@ def markdown(text: str, notes: list[str]) -> Iterator[Part]:
                 start = number
         at = last
     yield text[at:]
+
+
+def _blocks(text: str) -> list[Any]:
+    """Return the blocks of Markdown. What is within lines is not parsed, since we read it ourselves."""
+    from markdown_it import MarkdownIt
+
+    def waited_for(state: Any, first: int, last: int, silent: bool) -> bool:
+        go_on()
+        return False
+
+    reader = MarkdownIt("commonmark").enable("table")
+    reader.core.ruler.enableOnly(["normalize", "block"])
+    reader.block.ruler.before("table", "waited_for", waited_for)
+    return reader.parse(text)
 
 
 def _found(
@@ -246,17 +512,15 @@ def _line(lines: list[str], breaks: list[str]) -> Run:
         if number:
             builder.line(breaks[number - 1])
         at = 0
-        for found in SPECIAL.finditer(line):
-            kind, raw = (
-                next(name for name, value in found.groupdict().items() if value and name != "ticks"),
-                found[0],
-            )
-            if kind in ("emphasis", "strong", "strike") and not _is_mark(line, found, raw in open_marks):
+        for first, last, kind in specials(line):
+            raw = line[first:last]
+            is_mark = kind in ("emphasis", "strong", "strike")
+            if is_mark and not _is_mark(line, first, last, raw in open_marks):
                 continue
-            builder.words(line[at : found.start()])
-            at = found.end()
+            builder.words(line[at:first])
+            at = last
             tag = TAG.fullmatch(raw) if kind == "tag" else None
-            if kind in ("emphasis", "strong", "strike"):
+            if is_mark:
                 if raw in open_marks:
                     open_marks.remove(raw)
                     builder.close(raw, raw)
@@ -275,9 +539,9 @@ def _line(lines: list[str], breaks: list[str]) -> Run:
     return builder.run()
 
 
-def _is_mark(line: str, found: re.Match[str], is_open: bool) -> bool:
+def _is_mark(line: str, first: int, last: int, is_open: bool) -> bool:
     """Whether stars or underscores stand at a word as Markdown wants it: snake_case and 2 * 3 have none."""
-    before, after = line[: found.start()][-1:], line[found.end() :][:1]
+    before, after, sign = line[max(0, first - 1) : first], line[last : last + 1], line[first]
     if is_open:
-        return bool(before) and not before.isspace() and not (found[0][0] == "_" and after.isalnum())
-    return bool(after) and not after.isspace() and not (found[0][0] == "_" and before.isalnum())
+        return bool(before) and not before.isspace() and not (sign == "_" and after.isalnum())
+    return bool(after) and not after.isspace() and not (sign == "_" and before.isalnum())

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import TypeVar
 
@@ -22,9 +22,13 @@ from seq2see.documents.sentences import Span
 
 #: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
 TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
-CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|[.!?…]+[\"'”’»)\]]*(?=\s)")
+CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
 
 Escape = Callable[[str], str]
+Spelling = tuple[
+    int, int, str
+]  # some characters that the document writes otherwise than ``Escape`` does: &eacute;
+MOST_TAGS = 100  # of a sentence; one with more is left as it is
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,10 @@ class Pair:
     last: int
     open: str
     close: str
+    opened: int = field(
+        default=0, compare=False
+    )  # the numbers of the two among all tags of the run, in its order
+    closed: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class Sentence:
     breaks: tuple[Break, ...] = ()
     held: tuple[Span, ...] = ()
     escape: Escape = field(default=str, compare=False)
+    spelled: tuple[Spelling, ...] = field(default=(), compare=False)
 
     def read(self) -> Read:
         """Return it as a model reads it."""
@@ -74,16 +83,11 @@ class Sentence:
 
     def unchanged(self) -> str:
         """Return the sentence as it stood in its document."""
-        pieces: list[
-            tuple[int, int, int, int, str]
-        ] = []  # place, order there, …, number of characters that it replaces
-        for number, pair in enumerate(self.pairs):
-            empty = pair.first == pair.last
-            pieces.append((pair.first, 1, number, 0, pair.open + pair.close if empty else pair.open))
-            if not empty:
-                pieces.append((pair.last, 0, -number, 0, pair.close))
-        pieces += [(one.place, 2, 0, 1, one.text) for one in self.breaks]
-        pieces += [(first, 2, 0, last - first, self.text[first:last]) for first, last in self.held]
+        pieces = [(*tag[:3], 0, tag[-1]) for tag in _tags(enumerate(self.pairs))]
+        # place, whether it is a tag or stands for characters, order there, how many characters it stands for, itself
+        pieces += [(one.place, 1, 0, 1, one.text) for one in self.breaks]
+        pieces += [(first, 1, 0, last - first, self.text[first:last]) for first, last in self.held]
+        pieces += [(first, 1, 0, last - first, text) for first, last, text in self.spelled]
         parts, at = list[str](), 0
         for place, _, _, length, text in sorted(pieces):
             parts += [self.escape(self.text[at:place]), text]
@@ -103,7 +107,7 @@ class Sentence:
 
     def part(self, first: int, last: int) -> Sentence:
         """Return a part of it. A tag that reaches beyond the part is left out, for its caller to see to."""
-        if not self.pairs and not self.breaks and not self.held:
+        if not self.pairs and not self.breaks and not self.held and not self.spelled:
             return Sentence(self.text[first:last], escape=self.escape)
         pairs = [pair for pair in _from(self.pairs, first, last, _first) if pair.last <= last]
         breaks = [one for one in _from(self.breaks, first, last, _place) if one.place < last]
@@ -115,11 +119,34 @@ class Sentence:
                 (a - first, b - first) for a, b in _from(self.held, first, last, itemgetter(0)) if b <= last
             ),
             self.escape,
+            tuple(
+                (a - first, b - first, text)
+                for a, b, text in _from(self.spelled, first, last, itemgetter(0))
+                if b <= last
+            ),
         )
 
 
 _first, _place = attrgetter("first"), attrgetter("place")
 T = TypeVar("T")
+
+
+#: Where a tag stands, 0, its order there, the number of its pair, which of the two it is, itself.
+Tag = tuple[int, int, int, int, str, str]
+
+
+def _tags(pairs: Iterable[tuple[int, Pair]]) -> list[Tag]:
+    """Return all tags of some pairs in their order."""
+    found = [
+        (place, 0, order, number, kind, text)
+        for number, pair in pairs
+        for place, order, kind, text in (
+            (pair.first, pair.opened, "open", pair.open),
+            (pair.last, pair.closed, "close", pair.close),
+        )
+        if text
+    ]
+    return sorted(found, key=itemgetter(0, 2))
 
 
 def _from(found: Sequence[T], first: int, last: int, place: Callable[[T], int]) -> Sequence[T]:
@@ -136,12 +163,13 @@ class Run:
     breaks: tuple[Break, ...] = ()
     held: tuple[Span, ...] = ()
     escape: Escape = str
+    spelled: tuple[Spelling, ...] = ()
 
     def parts(self) -> Iterator[str | Sentence]:
         """Cut into sentences and what stays between them: together they are the run."""
         text = _covered(self.text, self.held)
         spans = sentences.around_quotes(text, sentences.split(text))
-        if not self.pairs and not self.breaks and not self.held:
+        if not self.pairs and not self.breaks and not self.held and not self.spelled:
             yield from self._plain_parts(spans)
             return
         inside: dict[int, Pair] = {}
@@ -152,29 +180,23 @@ class Run:
             if around or (not pair.close and first < pair.first < last):
                 inside[number] = pair
         # What is not within a sentence is written where it stands; a tag across sentences opens and closes in them.
-        marks = sorted(
-            mark
-            for number, pair in enumerate(self.pairs)
-            if number not in inside
-            for mark in (
-                (pair.first, 1, -pair.last, number, pair.open),
-                (pair.last, 0 if pair.last > pair.first else 2, -pair.first, -number, pair.close),
-            )
-        )
-        kept = Sentence(self.text, tuple(inside.values()), self.breaks, self.held, self.escape)
-        at = 0
+        marks = _tags((number, pair) for number, pair in enumerate(self.pairs) if number not in inside)
+        kept = Sentence(self.text, tuple(inside.values()), self.breaks, self.held, self.escape, self.spelled)
+        at, done = 0, 0  # of the text, and of the marks
         for first, last in [*spans, (len(self.text), len(self.text))]:
-            yield from self._gap(at, first, marks)
-            marks = [mark for mark in marks if mark[0] > first]
-            cuts = sorted({mark[0] for mark in marks if first < mark[0] < last})
-            for start, end in pairwise([first, *cuts, last]):
-                if start < end:
-                    yield kept.part(start, end)
-                if (
-                    end in cuts
-                ):  # the tag of another sentence: what stands before and after it is translated apart
-                    yield "".join(mark[-1] for mark in marks if mark[0] == end)
-            marks = [mark for mark in marks if mark[0] >= last]
+            end = bisect_right(marks, first, done, key=itemgetter(0))
+            yield from self._gap(at, first, marks[done:end])
+            start, done = first, end
+            while done < len(marks) and marks[done][0] < last:
+                # the tag of another sentence: what stands before and after it is translated apart
+                place = marks[done][0]
+                yield kept.part(start, place)
+                while done < len(marks) and marks[done][0] == place:
+                    yield marks[done][-1]
+                    done += 1
+                start = place
+            if start < last:
+                yield kept.part(start, last)
             at = last
 
     def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
@@ -186,15 +208,51 @@ class Run:
             at = last
         yield self.escape(self.text[at:])
 
-    def _gap(self, first: int, last: int, marks: Sequence[tuple[int, int, int, int, str]]) -> Iterator[str]:
+    def _gap(self, first: int, last: int, marks: Sequence[Tag]) -> Iterator[str]:
         """Yield what stands between two sentences: white space, breaks, and the tags there."""
-        breaks = {one.place: one.text for one in _from(self.breaks, first, last, _place)}
-        for place in range(first, last + 1):
-            for mark in marks:
-                if mark[0] == place:
-                    yield mark[-1]
-            if place < last:
-                yield breaks.get(place, self.escape(self.text[place]))
+        instead = {one.place: (one.place + 1, one.text) for one in _from(self.breaks, first, last, _place)}
+        instead |= {a: (b, text) for a, b, text in _from(self.spelled, first, last, itemgetter(0))}
+        remaining = deque(marks)
+        while first < last:
+            while remaining and remaining[0][0] <= first:
+                yield remaining.popleft()[-1]
+            end, text = instead.get(first, (first + 1, None))
+            yield self.escape(self.text[first]) if text is None else text
+            first = end
+        yield from (mark[-1] for mark in remaining)
+
+    def spelled_as(self, raw: Callable[[int, int], str], at: int) -> tuple[Run, int]:
+        """Return the run with everything as its document spells it, and where it ends there.
+
+        ``raw`` returns a part of the document; the run begins at ``at``. Its text is a part of what the document means.
+        """
+        marks = _tags(enumerate(self.pairs))
+        marks += [(one.place, 1, 0, number, "break", "") for number, one in enumerate(self.breaks)]
+        pairs, breaks = list(self.pairs), list(self.breaks)
+        spelled, place = list[Spelling](), 0
+
+        def words(last: int) -> None:
+            nonlocal place, at
+            for sign in self.text[place:last]:
+                written = raw(at, at + 1)
+                if written != self.escape(sign):
+                    spelled.append((place, place + 1, written))
+                place, at = place + 1, at + 1
+
+        for first, length, _, number, kind, _ in sorted(marks, key=itemgetter(0, 1, 2)):
+            words(first)
+            if kind == "break":
+                end = at + len(breaks[number].text)
+                breaks[number] = replace(breaks[number], text=raw(at, end))
+            elif kind == "open":
+                end = at + len(pairs[number].open)
+                pairs[number] = replace(pairs[number], open=raw(at, end))
+            else:
+                end = at + len(pairs[number].close)
+                pairs[number] = replace(pairs[number], close=raw(at, end))
+            place, at = first + length, end
+        words(len(self.text))
+        return replace(self, pairs=tuple(pairs), breaks=tuple(breaks), spelled=tuple(spelled)), at
 
 
 def _covered(text: str, held: Sequence[Span]) -> str:
@@ -293,7 +351,7 @@ class _Writer:
         inner = self.read.text[first:last]
         for sign in reversed(re.match(r"[^\w\s]*", inner)[0] if start > low else ""):  # type: ignore[index]
             start -= self.answer[low:start].endswith(sign)
-        for sign in re.search(r"[^\w\s]*$", inner)[0]:  # type: ignore[index]
+        for sign in reversed(re.match(r"[^\w\s]*+", inner[::-1])[0]):  # type: ignore[index]
             after = re.compile(rf"\s?{re.escape(sign)}").match(self.answer, end, high)
             end = after.end() if after else end
         return self._outside(start, end)
@@ -327,11 +385,11 @@ class Builder:
 
     def __init__(self, escape: Escape = str) -> None:
         self.escape = escape
-        self.parts: list[tuple[str, str, str]] = []  # kind, name, text
+        self.parts: list[tuple[str, str, str]] = []  # kind, name or spelling, text
 
-    def words(self, text: str) -> None:
-        """Add words."""
-        self.parts.append(("words", "", text))
+    def words(self, text: str, raw: str = "") -> None:
+        """Add words; ``raw`` is how the document writes them, if not as ``escape`` does."""
+        self.parts.append(("words", raw, text))
 
     def held(self, text: str) -> None:
         """Add what stays, within a sentence."""
@@ -353,37 +411,45 @@ class Builder:
         """Return the run."""
         matched = self._matched()
         plain, length = list[str](), 0
-        pairs, breaks, held, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str]]()
-        for number, (kind, _, text) in enumerate(self.parts):
+        pairs, breaks, held, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
+        spelled = list[Spelling]()
+        for number, (kind, name, text) in enumerate(self.parts):
             if kind == "break":
                 breaks.append(Break(length, text))
                 text = " "
             elif kind == "open" and number in matched:
-                stack.append((length, text))
+                stack.append((length, text, number))
                 continue
             elif kind == "close" and number in matched:
-                first, opened = stack.pop()
-                pairs.append(Pair(first, length, opened, text))
+                first, opening, opened = stack.pop()
+                pairs.append(Pair(first, length, opening, text, opened, number))
                 continue
             elif kind in ("open", "close"):
-                pairs.append(Pair(length, length, text, ""))
+                pairs.append(Pair(length, length, text, "", number, number))
                 continue
             elif kind != "words":
                 held.append((length, length + len(text)))
+            elif name and text:
+                spelled.append((length, length + len(text), name))
             plain.append(text)
             length += len(text)
         pairs.sort(key=lambda pair: (pair.first, -pair.last))
-        return Run("".join(plain), tuple(pairs), tuple(breaks), tuple(held), self.escape)
+        return Run("".join(plain), tuple(pairs), tuple(breaks), tuple(held), self.escape, tuple(spelled))
 
     def _matched(self) -> set[int]:
         """Return the numbers of the tags that open and close each other, properly nested."""
-        stack, found = list[tuple[str, int]](), set[int]()
+        stack, found, waiting = list[tuple[str, int]](), set[int](), Counter[str]()
         for number, (kind, name, _) in enumerate(self.parts):
             if kind == "open":
                 stack.append((name, number))
-            elif kind == "close" and (depths := [d for d, (other, _) in enumerate(stack) if other == name]):
-                found |= {stack[depths[-1]][1], number}
-                del stack[depths[-1] :]
+                waiting[name] += 1
+            elif kind == "close" and waiting[name]:
+                while True:
+                    other, opened = stack.pop()
+                    waiting[other] -= 1
+                    if other == name:
+                        break
+                found |= {opened, number}
         return found
 
 

@@ -13,10 +13,12 @@ from bisect import bisect_right
 Span = tuple[int, int]  # first character, one past the last
 
 #: What may end a sentence: marks, then closing quotes and brackets; then white space or the end of the text.
-END = re.compile(r"(?:[.!?…‼⁇⁈⁉]+[\"'“”’»›)\]*_]*(?:\s»)?(?=\s|$))|[。！？]+[」』”’）]*")
+END = re.compile(
+    r"(?<![.!?…‼⁇⁈⁉])[.!?…‼⁇⁈⁉]++[\"'“”’»›)\]*_]*+(?:\s»(?=\s|$))?(?=\s|$)|[。！？]++[」』”’）]*+"
+)
 OPENERS = "\"'“”‘«‹([{¿¡*_-–—"  # what may stand before the first letter of a sentence
-#: A token before a full stop: letters and stops (U.S, e.g, Dr), or digits.
-TOKEN = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*$|\d+$")
+#: A token before a full stop, read backwards: letters and stops (U.S, e.g, Dr), or digits.
+TOKEN = re.compile(r"[^\W\d_]++(?:\.[^\W\d_]++)*+|\d++")
 
 #: Nearly always followed by more of the same sentence, in lower case.
 NEVER = frozenset(
@@ -148,25 +150,26 @@ def _ends(text: str, found: re.Match[str], rest: int, without_capitals: bool, fi
 
 def _stop_ends(text: str, place: int, after: str, without_capitals: bool, first: int) -> bool:
     """Whether a single full stop ends a sentence, or belongs to what stands before it."""
-    token = TOKEN.search(text, max(first, place - 24), place)
-    if token is None:
+    found = TOKEN.match(text[max(first, place - 24) : place][::-1])
+    if found is None:
         return True
-    word = token[0].lower()
+    token, start = found[0][::-1], place - found.end()
+    word = token.lower()
     next_word = FIRST_WORD.match(after)
     starts = next_word is not None and next_word[0].lower() in STARTERS
-    if token[0].isdigit():
+    if token.isdigit():
         # 1. at the start is the number of an item, and 3. Mai is a date.
-        in_front = not text[first : token.start()].strip("([ \t*_-–•")
+        in_front = not text[first:start].strip("([ \t*_-–•")
         return not in_front and not (next_word is not None and next_word[0].lower() in MONTHS)
     if word in NEVER:
         return False
     if word in BEFORE_NUMBERS:
         # "No." is an answer if it is all there is.
-        alone = not text[first : token.start()].strip("\"'“‘«( ")
+        alone = not text[first:start].strip("\"'“‘«( ")
         return (alone and word == "no") or not (after[:1].isdigit() or (word != "no" and not starts))
     if word in EITHER:
         return starts and not without_capitals
-    if len(word) == 1 and (token[0].isupper() or without_capitals):
+    if len(word) == 1 and (token.isupper() or without_capitals):
         # An initial, J. R. R. Tolkien, unless it stands after a small word and before a usual beginning: vitamin C. The
         return starts and len(after) > 1 and after[1:2] != "."
     return True

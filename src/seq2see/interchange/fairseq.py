@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.errors import FolderError, UserError
-from seq2see.interchange.imported import Imported, fitting, model_config
+from seq2see.interchange.imported import LARGEST_LIST, Imported, fitting, foreign, foreign_lines, model_config
 from seq2see.interchange.names import renamed
 from seq2see.interchange.tensors import from_pytorch
 from seq2see.storage.folder import Tokenizers
@@ -150,10 +150,7 @@ def _codes(dictionary: Path) -> Path | None:
 
 
 def _names(dictionary: Path) -> list[str]:
-    try:
-        lines = dictionary.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise FolderError(f"{dictionary.name} is not UTF-8 text.") from None
+    lines = foreign_lines(dictionary)
     return [*SPECIAL, *(line.rsplit(" ", 1)[0] for line in lines if line.strip())]
 
 
@@ -163,7 +160,9 @@ def _tokenizer(dictionary: Path, size: int, before: list[str]) -> Tokenizer:
     fitting(len(names), size, dictionary.name)
     names += [f"madeupword{number:04}" for number in range(size - len(names))]
     if codes is not None and codes.suffix == ".model":
-        engine = sentencepiece.engine_of(sentencepiece.read(codes), names, "<unk>", SPECIAL)
+        engine = sentencepiece.engine_of(
+            sentencepiece.read(foreign(codes, LARGEST_LIST)), names, "<unk>", SPECIAL
+        )
     elif codes is not None:
         engine = _subwords(names, codes)
     else:
@@ -179,7 +178,7 @@ def _subwords(names: list[str], codes: Path) -> Engine:
         piece = name.removesuffix("@@") if name.endswith("@@") else name + WORD_END
         ids[name if number < len(SPECIAL) else piece] = number
     merges = []
-    for line in codes.read_text(encoding="utf-8").splitlines():
+    for line in foreign_lines(codes):
         parts = line.split(" ")
         if line.startswith("#version") or len(parts) < 2:
             continue

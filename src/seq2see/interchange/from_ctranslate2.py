@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import lzma
+import shutil
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,20 @@ from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from seq2see.config import DecodingConfig
-from seq2see.errors import FolderError
-from seq2see.interchange.imported import Imported, Renamed, fitting, model_config, not_a_pointer, read_json
+from seq2see.errors import FolderError, shown
+from seq2see.files import parsed, plain_file
+from seq2see.interchange.imported import (
+    LARGEST_LIST,
+    LARGEST_WEIGHTS,
+    Imported,
+    Renamed,
+    brief,
+    fitting,
+    foreign,
+    foreign_lines,
+    model_config,
+    read_json,
+)
 from seq2see.model.positions import position_table
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
@@ -27,6 +41,10 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 KINDS = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: None}  # 5 is bfloat16
 SIZES = {0: 4, 1: 1, 2: 2, 3: 4, 4: 2, 5: 2}
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # 1 is an approximation of gelu
+MOST_ENTRIES, MOST_SQUEEZED = (
+    10_000,
+    20,
+)  # files of an archive, and how many times its size they may be together
 MOST_LENGTH = 1024  # positions, where the file does not say
 
 
@@ -36,8 +54,10 @@ class Variables:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise FolderError(f"{path.parent.name} has no {path.name}: the folder is incomplete.")
-        not_a_pointer(path)
-        self.name, self.data, self.place = path.name, np.memmap(path, dtype=np.uint8, mode="r"), 0
+        real = foreign(path, LARGEST_WEIGHTS)
+        if not real.stat().st_size:
+            raise FolderError(f"{path.name} is empty: copy or download it again.")
+        self.name, self.data, self.place = path.name, np.memmap(real, dtype=np.uint8, mode="r"), 0
         self.version = self._number("I")
         if not 2 <= self.version <= 6:
             raise FolderError(f"{path.name} is of the version {self.version}: 2 to 6 are known here.")
@@ -83,7 +103,7 @@ class Variables:
             kind, length = kinds[size], size * count
         expected = SIZES.get(kind, 0) * int(np.prod(shape, dtype=np.int64))
         if kind not in KINDS or length != expected or self.place + length > len(self.data):
-            raise FolderError(f"{self.name} is damaged at {name!r}: copy or download it again.")
+            raise FolderError(f"{self.name} is damaged at {shown(name)}: copy or download it again.")
         self.places[name] = (kind, self.place, shape)
         self.place += length
 
@@ -122,11 +142,11 @@ def read_ctranslate2(path: Path, spm: sentencepiece.SentencePiece | None = None)
     found = Variables(path / "model.bin")
     if not found.spec.startswith("Transformer") or "encoder/embeddings/weight" not in _plain(found):
         raise FolderError(
-            f"{path.name} holds a {found.spec}: an encoder and a decoder of the Transformer were expected."
+            f"{path.name} holds a {shown(found.spec)}: an encoder and a decoder of the Transformer were expected."
         )
     config = read_json(path / "config.json") if (path / "config.json").is_file() else {}
     if config.get("layer_norm_epsilon") not in (None, 1e-5):
-        raise FolderError(f"The norms have ε = {config['layer_norm_epsilon']}: here it is 0.00001.")
+        raise FolderError(f"The norms have ε = {brief(config['layer_norm_epsilon'])}: here it is 0.00001.")
     weights, model = _weights(found)
     names = _vocabularies(path, (model.source_vocabulary, model.target_vocabulary), config)
     start = str(config.get("decoder_start_token") or config.get("bos_token") or "<s>")
@@ -267,16 +287,18 @@ def _vocabularies(path: Path, sizes: tuple[int, int], config: dict[str, Any]) ->
     for side, size in zip(("source", "target"), sizes, strict=True):
         for name in (f"{side}_vocabulary", "shared_vocabulary"):
             if (path / f"{name}.json").is_file():
-                names = json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
+                names = parsed("\n".join(foreign_lines(path / f"{name}.json")), f"{name}.json")
                 break
             if (path / f"{name}.txt").is_file():
-                names = (path / f"{name}.txt").read_text(encoding="utf-8").split("\n")
+                names = foreign_lines(path / f"{name}.txt")
                 names = names[:-1] if names and names[-1] == "" else names
                 break
         else:
             raise FolderError(
                 f"{path.name} has no {side}_vocabulary and no shared_vocabulary: it is incomplete."
             )
+        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            raise FolderError(f"The {side} vocabulary was expected to be a list of tokens.")
         unknown = str(config.get("unk_token") or "<unk>")
         if unknown not in names:
             names = [*names, unknown]  # CTranslate2 adds it in the same place
@@ -304,19 +326,39 @@ def _tokenizer(
 
 def read_argos(path: Path) -> Imported:
     """Read an Argos package: a zip with a CTranslate2 folder and a SentencePiece model."""
+    packed = plain_file(path, LARGEST_WEIGHTS)
     try:
         with zipfile.ZipFile(path) as package, tempfile.TemporaryDirectory() as place:
-            wanted = [name for name in package.namelist() if not name.endswith("/") and _wanted(name)]
-            if sum(package.getinfo(name).file_size for name in wanted) > 20 * 2**30:
-                raise FolderError(f"{path.name} would unpack to more than 20 GB: is it an Argos package?")
+            entries = package.infolist()
+            if len(entries) > MOST_ENTRIES:
+                raise FolderError(f"{path.name} holds {len(entries):,} files: it is not an Argos package.")
+            wanted = [one.filename for one in entries if not one.is_dir() and _wanted(one.filename)]
+            unpacked = sum(package.getinfo(name).file_size for name in wanted)
+            if unpacked > 2**20 + MOST_SQUEEZED * packed:  # numbers of a model can hardly be packed
+                raise FolderError(
+                    f"{path.name} would unpack from {packed:,} to {unpacked:,} bytes, which is no model: is it damaged?"
+                )
             for name in wanted:
                 file = Path(place) / Path(name).name
-                with package.open(name) as inside, file.open("wb") as outside:
-                    while part := inside.read(2**20):
-                        outside.write(part)
+                if file.exists():
+                    raise FolderError(
+                        f"{path.name} holds {shown(file.name)} twice: it is not an Argos package."
+                    )
+                with package.open(name) as inside, file.open("xb") as outside:
+                    shutil.copyfileobj(inside, outside)
             return _argos(path, Path(place))
-    except zipfile.BadZipFile:
-        raise FolderError(f"{path.name} is not an Argos package: it is not a zip file.") from None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        why = shown(str(error), 100)
+        raise FolderError(
+            f"{path.name} cannot be unpacked as an Argos package ({why}): download it again."
+        ) from None
 
 
 def _wanted(name: str) -> bool:
@@ -329,11 +371,13 @@ def _argos(path: Path, place: Path) -> Imported:
     for name in ("model.bin", "sentencepiece.model"):
         if not (place / name).is_file():
             raise FolderError(f"{path.name} has no {name}: it is not an Argos package that can be imported.")
-    found = read_ctranslate2(place, sentencepiece.read(place / "sentencepiece.model"))
+    found = read_ctranslate2(place, sentencepiece.read(foreign(place / "sentencepiece.model", LARGEST_LIST)))
     found.weights = {name: tensor.clone() for name, tensor in found.weights.items()}  # the files go away
     found.family = "Argos"
     found.decoding = found.decoding.but(beam=4, length_penalty=0.2)
     about = read_json(place / "metadata.json") if (place / "metadata.json").is_file() else {}
     if about.get("from_code"):
-        found.notes.append(f"Languages: {about['from_code']} to {about.get('to_code')}.")
+        found.notes.append(
+            f"Languages: {brief(about['from_code'])} to {brief(about.get('to_code'))}.".replace("'", "")
+        )
     return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,13 @@ from seq2see.errors import FolderError
 from seq2see.interchange.huggingface_text import Languages, tokenizers_of
 from seq2see.interchange.imported import (
     LARGEST_SETTING,
+    LARGEST_WEIGHTS,
     Imported,
     Renamed,
     brief,
     checked_ids,
     decoding_config,
+    foreign,
     ids_of,
     model_config,
     read_json,
@@ -39,10 +40,37 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "pegasus": dict(norm="pre", positions="halves", output_bias=True),
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+LARGEST_CARD = 2**16  # characters of a README that are looked at
+OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 SKIPPED = 2  # rows of BART's learned positions that belong to none
+RELATIVE = (
+    "relative positions and a norm without mean and bias{}, which are not the paper's; CTranslate2 runs it"
+)
+SPARSE = "attention that sees a part of the text only; a model of the family {} takes shorter texts in full"
+#: What is different in families that are asked for, and what would do.
 REFUSED = {
-    "t5": "T5 has relative positions, another norm and a gated feed-forward network, which are not the paper's",
-    "mt5": "mT5 has relative positions, another norm and a gated feed-forward network, which are not the paper's",
+    "t5": f"T5 has {RELATIVE.format('')}",
+    "mt5": f"mT5 has {RELATIVE.format(', and a gated feed-forward network')}",
+    "umt5": f"UMT5 has {RELATIVE.format(', relative positions of its own in each layer')}",
+    "longt5": f"LongT5 has {RELATIVE.format(', and sparse attention in its encoder')}",
+    "switch_transformers": "Switch sends each token to one of many feed-forward networks; transformers runs it",
+    "nllb-moe": "NLLB-MoE sends each token to some of many feed-forward networks; the dense NLLB-200 models (600M, 1.3B, "
+    "3.3B) are imported",
+    "pegasus_x": f"Pegasus-X has {SPARSE.format('pegasus')}",
+    "led": f"LED has {SPARSE.format('bart')}",
+    "bigbird_pegasus": f"BigBird-Pegasus has {SPARSE.format('pegasus')}",
+    "longformer": "Longformer is an encoder alone: an encoder and a decoder were expected",
+    "prophetnet": "ProphetNet predicts several tokens ahead with streams of their own; BART or Pegasus do the same tasks",
+    "xlm-prophetnet": "XLM-ProphetNet predicts several tokens ahead with streams of their own; mBART does the same tasks",
+    "whisper": "Whisper reads sound, not text; CTranslate2 (faster-whisper) runs it",
+    "speech_to_text": "it reads sound, not text",
+    "seamless_m4t": "SeamlessM4T reads and writes sound; NLLB translates text",
+    "encoder-decoder": "its halves are two models such as BERT and GPT-2, joined: their norms and positions are not "
+    "the paper's. Train a model of the paper's shape on its answers",
+    "bert": "BERT is an encoder alone: an encoder and a decoder were expected",
+    "roberta": "RoBERTa is an encoder alone: an encoder and a decoder were expected",
+    "gpt2": "GPT-2 is a decoder alone: an encoder and a decoder were expected",
+    "llama": "Llama is a decoder alone: an encoder and a decoder were expected",
 }
 #: Settings of ``generate`` that change an answer and that our search does not have, with the values that mean nothing.
 WITHOUT: dict[str, tuple[Any, ...]] = {
@@ -76,23 +104,47 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
     """Return the family, the config, the weights under our names, and all settings of config and generation."""
     config = read_json(path / "config.json")
     family = config.get("model_type")
-    if family not in FAMILIES:
-        reason = REFUSED.get(str(family), f"its architecture is {family!r}")
+    if not isinstance(family, str) or family not in FAMILIES:
+        reason = REFUSED.get(str(family), f"its architecture is {brief(family)}")
+        if family == "t5" and "gated" in str(config.get("feed_forward_proj")):
+            reason = f"T5 v1.1 has {RELATIVE.format(', and a gated feed-forward network')}"
         raise FolderError(f"{path.name} cannot be imported: {reason}. Known are: {', '.join(FAMILIES)}.")
     if family == "m2m_100" and config.get("pad_token_id", 1) != 1:
         raise FolderError(
-            f"{path.name} cannot be imported: it counts positions from pad_token_id {config['pad_token_id']}, and 1 was "
-            "expected."
+            f"{path.name} cannot be imported: its pad_token_id is {brief(config['pad_token_id'])}, and "
+            "1 was expected, from which its positions are counted."
         )
     whole = of_folder(path)
     theirs = Renamed({name.removeprefix("model."): partial(whole.__getitem__, name) for name in whole})
+    if family != "marian":
+        _cut_target(theirs, config)
     tables = _tables(theirs, bool(config.get("share_encoder_decoder_embeddings", True)))
     model = _model(config, str(family), (_same(theirs, *tables[:2]), _same(theirs, *tables[1:])))
-    bias = theirs.get("final_logits_bias")
-    for name in ("final_logits_bias", "lm_head.weight"):
+    bias = theirs.get(BIAS)
+    for name in (BIAS, OUTPUT):
         if name not in tables[:2] and (name not in tables or model.share_output):
             theirs.readers.pop(name, None)
     return str(family), model, renamed(theirs, model, tables, bias, SKIPPED), _generation(path, config)
+
+
+def _cut_target(theirs: Renamed, config: dict[str, Any]) -> None:
+    """Leave the rows away by which our export fills the smaller of two vocabularies up."""
+    if config.get("share_encoder_decoder_embeddings", True):
+        return
+    for half, names in (
+        ("encoder", ("encoder.embed_tokens.weight",)),
+        ("decoder", ("decoder.embed_tokens.weight", OUTPUT)),
+    ):
+        if config.get(f"{half}_vocab_size"):
+            size = _number(config, f"{half}_vocab_size")
+            for name in (one for one in names if one in theirs):
+                theirs.readers[name] = partial(_first, theirs.readers[name], size)
+            if half == "decoder" and BIAS in theirs:
+                theirs.readers[BIAS] = partial(_first, partial(torch.ravel, theirs[BIAS]), size)
+
+
+def _first(read: Callable[[], Tensor], size: int) -> Tensor:
+    return read()[:size]
 
 
 def _generation(path: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -106,8 +158,8 @@ def _generation(path: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 def _number(config: dict[str, Any], name: str) -> int:
     value = config.get(name)
-    if type(value) is not int:
-        raise FolderError(f"config.json has {name} = {value!r}: a whole number was expected.")
+    if type(value) is not int or not 0 <= value <= LARGEST_SETTING:
+        raise FolderError(f"config.json has {name} = {brief(value)}: a whole number was expected.")
     return value
 
 
@@ -120,15 +172,17 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
         if _number(config, a) != _number(config, b):
             raise FolderError(f"config.json has {a} other than {b}: here both halves have the same.")
     activation = config.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise FolderError(
-            f"The activation {activation!r} is not one of those known here: {', '.join(ACTIVATIONS)}."
+            f"The activation {brief(activation)} is not one of those known here: {', '.join(ACTIVATIONS)}."
         )
     if config.get("is_gated_act") or config.get("tie_word_embeddings") not in (None, True, False):
         raise FolderError("config.json asks for a gated feed-forward network, which is not known here.")
     source = _number(config, "vocab_size")
-    target = config.get("decoder_vocab_size") or source
+    target = _number(config, "decoder_vocab_size") if config.get("decoder_vocab_size") else source
     together = bool(config.get("share_encoder_decoder_embeddings", True))
+    if family != "marian" and not together:
+        source = _number(config, "encoder_vocab_size") if config.get("encoder_vocab_size") else source
     return model_config(
         source_vocabulary=source,
         target_vocabulary=target if not together else source,
@@ -137,7 +191,7 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
         d_ff=_number(config, "encoder_ffn_dim"),
         encoder_layers=_number(config, "encoder_layers"),
         decoder_layers=_number(config, "decoder_layers"),
-        dropout=float(config.get("dropout", 0.1)),
+        dropout=_real(config, "dropout", 0.1),
         activation=ACTIVATIONS[activation],
         max_length=_number(config, "max_position_embeddings"),
         scale_embeddings=bool(config.get("scale_embedding", False)),
@@ -205,7 +259,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
         missing.append(f"early_stopping = {brief(early)} (false is taken)")
     forced = ids_of(generation, "forced_eos_token_id")
     if forced and forced != ends[:1]:
-        missing.append(f"forced_eos_token_id = {generation['forced_eos_token_id']}")
+        missing.append(f"forced_eos_token_id = {brief(generation['forced_eos_token_id'])}")
     notes = (
         [f"Not followed, since this search has no such settings: {', '.join(missing)}."] if missing else []
     )
@@ -253,6 +307,16 @@ def _real(settings: dict[str, Any], name: str, default: float) -> float:
 def _licence(path: Path) -> str:
     """Return the licence that the README states in its head."""
     card = path / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    found = re.search(r"\A---\n.*?^licen[cs]e:\s*(.+?)\s*$.*?^---", text, re.MULTILINE | re.DOTALL)
-    return found[1].strip("\"'") if found else ""
+    if not card.is_file():
+        return ""
+    with foreign(card, LARGEST_WEIGHTS).open(encoding="utf-8", errors="replace") as file:
+        text = file.read(LARGEST_CARD)
+    first, *lines = text.split("\n")
+    if first != "---" or "---" not in (line[:3] for line in lines):
+        return ""
+    end = next(number for number, line in enumerate(lines) if line.startswith("---"))
+    for number, line in enumerate(lines[:end]):
+        if line.startswith(("license:", "licence:")):
+            stated = "\n".join([line[8:], *lines[number + 1 : end]]).strip()
+            return stated.split("\n")[0].strip().strip("\"'")[:100]
+    return ""

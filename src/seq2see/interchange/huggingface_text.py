@@ -12,10 +12,18 @@ from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, UserError, shown, suggest
 from seq2see.interchange import languages
-from seq2see.interchange.imported import brief, fitting, ids_of, read_json
+from seq2see.interchange.imported import (
+    LARGEST_LIST,
+    brief,
+    fitting,
+    foreign,
+    foreign_lines,
+    ids_of,
+    read_json,
+)
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
-from seq2see.tokenizers.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer, read_engine
 
 Languages = tuple[str | None, str | None]
 M2M100_SPARE, NLLB_SPARE = 8, 2  # rows of the tables that no token names
@@ -214,10 +222,7 @@ def _engines(path: Path, family: str, about: dict[str, Any], sizes: tuple[int, i
         for file, size in zip(
             (path / "tokenizer.json", own if own.is_file() else path / "tokenizer.json"), sizes, strict=True
         ):
-            try:
-                engine = Engine.from_file(str(file))
-            except Exception as error:  # the library raises bare Exception
-                raise FolderError(f"tokenizer.json cannot be read ({error}): download it again.") from None
+            engine = read_engine(foreign(file, LARGEST_LIST))
             fitting(engine.get_vocab_size(), size, "tokenizer.json")
             engines.append(engine)
         return engines
@@ -277,7 +282,7 @@ def _listed(file: Path) -> list[str]:
 def _spm(path: Path) -> sentencepiece.SentencePiece:
     for name in ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model"):
         if (path / name).is_file():
-            return sentencepiece.read(path / name)
+            return sentencepiece.read(foreign(path / name, LARGEST_LIST))
     raise FolderError(
         f"{path.name} has no tokenizer: neither tokenizer.json nor a SentencePiece model is there."
     )
@@ -300,7 +305,9 @@ def _marian(path: Path, about: dict[str, Any], sizes: tuple[int, int]) -> list[E
             raise FolderError(f"{file.name} has no <unk>: it is not a vocabulary of Marian.")
         special: list[str] = [name for name in ("</s>", "<unk>", "<pad>") if name in known]
         special += [name for name in names if name.startswith(">>") and name.endswith("<<")]
-        engines.append(sentencepiece.engine_of(sentencepiece.read(spm), names, "<unk>", special))
+        engines.append(
+            sentencepiece.engine_of(sentencepiece.read(foreign(spm, LARGEST_LIST)), names, "<unk>", special)
+        )
     return engines
 
 
@@ -308,10 +315,16 @@ def _byte_level(path: Path, special: list[str], size: int) -> Engine:
     """Read BART's files: vocab.json and merges.txt, over bytes."""
     from tokenizers import decoders, models, pre_tokenizers
 
+    ids = {name: number for number, name in enumerate(_listed(path / "vocab.json"))}
+    merges = [
+        tuple(line.split(" "))
+        for line in foreign_lines(path / "merges.txt")
+        if not line.startswith("#version")
+    ]
     try:
-        model = models.BPE.from_file(str(path / "vocab.json"), str(path / "merges.txt"))
+        model = models.BPE(ids, [merge for merge in merges if len(merge) == 2])
     except Exception as error:  # the library raises bare Exception
-        raise FolderError(f"vocab.json and merges.txt cannot be read ({error}).") from None
+        raise FolderError(f"vocab.json and merges.txt cannot be read ({shown(str(error), 100)}).") from None
     engine = Engine(model)
     fitting(engine.get_vocab_size(), size, "vocab.json")
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
-from seq2see.errors import ConfigError, FolderError, printable
+from seq2see.errors import ConfigError, FolderError, InputError, printable, shown
+from seq2see.files import parsed, plain_file, read_text
 from seq2see.interchange.checks import whole_or_nothing
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
@@ -22,6 +22,8 @@ from seq2see.storage.weights import write_weights
 TASK = "imported"  # texts are given to such a model as they are
 LFS = b"version https://git-lfs.github.com/spec"
 LARGEST_SETTING = 10**9  # that a whole number of a setting may be
+LARGEST_LIST, LARGEST_WEIGHTS = 2**26, 2**37  # bytes of a file
+LARGEST_BEAM = 100
 PADDING = 256  # rows of an embedding table without a token, at most: more of them mean another vocabulary
 
 
@@ -46,6 +48,7 @@ class Imported:
             folder.write_atomically(made / folder.CONFIG, config.to_toml().encode())
             folder.write_atomically(made / folder.CARD, self.card(out.name, origin, checked).encode())
             write_weights(made / folder.WEIGHTS, self.weights)
+            try_out(made)
 
     def card(self, name: str, origin: str, checked: str) -> str:
         """Write what a person should know of the model."""
@@ -62,6 +65,34 @@ class Imported:
         return "\n".join(lines) + "\n"
 
 
+#: Texts that a tokenizer must bear before a folder with it gets its name.
+TRIED = (
+    "",
+    "a",
+    "The cat  sat.",
+    "\u00e9\u1e9e \u6f22\u5b57 \U0001f642\u200d\u0301",
+    "<s></s> <unk>\n\t\x00",
+    "x" * 300,
+)
+
+
+def try_out(path: Path) -> None:
+    """Read a new folder as every reader of it will, and let its tokenizers cut some texts."""
+    config = folder.read_config(path)
+    folder.check_weights(path, config.model)
+    tokenizers = folder.read_tokenizers(path)
+    for tokenizer in (tokenizers.source, tokenizers.target):
+        for text in TRIED:
+            try:
+                tokenizer.check(text)
+            except InputError:
+                continue
+            ids = tokenizer.encode(text)
+            if any(not 0 <= number < tokenizer.size for number in ids):
+                raise FolderError("The tokenizer gives ids beyond the vocabulary of the model.")
+            tokenizer.decode(ids)
+
+
 def check(found: Imported) -> str:
     """Raise a FolderError if the weights are not those of the config; say what was checked."""
     with torch.device("meta"):
@@ -69,13 +100,22 @@ def check(found: Imported) -> str:
     for name, shape in expected.items():
         if name not in found.weights:
             raise FolderError(f"The model lacks the weights for {name}: is the file complete?")
-        if tuple(found.weights[name].shape) != shape:
+        tensor = found.weights[name]
+        if tuple(tensor.shape) != shape:
             raise FolderError(
-                f"The model does not fit its own config: {name} is {tuple(found.weights[name].shape)}, but {shape} by it."
+                f"The model does not fit its own config: {name} is {tuple(tensor.shape)}, but {shape} by it."
+            )
+        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise FolderError(
+                f"The weights for {name} are {tensor.dtype}: floats of 16 or 32 bits were expected."
+            )
+        if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
+            raise FolderError(
+                f"The weights for {name} are fewer numbers than their shape says: the file is damaged."
             )
     for name, tensor in found.weights.items():
         if name not in expected:
-            raise FolderError(f"The model holds weights that this architecture does not have: {name}.")
+            raise FolderError(f"The model holds weights that this architecture does not have: {shown(name)}.")
         if not torch.isfinite(tensor).all():
             raise FolderError(f"The weights for {name} are not all finite numbers: the file is damaged.")
     rules = found.decoding
@@ -126,6 +166,10 @@ def brief(value: object) -> str:
 
 def decoding_config(**settings: Any) -> DecodingConfig:
     """Make the rules of a search; what they cannot say is an error about the model."""
+    if settings["beam"] > LARGEST_BEAM:
+        raise FolderError(
+            f"The settings of generation have a beam of {settings['beam']:,}: at most {LARGEST_BEAM} is known."
+        )
     try:
         return DecodingConfig.of(**settings)
     except ConfigError as error:
@@ -145,25 +189,40 @@ def checked_ids(values: list[Any], name: str) -> list[int]:
     return list(dict.fromkeys(values))
 
 
-def not_a_pointer(path: Path) -> None:
-    """Refuse a file that only says where the real one is."""
-    if path.stat().st_size < 1024:
-        with path.open("rb") as file:
+def foreign(path: Path, most: int) -> Path:
+    """Return a file of a stranger's folder under its real name, or refuse it.
+
+    A link out of the folder is refused, unless it leads into the cache of the Hugging Face Hub that the folder is a part
+    of (``snapshots/REVISION`` beside ``blobs``). So are devices, pipes, files of more than ``most`` bytes, and those that
+    only say where the real one is.
+    """
+    hub = path.parent.resolve().parent
+    real = path.resolve() if path.is_symlink() and hub.name == "snapshots" else path
+    real = real if real.parent == hub.parent / "blobs" else path
+    if not real.exists():
+        raise FolderError(f"{path.parent.name} has no {path.name}: the folder is incomplete.")
+    if plain_file(real, most) < 1024:
+        with real.open("rb") as file:
             if file.read(len(LFS)) == LFS:
                 raise FolderError(
                     f"{path.name} is a Git LFS pointer, not the file itself: run `git lfs pull` there, or download it."
                 )
+    return real
+
+
+def foreign_lines(path: Path) -> list[str]:
+    """Read a list of tokens, one a line."""
+    return read_text(foreign(path, LARGEST_LIST), LARGEST_LIST).split("\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object."""
     try:
-        not_a_pointer(path)
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise FolderError(f"{path.parent.name} has no {path.name}: the folder is incomplete.") from None
-    except ValueError as error:
-        raise FolderError(f"{path.name} is not valid JSON ({error}): copy it again.") from None
+        found = parsed(read_text(foreign(path, LARGEST_LIST), LARGEST_LIST), path.name)
+    except FolderError as error:
+        if "not JSON" in str(error):
+            raise FolderError(f"{path.name} is not valid JSON: copy it again.") from None
+        raise
     if not isinstance(found, dict):
         raise FolderError(f"{path.name} was expected to hold an object.")
     return found

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
-from seq2see.errors import FolderError
+from seq2see.errors import FolderError, shown
 from seq2see.interchange.imported import Renamed
 
 ATTENTION = {"q_proj": "w_q", "k_proj": "w_k", "v_proj": "w_v", "out_proj": "w_o"}
@@ -96,7 +96,7 @@ def renamed(
             continue
         ours_ = layer_name(name)
         if ours_ is None:
-            raise FolderError(f"The model holds weights that this architecture does not have: {name}.")
+            raise FolderError(f"The model holds weights that this architecture does not have: {shown(name)}.")
         put(ours_, name)
     return Renamed(found)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from seq2see.errors import UserError
+from seq2see.errors import FolderError, UserError, shown
 from seq2see.interchange.fairseq import read_fairseq
 from seq2see.interchange.from_ctranslate2 import read_argos, read_ctranslate2
 from seq2see.interchange.huggingface import read_huggingface
@@ -43,17 +45,39 @@ def import_model(
     if source.startswith(HUB):
         with tempfile.TemporaryDirectory() as place:
             path = download(source.removeprefix(HUB), Path(place))
-            found = read(path, languages)
-            found.write(out, source)
+            with guarded(path):
+                found = read(path, languages)
+                found.write(out, source)
         return out, found.notes
     path = Path(source)
     if not path.exists():
         raise UserError(
             f"There is no {source!r}: a folder, a file, or hf:NAME for a model of the Hugging Face Hub was expected."
         )
-    found = read(path, languages)
-    found.write(out, f"`{path.name}`")
+    with guarded(path):
+        found = read(path, languages)
+        found.write(out, f"`{path.name}`")
     return out, found.notes
+
+
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """Make one sentence of whatever a stranger's files make Python or a library raise.
+
+    What is expected to be wrong has sentences of its own. This is the last door: a value of another type deep in a file,
+    or what Rust calls a panic, must not become a traceback.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise FolderError(
+            f"{path.name} cannot be read as a model ({shown(why, 200)}): is it whole, and of the kind that its files say?"
+        ) from error
 
 
 def read(path: Path, languages: Languages = (None, None)) -> Imported:
@@ -70,6 +94,8 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
             f"{path.name} is no model that is known here: config.json (Hugging Face), model.bin (CTranslate2) or "
             "checkpoint_best.pt (fairseq) was expected in it."
         )
+    if not path.is_file():
+        raise UserError(f"{path.name} is not a plain file: a folder or a file of a model was expected.")
     if path.suffix == ".argosmodel" or (zipfile.is_zipfile(path) and path.suffix == ".zip"):
         return read_argos(path)
     if path.suffix in (".pt", ".bin"):

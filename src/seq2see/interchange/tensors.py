@@ -15,8 +15,8 @@ from numpy._core import multiarray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from seq2see.errors import FolderError
-from seq2see.interchange.imported import not_a_pointer, read_json
+from seq2see.errors import FolderError, shown
+from seq2see.interchange.imported import LARGEST_WEIGHTS, foreign, read_json
 
 #: What fairseq's checkpoints hold beside tensors: settings, and numbers of NumPy. None of it runs anything.
 PLAIN: list[Any] = [
@@ -36,8 +36,7 @@ class Safetensors(Mapping[str, Tensor]):
         self.homes: dict[str, Any] = {}
         for path in paths:
             try:
-                not_a_pointer(path)
-                file: Any = safe_open(path, framework="pt")
+                file: Any = safe_open(foreign(path, LARGEST_WEIGHTS), framework="pt")
                 names = [*file.keys()]
             except (SafetensorError, OSError) as error:
                 raise FolderError(
@@ -59,20 +58,18 @@ class Safetensors(Mapping[str, Tensor]):
 def from_pytorch(path: Path) -> Any:
     """Read a file that ``torch.save`` wrote, without running what is pickled in it."""
     try:
-        not_a_pointer(path)
-        mapped = zipfile.is_zipfile(path)  # the older format cannot be mapped
+        real = foreign(path, LARGEST_WEIGHTS)
+        mapped = zipfile.is_zipfile(real)  # the older format cannot be mapped
         with torch.serialization.safe_globals(PLAIN):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except FileNotFoundError:
-        raise FolderError(f"There is no file {str(path)!r}.") from None
+            return torch.load(real, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         what = str(error).split("GLOBAL ")[-1].split(" ")[0] if "GLOBAL " in str(error) else "unknown objects"
         raise FolderError(
-            f"{path.name} holds more than tensors and settings ({what}). Reading that would run code, so it is refused: "
-            "save the weights alone, best as safetensors."
+            f"{path.name} holds more than tensors and settings ({shown(what, 100)}). Reading that would run code, so "
+            "it is refused: save the weights alone, best as safetensors."
         ) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = shown(str(error), 200) if str(error) else type(error).__name__
         raise FolderError(f"{path.name} cannot be read ({reason}): copy or download it again.") from None
 
 
@@ -84,12 +81,14 @@ def of_folder(path: Path) -> Mapping[str, Tensor]:
         index = path / f"{name}.index.json"
         if index.is_file():
             homes = read_json(index).get("weight_map")
-            if not isinstance(homes, dict) or not all(isinstance(home, str) for home in homes.values()):
+            if not isinstance(homes, dict) or not all(
+                isinstance(home, str) and home for home in homes.values()
+            ):
                 raise FolderError(f"{index.name} has no weight_map: download it again.")
             files = [path / Path(home).name for home in sorted(set(homes.values()))]
             for file in files:
                 if not file.is_file():
-                    raise FolderError(f"{path.name} has no {file.name}: the folder is incomplete.")
+                    raise FolderError(f"{path.name} has no {shown(file.name)}: the folder is incomplete.")
             return _files(files)
     raise FolderError(
         f"{path.name} has no weights: neither model.safetensors nor pytorch_model.bin is there."

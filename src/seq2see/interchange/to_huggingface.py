@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seq2see.config import Config, DecodingConfig, ModelConfig
@@ -34,6 +35,7 @@ FAMILIES = {
 TOLERANCE = 1e-4  # of a logit, as a share of the largest
 INPUTS = 32
 LONGEST = 40  # tokens of an answer in the check
+NEVER = -1e9  # the bias of a token that is none
 
 
 def export(
@@ -83,12 +85,11 @@ def _family(config: ModelConfig) -> tuple[str, str]:
             f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but Hugging Face's models "
             f"know only heads of d_model / heads = {config.d_model}/{config.heads}."
         )
-    if found[0] != "marian" and not config.share_embeddings:
+    other_size = config.source_vocabulary != config.target_vocabulary
+    if found[0] == "m2m_100" and (config.output_bias or not config.share_output or other_size):
         raise UserError(
-            f"The family {found[0]} has one embedding table for both sides, and this model has two."
+            "The family m2m_100 has no bias on its logits and one vocabulary, and this model has others."
         )
-    if found[0] == "m2m_100" and (config.output_bias or not config.share_output):
-        raise UserError("The family m2m_100 has no bias on its logits, and this model has.")
     return found
 
 
@@ -131,7 +132,22 @@ def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
             found[f"model.{half}.embed_positions.weight"] = table
     if model.config.share_output and not model.config.output_bias and family != "m2m_100":
         found["final_logits_bias"] = torch.zeros(1, model.config.target_vocabulary)
+    if family != "marian" and not model.config.share_embeddings:
+        _put_two_tables(found, model.config)
     return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _put_two_tables(found: dict[str, Tensor], config: ModelConfig) -> None:
+    """Give a family of one vocabulary two tables, both of the larger size. No answer has a token beyond its own."""
+    source, target = (f"model.{half}.embed_tokens.weight" for half in ("encoder", "decoder"))
+    found.setdefault("lm_head.weight", found[target])
+    found["model.shared.weight"] = found[target]  # it is looked for, and not used
+    size = max(config.source_vocabulary, config.target_vocabulary)
+    for name in (source, target, "lm_head.weight", "model.shared.weight"):
+        found[name] = F.pad(found[name], (0, 0, 0, size - len(found[name])))
+    found["final_logits_bias"] = F.pad(
+        found["final_logits_bias"], (0, size - config.target_vocabulary), value=NEVER
+    )
 
 
 def _within(parts: list[str], back: dict[str, str], matrices: dict[str, str]) -> str:
@@ -149,11 +165,12 @@ def _ordered(parts: list[str], x: Tensor, order: Tensor) -> Tensor:
 
 
 def _config(config: ModelConfig, tokenizers: Tokenizers, family: str, name: str) -> dict[str, Any]:
-    target = tokenizers.target
+    target, larger = tokenizers.target, max(config.source_vocabulary, config.target_vocabulary)
     return {
         "model_type": family,
         "architectures": [name],
-        "vocab_size": config.source_vocabulary,
+        "vocab_size": config.source_vocabulary if family == "marian" else larger,
+        "encoder_vocab_size": config.source_vocabulary,
         "decoder_vocab_size": config.target_vocabulary,
         "d_model": config.d_model,
         "encoder_layers": config.encoder_layers,
@@ -167,7 +184,7 @@ def _config(config: ModelConfig, tokenizers: Tokenizers, family: str, name: str)
         "dropout": config.dropout,
         "scale_embedding": config.scale_embeddings,
         "share_encoder_decoder_embeddings": config.share_embeddings,
-        "tie_word_embeddings": config.share_output,
+        "tie_word_embeddings": config.share_output and (family == "marian" or config.share_embeddings),
         "is_encoder_decoder": True,
         "pad_token_id": target.pad,
         "bos_token_id": target.start,
@@ -199,6 +216,18 @@ def _generation(config: Config, tokenizers: Tokenizers) -> dict[str, Any]:
         found["forced_eos_token_id"] = target.end
     if rules.suppressed:
         found["bad_words_ids"] = [[number] for number in rules.suppressed]
+    if rules.other_ends:
+        found["eos_token_id"] = [target.end, *rules.other_ends]
+    if rules.min_length:
+        found["min_length"] = rules.min_length + 1  # theirs counts the token that the decoder starts with
+    for name, value, idle in (
+        ("begin_suppress_tokens", list(rules.first_suppressed), []),
+        ("no_repeat_ngram_size", rules.no_repeat, 0),
+        ("encoder_no_repeat_ngram_size", rules.no_repeat_source, 0),
+        ("repetition_penalty", rules.repetition_penalty, 1.0),
+    ):
+        if value != idle:
+            found[name] = value
     return found
 
 
@@ -212,6 +241,7 @@ def _write_tokenizer(place: Path, tokenizer: Tokenizer, longest: int) -> None:
         "pad_token": pad,
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
     }
     if tokenizer.unknown is not None:
         about["unk_token"] = tokenizer.tokens([tokenizer.unknown])[0]
@@ -245,8 +275,9 @@ def _compare(
         found = theirs(input_ids=source, attention_mask=real, decoder_input_ids=target).logits
         compared = Compared(len(sources), TOLERANCE)
         for row, (answer, read) in enumerate(zip(ours, rows, strict=True)):
-            compared.logits(expected[row, : len(read)], found[row, : len(read)])
-            said = rule.along(found[row, : len(read)], answer.ids, limit, sources[row])
+            logits = found[row, : len(read), : model.config.target_vocabulary]
+            compared.logits(expected[row, : len(read)], logits)
+            said = rule.along(logits, answer.ids, limit, sources[row])
             compared.answer(answer.ids, said.argmax(-1).tolist())
     if not compared.same:
         raise FolderError(

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from seq2see.answering.texts import Texts
 from seq2see.config import Config
 from seq2see.documents import sentences
 from seq2see.inspection.glossary import GLOSSARY
@@ -55,11 +56,9 @@ class Model(Protocol):
     def transformer(self) -> Transformer:
         """The network."""
 
-    def folded(self, text: str) -> str:
-        """A text as the model reads it."""
-
-    def check(self, text: str) -> None:
-        """Refuse a text."""
+    @property
+    def texts(self) -> Texts:
+        """What reads texts."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,10 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
     Weights have so many ``bits``: of a small model 32, of others 8, unless something else is said.
     """
     weights = _weights(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
-    model.check(text)
-    trace = trace_text(weights.network, model.tokenizers, model.folded(text), rules=model.config.decoding)
+    model.texts.check(text)
+    trace = trace_text(
+        weights.network, model.tokenizers, model.texts.folded(text), rules=model.config.decoding
+    )
     description = describe_model(name, model.config, model.card, model.path)
     size, parts = packed(weights.file)
     return single_file(description, trace, Inside({**described(model), "packed": size}, parts, bundle()))

@@ -104,10 +104,10 @@ class Site:
             found = self._found(target)
             if found is None:
                 return f'{attribute}="" data-gone' if attribute == "src" else "data-gone"
-            return f'{attribute}="{_address(page.path, found)}{_line(anchor)}"'
+            return f'{attribute}="{_address(page.path, found)}{anchor}"'
 
         linked = re.sub(r'(href|src)="([^"]*)"', link, page.body)
-        return re.sub(r"<a data-gone[^>]*>(.*?)</a>", r"\1", linked, flags=re.DOTALL)
+        return re.sub(r"<a data-gone[^<>]*+>([^<]*+(?:<(?!/?a[ >])[^<]*+)*+)</a>", r"\1", linked)
 
     def _found(self, target: str) -> str | None:
         """Return the path in the site of a file of the project, which is added to the site if need be."""
@@ -189,33 +189,28 @@ def _shown(name: str) -> str:
     return str(path.with_suffix(SHOWN)) if path.suffix in {".md", ".ipynb", SHOWN} else f"{name}{SHOWN}"
 
 
-def _line(anchor: str) -> str:
-    """Write the anchor of a line of code, ``#L12``, as the highlighter does."""
-    return re.sub(r"^#L(\d+)$", r"#L-\1", anchor)
-
-
 def _address(origin: str, target: str) -> str:
     return quote(str(relpath(target, str(PurePosixPath(origin).parent))))
 
 
 def _said(html: str) -> str:
     """Return what a page says, without its tags: the search shows parts of it."""
-    return unescape(re.sub(r"<[^>]*>", " ", html))
+    return unescape(re.sub(r"<[^<>]*+>", " ", html))
 
 
 def _words(title: str) -> str:
-    return re.sub(r"[*`_]|\[([^\]]*)\]\([^)]*\)", r"\1", title)
+    return re.sub(r"[*`_]|\[([^\[\]]*+)\]\([^()]*+\)", r"\1", title)
 
 
 def _anchored(html: str) -> str:
     """Give headings ids as GitHub does, so that links to them work."""
 
     def named(match: re.Match[str]) -> str:
-        words = re.sub(r"<[^>]*>", "", match[2]).lower()
+        words = re.sub(r"<[^<>]*+>", "", match[2]).lower()
         name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         return f'<{match[1]} id="{escape(name)}">{match[2]}</{match[1]}>'
 
-    return re.sub(r"<(h[1-4])>(.*?)</h[1-4]>", named, html)
+    return re.sub(r"<(h[1-4])>([^<\n]*+(?:<(?!/?h[1-4]>)[^<\n]*+)*+)</h[1-4]>", named, html)
 
 
 def _cell(cell: dict[str, Any]) -> str:
@@ -357,13 +352,18 @@ class _Links(HTMLParser):
                 self.anchors.add(value)
 
 
+def _without_scripts(html: str) -> str:
+    first, *others = html.split("<script")
+    return first + "".join(one.partition("</script>")[2] for one in others)
+
+
 def _dead(files: dict[str, bytes]) -> list[str]:
     """Return the links within a site that lead nowhere, as “page: link”."""
     read: dict[str, _Links] = {}
     for path, data in files.items():
         if path.endswith(SHOWN) and path in files and len(data) < 2**24:
             read[path] = _Links()
-            read[path].feed(re.sub(r"(?s)<script.*?</script>", "", data.decode()))
+            read[path].feed(_without_scripts(data.decode()))
     dead = []
     for path, found in read.items():
         for link in found.links:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,13 +16,15 @@ from pydantic_core import to_json
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from seq2see.answer import Answer, or_withheld, put_together
+from seq2see.answering.answer import Answer, or_withheld
+from seq2see.answering.options import Options
+from seq2see.answering.translation import Translated, put_together, translate
+from seq2see.answering.translation import read as read_document
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import MOST_CELLS, Automaton
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.documents.translation import Translated
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
@@ -113,18 +116,32 @@ class PredictRequest(Request_):
     prefix: Text | None = Field(None, description="What each answer begins with.")
     whole: bool = Field(False, description="Take each input as it is, even if the model is one of sentences.")
 
+    def options(self) -> Options:
+        """Return what is asked of the model."""
+        return Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
+
 
 class Predictor:
     """Answers the texts of a request together with the texts of other waiting requests."""
 
     def __init__(
-        self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, metrics: Metrics
+        self,
+        models: Mapping[str, Seq2Seq],
+        limits: Limits,
+        batcher: Batcher,
+        reading: Batcher,
+        metrics: Metrics,
     ) -> None:
-        self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
+        self.models, self.limits, self.metrics = models, limits, metrics
+        self.batcher, self.reading = batcher, reading
         self.automata = Automata()
 
     async def __call__(self, request: PredictRequest, client: Client | None = None) -> dict[str, Any]:
         """Answer texts. A text that is refused gets an error; the others are still answered."""
+        async with asyncio.timeout(self.limits.seconds):
+            return await self._answered(request, client)
+
+    async def _answered(self, request: PredictRequest, client: Client | None) -> dict[str, Any]:
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         name = known(self.models, request.model)
         if not 1 <= len(texts) <= self.limits.inputs:
@@ -134,44 +151,47 @@ class Predictor:
             )
         model = self.models[name]
         check_beam(max(request.beam or 1, request.n_best), self.limits)
-        rules = model.rules(request.beam, request.length_penalty, request.max_length, request.n_best)
-        held = Held.of(request, self.limits)
-        as_texts = rules.sentences and request.n_best == 1 and not held and not request.whole
-        if request.format is not None or request.glossary is not None or as_texts:
-            answers = await self._texts(name, texts, request, rules, client)
+        self._check_limits(request)
+        options = request.options()
+        rules = options.rules(model.config.decoding)
+        plain = request.n_best > 1 or options.is_constrained or request.whole
+        if request.format is not None or request.glossary is not None or (rules.sentences and not plain):
+            answers = await self._texts(name, texts, request, options, client)
         else:
-            answers = await self._inputs(name, texts, request, rules, held, client)
+            answers = await self._inputs(name, texts, request, options, client)
         refused = sum("error" in answer for answer in answers)
         self.metrics.inputs["refused"] += refused
         self.metrics.inputs["answered"] += len(answers) - refused
         return {"model": name, "answers": answers}
+
+    def _check_limits(self, request: PredictRequest) -> None:
+        """Refuse lists and beginnings that are longer than the limits, before anything is made of them."""
+        listed, most = len(request.only or ()), self.limits.listed
+        if listed > most:
+            raise UserError(f"The list has {listed:,} answers: it may have at most {most:,}.")
+        if len(request.glossary or ()) > most:
+            raise UserError(f"The glossary may have at most {most:,} terms.")
+        if len(request.prefix or "") > self.limits.characters:
+            raise UserError(too_long(request.prefix or "", self.limits.characters))
 
     async def _inputs(
         self,
         name: str,
         texts: list[str],
         request: PredictRequest,
-        rules: DecodingConfig,
-        held: Held | None,
+        options: Options,
         client: Client | None,
     ) -> list[dict[str, Any]]:
         """Answer texts as they are."""
         model, most = self.models[name], self.limits.characters
+        rules = options.rules(model.config.decoding)
         good = [text for text in texts if len(text) <= most]
         costs = [cost_of(model, rules, len(text), request.align) for text in good]
         check_work(sum(costs), self.limits)
-        wanted = (
-            rules,
-            request.n_best,
-            request.probabilities,
-            request.align,
-            request.min_confidence,
-            request.order,
-            held,
-        )
-        made = None if held is None else partial(self.automata.of, name, model, held)
-        work = partial(_answers, model, *wanted[:-1], made)
-        found = iter(await self.batcher.do((name, *wanted), good, work, client, costs) if good else [])
+        made = partial(self.automata.of, name, model, options) if options.is_constrained else None
+        work = partial(_answers, model, options, request.probabilities, request.align, made)
+        key = (name, options, request.probabilities, request.align)
+        found = iter(await self.batcher.do(key, good, work, client, costs) if good else [])
         return [
             next(found) if len(text) <= most else {"input": text, "error": too_long(text, most)}
             for text in texts
@@ -182,76 +202,98 @@ class Predictor:
         name: str,
         texts: list[str],
         request: PredictRequest,
-        rules: DecodingConfig,
+        options: Options,
         client: Client | None,
     ) -> list[dict[str, Any]]:
         """Answer texts sentence by sentence: those of one text are answered together with those of others."""
         if request.n_best > 1 or request.only or request.pattern or request.prefix:
-            raise UserError(
-                "A format or a glossary cannot be used with n_best, only, pattern or prefix: leave one out."
-            )
+            raise UserError("A format cannot be used with n_best, only, pattern or prefix: leave one out.")
         if request.format is not None and request.align:
             raise UserError("A document has no alignment: leave format or align out.")
-        if len(request.glossary or ()) > self.limits.listed:
-            raise UserError(f"The glossary may have at most {self.limits.listed:,} terms.")
-        model, most = self.models[name], self.limits.document
-        terms = None if request.glossary is None else Glossary(request.glossary)
-        read: list[Document | str] = []
-        for text in texts:
-            try:
-                if len(text) > most:
-                    raise UserError(too_long(text, most))
-                if not text.strip():
-                    model.check(text)  # raises
-                read.append(
-                    model.document(text if request.format else text.strip(), request.format or "text")
-                )
-            except UserError as error:
-                read.append(str(error))
-        items = [one for document in read if isinstance(document, Document) for one in document.sentences]
-        costs = [cost_of(model, rules, len(one.text) // 2, request.align) for one in items]
+        model, rules = self.models[name], options.rules(self.models[name].config.decoding)
+        terms = await glossary_of(request.glossary, self.reading, client)
+        reader = partial(_documents, model, request.format, self.limits.document)
+        prepare = partial(_prepared, model, rules, request.align)
+        is_short = sum(map(len, texts)) <= SHORT  # it is read before another thread has begun
+        if is_short:
+            read = reader(texts)
+            ((items, costs),) = prepare([read])
+        else:
+            lengths = [READING * len(text) for text in texts]
+            read = await self.reading.do(object(), texts, reader, client, lengths)
+            ((items, costs),) = await self.reading.do(object(), [read], prepare, client)
         check_work(sum(costs), self.limits)
         least = request.min_confidence
         sure = request.probabilities or least is not None
         wanted = (rules, sure, None if terms is None else tuple(terms.terms.items()))
         work = partial(translated, model, rules, terms, sure)
-        found = iter(await self.batcher.do((name, *wanted), items, work, client, costs) if items else [])
-        answers = [
-            Answer(text, None, error=document)
-            if isinstance(document, str)
-            else or_withheld(put_together(text, document, [next(found) for _ in document.sentences]), least)
-            for text, document in zip(texts, read, strict=True)
-        ]
-        shown = [_shown(answer, request.probabilities and request.format is None) for answer in answers]
-        for one, document in zip(shown, read, strict=True):
-            if isinstance(document, Document) and document.notes:
-                one["notes"] = list(document.notes)
+        found = await self.batcher.do((name, *wanted), items, work, client, costs) if items else []
+        told = partial(_told, found, least, request.probabilities and request.format is None)
+        done = [(texts, read)]
+        ((answers, shown),) = told(done) if is_short else await self.reading.do(object(), done, told, client)
         if request.align:
             (shown,) = await self.batcher.do(object(), [(answers, shown)], partial(_aligned, model), client)
-        return shown
+        return list(shown)
 
 
-@dataclass(frozen=True)
-class Held:
-    """What the answers to a request are held to."""
+READING = 1e6  # multiplications in whose time a character of a document is read
+SHORT = 2_000  # characters of texts that are read at once
 
-    only: tuple[str, ...] | None
-    pattern: str | None
-    prefix: str | None
 
-    @classmethod
-    def of(cls, request: PredictRequest, limits: Limits) -> Held | None:
-        """Return what a request allows; None if that is everything."""
-        if request.only is None and request.pattern is None and request.prefix is None:
-            return None
-        if len(request.only or ()) > limits.listed:
-            raise UserError(
-                f"The list has {len(request.only or ()):,} answers: it may have at most {limits.listed:,}."
-            )
-        if len(request.prefix or "") > limits.characters:
-            raise UserError(too_long(request.prefix or "", limits.characters))
-        only = None if request.only is None else tuple(request.only)
-        return cls(only, request.pattern, request.prefix)
+async def glossary_of(
+    given: Mapping[str, str | None] | None, reading: Batcher, client: Client | None
+) -> Glossary | None:
+    """Read the glossary of a request."""
+    if given is None:
+        return None
+    (made,) = await reading.do(object(), [given], lambda items: [Glossary(items[0])], client)
+    return made if isinstance(made, Glossary) else None
+
+
+def _documents(model: Seq2Seq, form: str | None, most: int, texts: list[str]) -> list[Document | str]:
+    """Read documents; one that is refused becomes the reason."""
+    read: list[Document | str] = []
+    for text in texts:
+        try:
+            if len(text) > most:
+                raise UserError(too_long(text, most))
+            if not text.strip():
+                model.texts.check(text)  # raises
+            read.append(read_document(text if form else text.strip(), form or "text"))
+        except UserError as error:
+            read.append(str(error))
+    return read
+
+
+def _prepared(
+    model: Seq2Seq, rules: DecodingConfig, align: bool, reads: list[list[Document | str]]
+) -> list[tuple[list[Sentence], list[float]]]:
+    """Return the sentences of all documents, and what each costs."""
+    (read,) = reads
+    items = [one for document in read if isinstance(document, Document) for one in document.sentences]
+    return [(items, [cost_of(model, rules, len(one.text) // 2, align) for one in items])]
+
+
+def _told(
+    found: list[Translated],
+    least: float | None,
+    probabilities: bool,
+    given: list[tuple[list[str], list[Document | str]]],
+) -> list[tuple[list[Answer], list[dict[str, Any]]]]:
+    """Put the sentences of documents together again, and describe the answers."""
+    ((texts, read),) = given
+    remaining = iter(found)
+    answers = [
+        Answer(text, None, error=document)
+        if isinstance(document, str)
+        else or_withheld(put_together(text, document, [next(remaining) for _ in document.sentences]), least)
+        for text, document in zip(texts, read, strict=True)
+    ]
+    shown = [_shown(answer, probabilities) for answer in answers]
+    for one, document in zip(shown, read, strict=True):
+        if isinstance(document, Document) and document.notes:
+            one["notes"] = list(document.notes)
+    return [(answers, shown)]
 
 
 class Automata:
@@ -259,13 +301,13 @@ class Automata:
 
     def __init__(self, cells: int = 2 * MOST_CELLS) -> None:
         self.cells = cells  # states × tokens of a vocabulary
-        self.known: OrderedDict[tuple[str, Held], tuple[Automaton | None, int]] = OrderedDict()
+        self.known: OrderedDict[tuple[object, ...], tuple[Automaton | None, int]] = OrderedDict()
 
-    def of(self, name: str, model: Seq2Seq, held: Held) -> Automaton | None:
+    def of(self, name: str, model: Seq2Seq, options: Options) -> Automaton | None:
         """Return what is allowed as an automaton."""
-        key = (name, held)
+        key = (name, options.only, options.pattern, options.prefix)
         if key not in self.known:
-            made = model.allowed(held.only, held.pattern, held.prefix)
+            made = model.texts.allowed(options)
             states = 0 if made is None else len(made.count)
             self.known[key] = made, states * model.config.model.target_vocabulary
         self.known.move_to_end(key)
@@ -282,7 +324,7 @@ def translated(
     sentences: list[Sentence],
 ) -> list[Translated]:
     """Translate sentences of one request or of some."""
-    return model.sentences(sentences, rules, glossary, probabilities)
+    return translate(sentences, model.texts, rules, glossary, probabilities)
 
 
 def _aligned(
@@ -330,27 +372,16 @@ def too_long(text: str, most: int) -> str:
 
 def _answers(
     model: Seq2Seq,
-    rules: DecodingConfig,
-    n_best: int,
+    options: Options,
     probabilities: bool,
     align: bool,
-    least: float | None,
-    order: str | None,
     made: Callable[[], Automaton | None] | None,
     texts: list[str],
 ) -> list[dict[str, Any]]:
-    answers = model.answers(
-        texts,
-        rules.beam,
-        n_best,
-        probabilities,
-        length_penalty=rules.length_penalty,
-        max_length=rules.max_length,
-        min_confidence=least,
-        order=order,
-        whole=True,
-        only=None if made is None else made(),
-    )
+    options = replace(options, whole=True)
+    if made is not None:
+        options = replace(options, only=made(), pattern=None, prefix=None)
+    answers = model.answers(texts, options, probabilities=probabilities)
     shown = [_shown(answer, probabilities) for answer in answers]
     return _with_alignments(model, answers, shown) if align else shown
 

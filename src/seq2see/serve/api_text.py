@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
-from seq2see.answer import Answer, put_together
+from seq2see.answering.translation import Translated, put_together, read
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.documents.translation import Translated
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Request_, Text, cost_of, in_json, known, message_of, translated
+from seq2see.serve.api_predict import (
+    READING,
+    Request_,
+    Text,
+    cost_of,
+    glossary_of,
+    in_json,
+    known,
+    message_of,
+    translated,
+)
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics
 
@@ -39,9 +47,15 @@ class Texts:
     """Translates texts of any length: some sentences are done, then it is another request's turn."""
 
     def __init__(
-        self, models: Mapping[str, Seq2Seq], limits: Limits, batcher: Batcher, metrics: Metrics
+        self,
+        models: Mapping[str, Seq2Seq],
+        limits: Limits,
+        batcher: Batcher,
+        reading: Batcher,
+        metrics: Metrics,
     ) -> None:
-        self.models, self.limits, self.batcher, self.metrics = models, limits, batcher, metrics
+        self.models, self.limits, self.metrics = models, limits, metrics
+        self.batcher, self.reading = batcher, reading
 
     async def __call__(self, request: TextRequest, client: Client) -> AsyncIterator[bytes]:
         """Read a text, or refuse it; return the lines of the answer.
@@ -52,19 +66,20 @@ class Texts:
         name = known(self.models, request.model)
         if len(request.glossary or ()) > self.limits.listed:
             raise UserError(f"The glossary may have at most {self.limits.listed:,} terms.")
-        terms = None if request.glossary is None else Glossary(request.glossary)
+        terms = await glossary_of(request.glossary, self.reading, client)
         model = self.models[name]
         if not request.input.strip():
-            model.check(request.input)  # raises
-        document = await asyncio.to_thread(model.document, request.input, request.format)
-        return self._lines(name, document, terms, client)
+            model.texts.check(request.input)  # raises
+        reader = partial(_read, name, request.format)
+        cost = READING * len(request.input)
+        ((first, sentences),) = await self.reading.do(object(), [request.input], reader, client, [cost])
+        return self._lines(name, first, sentences, terms, client)
 
     async def _lines(
-        self, name: str, document: Document, terms: Glossary | None, client: Client
+        self, name: str, first: bytes, sentences: list[Sentence], terms: Glossary | None, client: Client
     ) -> AsyncIterator[bytes]:
-        parts = [part if isinstance(part, str) else {"source": part.text} for part in document.parts]
-        yield in_json({"model": name, "parts": parts, "notes": document.notes}) + b"\n"
-        model, sentences = self.models[name], document.sentences
+        yield first
+        model = self.models[name]
         rules = model.config.decoding
         key = (name, rules, True, None if terms is None else tuple(terms.terms.items()))
         work = partial(translated, model, rules, terms, True)
@@ -87,17 +102,20 @@ class Texts:
             at, count = at + len(some), min(2 * count, MANY)
 
 
+def _read(name: str, form: str, texts: list[str]) -> list[tuple[bytes, list[Sentence]]]:
+    """Read a document; return the first line of the answer, and the sentences."""
+    document = read(texts[0], form)
+    parts = [part if isinstance(part, str) else {"source": part.text} for part in document.parts]
+    return [(in_json({"model": name, "parts": parts, "notes": document.notes}) + b"\n", document.sentences)]
+
+
 def _shown(sentence: Sentence, found: Translated, terms: Glossary | None) -> dict[str, Any]:
     """Describe what became of a sentence; ``parts`` holds what the model read and wrote."""
     if found.error is not None:
         return {"output": found.text, "error": found.error}
     answer = put_together(sentence.text, Document([sentence]), [found])
     shown: dict[str, Any] = {"output": found.text, "finished": answer.finished}
-    shown["parts"] = [
-        {"read": part.read.text, "ids": part.reply.ids}
-        for part in found.parts
-        if isinstance(part.reply, Answer)
-    ]
+    shown["parts"] = [{"read": part.read.text, "ids": part.reply.ids} for part in found.parts]
     known = {"confidence": answer.confidence, "remark": answer.remark, "repairs": answer.repairs or None}
     known["terms"] = None if terms is None else len(terms.found(sentence.text))
     return shown | {name: value for name, value in known.items() if value is not None}

@@ -31,6 +31,7 @@ from seq2see.inspection.trace import (
     globbed,
     names_of,
     ruled,
+    view_of,
 )
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
@@ -112,7 +113,7 @@ class Tracer:
     @cached_property
     def network(self) -> Transformer:
         """The network that is watched; it is read when the first trace is asked for."""
-        return self.model.view()
+        return view_of(self.model.network.inner())
 
     @cached_property
     def names(self) -> list[str]:
@@ -132,9 +133,9 @@ class Tracer:
 
         ``saliencies`` is the number of steps whose saliency is asked for, or None for every step.
         """
-        self.model.check(text, anyway)
+        self.model.texts.check(text, anyway)
         config, limits = self.model.config.model, self.limits
-        source = len(self.model.tokenizers.source.encode(self.model.read(text)))
+        source = len(self.model.tokenizers.source.encode(self.model.texts.read(text)))
         target = self.model.config.decoding.limit(source, config.max_length)
         recorded = {name: _count(name, config, source, target) for name in self.names}
         if sum(recorded.values()) > limits.numbers:
@@ -163,8 +164,8 @@ class Tracer:
         patches: Sequence[Patch] = (),
     ) -> Trace:
         """Answer a text greedily, after a beginning that is forced, with heads off and with numbers of other runs."""
-        self.model.check(text, anyway)
-        text = self.model.read(text)
+        self.model.texts.check(text, anyway)
+        text = self.model.texts.read(text)
         self._check_prefix(prefix)
         if self.last is not None:
             forced, off, taken, last = self.last
@@ -189,7 +190,7 @@ class Tracer:
                     f"There is no value {patch.name!r} to take over: `seq2see trace TEXT` lists all names."
                 )
             if patch.input not in others:
-                others[patch.input] = self._new(self.model.read(patch.input), (), {})
+                others[patch.input] = self._new(self.model.texts.read(patch.input), (), {})
             places = (
                 None if place < 0 else place for place in (patch.head, patch.row, patch.col, patch.fromRow)
             )
@@ -233,7 +234,7 @@ class Tracer:
 
         The recorded numbers are compared with the draft, so that a faster engine may write it that is not exact.
         """
-        engine = self.model.engine_for(
+        engine = self.model.network.engine_for(
             2
         )  # of one input the exact engine may be torch, which drafts more slowly
         if engine.name == "torch, float32":
@@ -312,7 +313,7 @@ def describe_trace(
     found = {**describe(traced, names, beam, compact, head, also, step, column), **known}
     if not prefix and not muted and not patches:  # else the answer is not the model's own
         values = [one["log_probability"] for one in found["steps"]]
-        sure, remark = tracer.model.judged(text, values, found["finished"])
+        sure, remark = tracer.model.texts.judged(text, values, found["finished"])
         known = {"confidence": sure, "remark": remark}
         found |= {name: value for name, value in known.items() if value is not None}
     taken = {"patches": [patch.model_dump() for patch in patches]} if patches else {}

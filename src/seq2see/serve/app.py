@@ -62,20 +62,22 @@ def create_app(
     """Make the application; ``hosts``, ``token`` and ``log`` are as in ``Guard``."""
     assert models
     limits = limits or Limits()
-    # A trace may take seconds, so that traces have a thread of their own. It works on views of the models.
-    metrics, batcher, tracing = Metrics(), Batcher(limits), Batcher(limits)
-    predictor = Predictor(models, limits, batcher, metrics)
-    texts = Texts(models, limits, batcher, metrics)
+    # A trace may take seconds, so that traces have a thread of their own. It works on views of the models. Documents are
+    # read in a third one: neither the model nor the loop that all clients share waits for them.
+    metrics, batcher, tracing, reading = Metrics(), Batcher(limits), Batcher(limits), Batcher(limits)
+    predictor = Predictor(models, limits, batcher, reading, metrics)
+    texts = Texts(models, limits, batcher, reading, metrics)
     tracers = {name: Tracer(model, limits) for name, model in models.items()}
     described = [describe_model(name, model.config, model.card, model.path) for name, model in models.items()]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        batcher.start()
-        tracing.start()
+        workers = (reading, batcher, tracing)
+        for worker in workers:
+            worker.start()
         yield
-        await batcher.stop()
-        await tracing.stop()
+        for worker in workers:
+            await worker.stop()
 
     # The framework's own documentation pages load scripts from other servers, so they are switched off.
     app = FastAPI(

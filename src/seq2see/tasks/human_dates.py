@@ -41,7 +41,7 @@ _ANY_LETTER = re.compile(_LETTER)
 _DOUBLED = re.compile(r"(.)\1")
 _WORDS = re.compile(r"[^\s\d!-/:-@\[-`{-~\u00a1-\u00bf\u2000-\u206f\u3000-\u303f]+")
 #: Words in which a reading machine took a letter for a digit: 0ct, n0vember, ju1y.
-_MISREAD = re.compile(r"(?=\w*[^\W\d_]{2})\w*\d\w*")
+_MISREAD = re.compile(r"(?<!\w)(?=[\d_]*+[^\W\d_](?:[\d_]++[^\W\d_])*+[^\W\d_])(?=[^\W\d]*+\d)\w++")
 _AS_LETTERS = str.maketrans("01358", "olesb")
 _TIME = re.compile(r"\d?\d:\d\d(?::\d\d)?")
 #: Numbers, and those in which a reading machine took a digit for a letter: l2, 2o20, s.

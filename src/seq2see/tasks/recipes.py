@@ -47,7 +47,7 @@ def pronunciations(stress: bool = False) -> list[Row]:
     rows = dict.fromkeys(
         (word, " ".join(phone if stress else phone.rstrip("012") for phone in phones))
         for word, several in known.items()
-        if re.fullmatch(r"[a-z'.-]*[a-z][a-z'.-]*", word)
+        if re.fullmatch(r"['.-]*+[a-z][a-z'.-]*+", word)
         for phones in several
     )
     return list(rows)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
 from seq2see.errors import FolderError, shown
 
 LARGEST = 2**26  # bytes of a file
@@ -18,6 +20,7 @@ PATTERN = 500  # characters of a regular expression
 REPLACEMENTS = 4  # in one tokenizer
 PADDING = 2**16  # tokens up to which each text is filled
 CONTENT = 4  # characters that a replacement writes
+LARGEST_MAP, LONGEST_KEY, LONGEST_MAPPED = 2**22, 64, 128  # bytes of a map of characters, and of what it maps
 
 MODELS = {"WordLevel", "BPE", "Unigram", "WordPiece"}
 #: What we write, and what the converters of well-known models write.
@@ -169,10 +172,53 @@ def _is_quick(pattern: Any) -> bool:
 
 
 def _is_character_map(text: Any) -> bool:
-    """Whether a compiled map of characters has the size that it says: a table of words of 4 bytes, then texts."""
     try:
-        data = base64.b64decode(text, validate=True)
+        return is_character_map(base64.b64decode(text, validate=True))
     except (TypeError, ValueError, binascii.Error):
         return False
+
+
+def is_character_map(data: bytes) -> bool:
+    """Whether a compiled map of characters is whole: a trie of words of 4 bytes, then the texts that it leads to.
+
+    The library follows the trie without a look at its bounds. So all of it is followed here first: every step stays
+    within the words, every leaf names the beginning of a text, and no text is long.
+    """
     size = int.from_bytes(data[:4], "little")
-    return len(data) > 8 and 4 <= size <= len(data) - 4 and size % 4 == 0 and data.endswith(b"\0")
+    if not 1024 <= size <= min(len(data) - 4, LARGEST_MAP) or size % 1024 or not data.endswith(b"\0"):
+        return False
+    words, texts = np.frombuffer(data[4 : 4 + size], "<u4").astype(np.int64), data[4 + size :]
+    try:
+        texts.decode()
+    except UnicodeDecodeError:
+        return False
+    if max(map(len, texts.split(b"\0"))) > LONGEST_MAPPED:
+        return False
+    letters = np.frombuffer(texts, np.uint8)
+    labels = np.arange(1, 256)
+
+    def offset(units: np.ndarray) -> np.ndarray:
+        return (units >> 10) << ((units & 512) >> 6)
+
+    seen = np.zeros(len(words), bool)
+    bases = offset(words[:1])
+    for _ in range(LONGEST_KEY):
+        if (bases | 255 >= len(words)).any():
+            return False
+        bases = np.unique(bases[~seen[bases]])
+        seen[bases] = True
+        places = bases[:, None] ^ labels
+        units = words[places]
+        known = (units & 0x800000FF) == labels
+        places, units = places[known], units[known]
+        after = places ^ offset(units)
+        leaves = after[(units >> 8 & 1) == 1]
+        if (leaves >= len(words)).any():
+            return False
+        values = words[leaves] & 0x7FFFFFFF
+        if (values >= len(texts)).any() or (letters[values] & 0xC0 == 0x80).any():
+            return False
+        bases = after
+        if not len(bases):
+            return True
+    return False

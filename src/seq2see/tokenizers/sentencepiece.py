@@ -15,9 +15,11 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError
+from seq2see.tokenizers import limits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
+LONGEST_PIECE = 500  # characters
 UNREACHABLE = " "  # before a name: no text spells it, since a space becomes ▁ before pieces are looked up
 
 
@@ -49,13 +51,21 @@ def read(path: Path) -> SentencePiece:
         raise FolderError(f"{path.name} is not a SentencePiece model ({error}): copy it again.") from None
     if not found.pieces or found.model not in (UNIGRAM, BPE):
         raise FolderError(f"{path.name} is not a SentencePiece model of the kind unigram or bpe.")
+    if any(len(piece.text) > LONGEST_PIECE or not abs(piece.score) < 1e30 for piece in found.pieces):
+        raise FolderError(
+            f"{path.name} has a piece of more than {LONGEST_PIECE} characters, or a score that is no number."
+        )
+    if found.charsmap and not limits.is_character_map(found.charsmap):
+        raise FolderError(f"{path.name} has a map of characters that is damaged: copy it again.")
     return found
 
 
 def parsed(data: bytes) -> SentencePiece:
     """Read the protocol buffer."""
     found = SentencePiece()
-    for number, value in _fields(data):
+    for count, (number, value) in enumerate(_fields(data)):
+        if count > 2 * limits.TOKENS:
+            raise ValueError("it has too many parts")
         if number == 1:
             parts = dict(_fields(_bytes(value)))
             score = struct.unpack("<f", _bytes(parts[2]))[0] if 2 in parts else 0.0

@@ -158,7 +158,7 @@ class Tokenizer:
         ids: dict[str, int] = engine.get_vocab(with_added_tokens=True)
         for name in (*before, *after, pad):
             if name not in ids:
-                raise FolderError(f"The tokenizer has no token {name!r}.")
+                raise FolderError(f"The tokenizer has no token {shown(name)}.")
         if (missing := size - engine.get_vocab_size()) > 0:
             # The model has vectors without a token, as padding of its table: they get names that no text spells.
             engine.add_tokens(
@@ -327,7 +327,13 @@ class Tokenizer:
 
     def check(self, text: str) -> None:
         """Raise an InputError if the text has a character or a symbol that no token stands for."""
-        if self.has_bytes or not self.own or self.unknown is not None:
+        if self.has_bytes or self.unknown is not None:
+            return
+        if not self.own:
+            try:
+                self.engine.encode(text)
+            except Exception as error:  # the library raises bare Exception
+                raise InputError(f"{shown(text)} cannot be cut into this model's tokens ({error}).") from None
             return
         if self.letters is not None and self.letters.keys() >= set(self.cut(text)):
             return

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import exp
-from typing import cast
-
-from seq2see.documents.formats import Document
-from seq2see.documents.translation import Translated
 
 
 @dataclass(frozen=True)
@@ -92,30 +87,3 @@ def or_withheld(answer: Answer, least: float | None) -> Answer:
         else f"The answer has a confidence of {answer.confidence:.3f}, and {least:g} was asked for."
     )
     return replace(answer, output=None, withheld=answer.output, error=f"{why} It was withheld.")
-
-
-def put_together(text: str, document: Document, found: Sequence[Translated]) -> Answer:
-    """Put the answers to the sentences of a text together."""
-    error = next((one.error for one in found if one.error is not None), None)
-    if error is not None:
-        return Answer(text, None, error=error)
-    output = document.written([one.text for one in found])
-    parts = [cast(Answer, part.reply) for one in found for part in one.parts]
-    if not parts:
-        return Answer(text, output, repairs=["there are no words in it, so it was left as it is"])
-    repairs = [remark for one in found for remark in one.remarks]
-    if len(parts) == 1 and parts[0].output == output:
-        return parts[0].said_of(text, repairs)
-    values, sure = [part.log_probability for part in parts], [part.confidence for part in parts]
-    return Answer(
-        text,
-        output,
-        log_probability=None if None in values else sum(value for value in values if value is not None),
-        tokens=[token for part in parts for token in part.tokens],
-        ids=[number for part in parts for number in part.ids],
-        finished=all(part.finished for part in parts),
-        repairs=repairs,
-        parts=parts,
-        remark=" ".join(part.remark for part in parts if part.remark) or None,
-        confidence=None if None in sure else min(one for one in sure if one is not None),
-    )

@@ -7,33 +7,25 @@ held to what it must hold. What is still missing then is put in. Both are said.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from seq2see.answering.answer import Answer
+from seq2see.answering.texts import Texts, check_unicode
 from seq2see.config import DecodingConfig
 from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
+from seq2see.documents import formats
+from seq2see.documents.formats import Document
 from seq2see.documents.kept import Read, loops, regrouped, repaired, spellings
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.errors import shown
+from seq2see.errors import UserError, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-MOST_TOKENS = 200  # of a sentence; a longer one is cut after a clause, since models learn from shorter ones
+LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
 BEAM = 6  # prefixes that are kept open, at least, while an answer is searched for again
 HALF = "\ufffd"  # what bytes that are no character are read as
 NO_REPEAT = 4  # tokens in a row that then occur once at most, if the answer was a loop
-
-
-class Reply(Protocol):
-    """What a model says to one text: its words, and whether it came to its end."""
-
-    @property
-    def output(self) -> str | None: ...  # noqa: D102
-    @property
-    def finished(self) -> bool: ...  # noqa: D102
-    @property
-    def error(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class Part:
     """One text that a model has read, and its reply."""
 
     read: Read
-    reply: Reply
+    reply: Answer
     output: str  # the answer, repaired if need be
     remarks: tuple[str, ...] = ()
 
@@ -76,21 +68,79 @@ class Translated:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class Means:
-    """What a model can do for its translator."""
+def read(text: str, format: str = "text") -> Document:
+    """Read a document of a format, or raise a UserError that says what is wrong with it."""
+    if not isinstance(text, str):
+        raise UserError(f"A text was expected, but {text!r:.60} is of type {type(text).__name__}.")
+    if len(text) > LONGEST_DOCUMENT:
+        raise UserError(f"The document has more than {LONGEST_DOCUMENT:,} characters: cut it up.")
+    check_unicode(text)
+    return formats.read(text, format)
 
-    answer: Callable[[list[str], DecodingConfig, list[list[Phrase]] | None], list[Reply]]
-    links: Callable[[list[tuple[str, str]]], list[list[tuple[tuple[int, int], tuple[int, int]]]]]
-    fits: Callable[[str], bool]
-    target: Tokenizer
+
+def answer_by_sentences(
+    texts: Texts, inputs: Sequence[str], rules: DecodingConfig, probabilities: bool, glossary: Glossary | None
+) -> list[Answer]:
+    """Answer texts sentence by sentence: those of all texts are answered together."""
+    documents: list[Document | str] = []
+    for text in inputs:
+        try:
+            if not isinstance(text, str) or not text.strip():
+                texts.check(text)  # raises
+            documents.append(read(text.strip()))
+        except UserError as error:
+            if not isinstance(text, str):
+                raise
+            documents.append(str(error))
+    sentences = [
+        one for document in documents if isinstance(document, Document) for one in document.sentences
+    ]
+    found = iter(translate(sentences, texts, rules, glossary, probabilities))
+    return [
+        Answer(text, None, error=document)
+        if isinstance(document, str)
+        else put_together(text, document, [next(found) for _ in document.sentences])
+        for text, document in zip(inputs, documents, strict=True)
+    ]
+
+
+def put_together(text: str, document: Document, found: Sequence[Translated]) -> Answer:
+    """Put the answers to the sentences of a text together."""
+    error = next((one.error for one in found if one.error is not None), None)
+    if error is not None:
+        return Answer(text, None, error=error)
+    output = document.written([one.text for one in found])
+    parts = [part.reply for one in found for part in one.parts]
+    if not parts:
+        return Answer(text, output, repairs=["there are no words in it, so it was left as it is"])
+    repairs = [remark for one in found for remark in one.remarks]
+    if len(parts) == 1 and parts[0].output == output:
+        return parts[0].said_of(text, repairs)
+    values, sure = [part.log_probability for part in parts], [part.confidence for part in parts]
+    return Answer(
+        text,
+        output,
+        log_probability=None if None in values else sum(value for value in values if value is not None),
+        tokens=[token for part in parts for token in part.tokens],
+        ids=[number for part in parts for number in part.ids],
+        finished=all(part.finished for part in parts),
+        repairs=repairs,
+        parts=parts,
+        remark=" ".join(part.remark for part in parts if part.remark) or None,
+        confidence=None if None in sure else min(one for one in sure if one is not None),
+    )
 
 
 def translate(
-    sentences: Sequence[Sentence], means: Means, rules: DecodingConfig, glossary: Glossary | None = None
+    sentences: Sequence[Sentence],
+    texts: Texts,
+    rules: DecodingConfig,
+    glossary: Glossary | None = None,
+    probabilities: bool = False,
 ) -> list[Translated]:
     """Translate sentences. Equal ones are answered once."""
-    cut = [_fitting(sentence, means.fits) for sentence in sentences]
+    means = _Means(texts, probabilities)
+    cut = [_fitting(sentence, texts) for sentence in sentences]
     works = [_Work.of(part, glossary) for parts in cut for part in parts]
     different = list({work.key: work for work in works}.values())
     found = dict(
@@ -100,7 +150,7 @@ def translate(
     links = dict(
         zip(
             map(id, tagged),
-            means.links([(found[work.key].read.text, found[work.key].output) for work in tagged])
+            texts.links([(found[work.key].read.text, found[work.key].output) for work in tagged])
             if tagged
             else [],
             strict=True,
@@ -114,12 +164,12 @@ def translate(
         if error is not None:
             results.append(Translated(sentence.unchanged(), tuple(done), (), error))
             continue
-        texts = [
+        written = [
             work.sentence.written(part.output, part.read, links.get(id(work), ()))
             for work, part in zip(mine, done, strict=True)
         ]
         remarks = tuple(remark for part in done for remark in part.remarks)
-        results.append(Translated(_joined(texts, cut=len(parts) > 1), tuple(done), remarks))
+        results.append(Translated(_joined(written, cut=len(parts) > 1), tuple(done), remarks))
     return results
 
 
@@ -127,11 +177,19 @@ def _joined(texts: list[str], cut: bool) -> str:
     return " ".join(text.strip(" ") for text in texts) if cut else texts[0]
 
 
-def _fitting(sentence: Sentence, fits: Callable[[str], bool]) -> list[Sentence]:
+def _fitting(sentence: Sentence, texts: Texts) -> list[Sentence]:
     """Cut a sentence until a model can read its parts."""
-    if len(sentence.text) < 2 or fits(sentence.read().text):
+    if len(sentence.text) < 2 or texts.fits(sentence.read().text):
         return [sentence]
-    return [part for half in sentence.halves() if half.text.strip() for part in _fitting(half, fits)]
+    return [part for half in sentence.halves() if half.text.strip() for part in _fitting(half, texts)]
+
+
+@dataclass(frozen=True)
+class _Means:
+    """What answers sentences, and whether their probabilities are wanted."""
+
+    texts: Texts
+    probabilities: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +240,7 @@ class _Work:
 
 
 def _answered(
-    works: Sequence[_Work], means: Means, rules: DecodingConfig, glossary: Glossary | None
+    works: Sequence[_Work], means: _Means, rules: DecodingConfig, glossary: Glossary | None
 ) -> list[Part]:
     """Answer what the model reads, and answer again what came out wrong."""
     results: dict[int, Part] = {}
@@ -191,7 +249,7 @@ def _answered(
     bound = [number for number, work in enumerate(works) if work.terms]
     for number, reply in zip(free, _replies([works[n] for n in free], means, rules, None), strict=True):
         results[number] = Part(works[number].read, reply, reply.output or "")
-    wanted = [_phrases(works[number], works[number].terms, means.target) for number in bound]
+    wanted = [_phrases(works[number], works[number].terms, means.texts.target) for number in bound]
     for number, reply in zip(bound, _replies([works[n] for n in bound], means, wide, wanted), strict=True):
         results[number] = Part(works[number].read, reply, reply.output or "")
     failed = [n for n in bound if results[n].reply.error is None and _is_wrong(works[n], results[n])]
@@ -218,16 +276,18 @@ def _lacks(work: _Work, part: Part) -> bool:
 
 
 def _replies(
-    works: Sequence[_Work], means: Means, rules: DecodingConfig, phrases: list[list[Phrase]] | None
-) -> list[Reply]:
-    return means.answer([work.read.text for work in works], rules, phrases) if works else []
+    works: Sequence[_Work], means: _Means, rules: DecodingConfig, phrases: list[list[Phrase]] | None
+) -> list[Answer]:
+    if not works:
+        return []
+    return means.texts.answer([work.read.text for work in works], rules, phrases, means.probabilities)
 
 
 def _searched_again(
     numbers: Sequence[int],
     works: Sequence[_Work],
     before: dict[int, Part],
-    means: Means,
+    means: _Means,
     rules: DecodingConfig,
     held: bool,
 ) -> dict[int, Part]:
@@ -236,7 +296,9 @@ def _searched_again(
     for broken in (False, True):
         some = [n for n in numbers if before[n].is_broken == broken]
         lacking = [before[n].read.missing(before[n].output) for n in some]
-        phrases = [_phrases(works[n], items, means.target) for n, items in zip(some, lacking, strict=True)]
+        phrases = [
+            _phrases(works[n], items, means.texts.target) for n, items in zip(some, lacking, strict=True)
+        ]
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
         replies = _replies([works[n] for n in some], means, guarded, phrases if held else None)
         for n, reply in zip(some, replies, strict=True):

@@ -1,0 +1,1 @@
+"""From a text to its answer: options → texts, or their sentences → the network's engines → answers."""

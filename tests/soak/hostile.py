@@ -1,0 +1,241 @@
+"""Patterns and documents that are made to take long: each is answered or refused in time, and nobody else waits."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from soak.clients import slack
+from soak.server import Server
+from soak.tally import Tally
+
+REQUESTS = 600
+ROOM = 700  # MiB by which the server may grow
+#: Those that were found by hand.
+KNOWN: list[dict[str, Any]] = [
+    {"pattern": "((((a{1,50}){1,50}){1,50}){1,50})"},
+    {"pattern": ".*a.{12}"},
+    {"format": "html", "inputs": ["<b>" * 33_000] * 9},
+    {"format": "html", "inputs": ["<p>a" + " " * 30_000 + "b</p>"]},
+    {"format": "html", "inputs": ["<p>a" + " \t" * 30_000 + "b</p>"]},
+    {"format": "markdown", "inputs": ["a" + " " * 60_000 + "b"]},
+    {"format": "markdown", "inputs": ["![" * 30_000]},
+    {"format": "markdown", "inputs": ["[^" * 30_000]},
+    {"format": "markdown", "inputs": ["x".join("`" * size for size in range(1, 400))]},
+    {"format": "markdown", "inputs": ["---\n" + "a: b\n" * 19_000]},
+]
+PIECES = {
+    "text": [
+        "a ",
+        " ",
+        "\t",
+        "> ",
+        "- ",
+        "1. ",
+        "a. ",
+        '"',
+        "“",
+        ". ",
+        "a\n",
+        "\n",
+        "<b>",
+        "</b>",
+        "a_",
+        "a.",
+        "a@",
+        "\\",
+        "/a",
+        "{",
+        "[",
+        "$",
+        "%",
+        "&",
+        "'",
+        "A1",
+        "1 ",
+        "...",
+        "`",
+        "http://",
+        "é",
+        "\ufeff",
+        "\x0b",
+    ],
+    "html": [
+        "<b>",
+        "</b>",
+        "<p>",
+        "</p>",
+        "<li>",
+        "<",
+        "</",
+        "<!--",
+        "<!",
+        "<?",
+        "<?php ",
+        "&",
+        "&#",
+        "&a",
+        " \t",
+        "\n ",
+        "a ",
+        "a. ",
+        "<a b=",
+        "<a b='",
+        "<script>",
+        "<code>",
+        "</code>",
+        "<li translate=no>",
+        "&eacute;",
+        "&copy;",
+        "&nbsp;",
+        "<title>",
+        "<br>",
+    ],
+    "markdown": [
+        "a",
+        " ",
+        "a ",
+        "a. ",
+        "`",
+        "![",
+        "[^",
+        "[",
+        "]",
+        "](",
+        "*",
+        "**",
+        "_",
+        "~~",
+        "$",
+        "<a",
+        "> ",
+        "- ",
+        "  - ",
+        "1. ",
+        "#",
+        "|",
+        "|a|b|\n",
+        "|-|-|\n",
+        "\\",
+        "[a]: b\n",
+        "a\n",
+        "\n",
+        "```\n",
+        "<div>\n",
+        "&a",
+        "a  \n",
+        "(",
+        ")",
+        "=\n",
+    ],
+    "srt": ["1\n00:00:01,000 --> 00:00:02,000\n", "a\n", "- a\n", "\n", "{\\b1}", "<i>", "1\n"],
+    "po": [
+        'msgid "a b"\n',
+        'msgstr ""\n',
+        '""\n',
+        '"a b"\n',
+        "#\n",
+        'msgid_plural "c"\n',
+        'msgstr[0] ""\n',
+        '"\\n"\n',
+        "\n",
+    ],
+    "json": [
+        '"a b", ',
+        '"\\u00e9 b", ',
+        '"\\ud800", ',
+        "[], ",
+        '"a b\\n", ',
+        '"<b>a b</b>", ',
+        '{"a": "b c"}, ',
+        "0, ",
+    ],
+}
+
+
+def pattern(draw: random.Random, depth: int = 4) -> str:
+    """Draw a pattern, mostly of repetitions of repetitions."""
+    if depth == 0:
+        return draw.choice(["a", "b", ".", "[ab]", r"\d", r"\w", "", "é", "(?=a)", "(?!.*b)"])
+    inner = [pattern(draw, depth - 1) for _ in range(draw.randint(1, 3))]
+    most = draw.choice([2, 9, 50, 300, 9999])
+    times = draw.choice(["*", "+", "?", f"{{1,{most}}}", f"{{{most}}}", "{0,}", f"{{0,{most}}}?", ""])
+    return f"(?:{draw.choice(['', '|']).join(inner)}){times}"
+
+
+def body(draw: random.Random) -> dict[str, Any]:
+    """Draw a request."""
+    if draw.random() < 0.4:
+        return {"inputs": ["1845-01-05"], "pattern": pattern(draw)[:1000]}
+    form = draw.choice(list(PIECES))
+    texts = []
+    for _ in range(draw.choice([1, 1, 3, 9])):
+        some = draw.sample(PIECES[form], draw.randint(1, 3))
+        size = draw.choice([100, 2000, 30_000, 99_000])
+        text = draw.choice(["", "a", some[0]]) + ("".join(some) * (size // len("".join(some)) + 1))[:size]
+        texts.append(f"[{text.rpartition(', ')[0]}]" if form == "json" else text)
+    return {"inputs": texts, "format": form}
+
+
+class Watch:
+    """Asks for the health of a server, again and again, and notes the longest wait."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.waits, self.stopped = server, list[float](), threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self.stopped.wait(0.02):
+            began = time.monotonic()
+            status, _ = self.server.get("/healthz")
+            self.waits.append(time.monotonic() - began if status == 200 else 1e9)
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.thread.join()
+
+
+def run(tally: Tally, root: Path) -> None:
+    """Send hostile requests one after the other to a server whose health is watched."""
+    server = Server(root, "dates", quick=True)
+    server.post("/api/predict", {"inputs": ["1845-01-05"], "pattern": "May [0-9]+, 2000"})
+    memory, waits = server.memory, list[float]()
+    drawn = [body(tally.draw) for _ in range(tally.share(REQUESTS, 10))]
+    for asked in [*({"inputs": ["1845-01-05"]} | one for one in KNOWN), *drawn]:
+        watch = Watch(server)
+        began = time.monotonic()
+        if "format" in asked and len(asked["inputs"]) == 1 and tally.draw.random() < 0.5:
+            path, asked = "/api/text", {"input": asked["inputs"][0] or "a", "format": asked["format"]}
+        else:
+            path = "/api/predict"
+        status, answer = server.post(path, asked)
+        seconds = time.monotonic() - began
+        watch.stop()
+        told = f"{json.dumps(asked)[:150]} got {status} {answer[:150]!r} after {seconds:.1f} s"
+        if status not in (200, 422, 503) or (path == "/api/predict" and not answer.startswith(b"{")):
+            tally.fault("crashed", told)
+        elif seconds > server.limits.seconds + slack() and path == "/api/predict":
+            tally.fault("hung", told)
+        if max(watch.waits, default=0) > slack() / 10:
+            tally.fault("hung", f"/healthz waited {max(watch.waits):.1f} s while {told}")
+        waits += watch.waits
+        outcome = {200: "answered", 422: "refused", 503: "out of time"}.get(status, "faulty")
+        tally.add("hostile requests", outcome)
+    waits.sort()
+    tally.remarks.append(
+        f"hostile: /healthz waited {1000 * waits[len(waits) // 2]:.0f} ms in the median, "
+        f"{1000 * waits[int(0.99 * len(waits))]:.0f} ms at the 99th percentile, {1000 * waits[-1]:.0f} ms at most"
+    )
+    if server.memory > memory + ROOM:
+        tally.fault("leaked", f"the server grew from {memory} to {server.memory} MiB")
+    began = time.monotonic()
+    ended = server.end()
+    if ended.status not in (0, -15) or "Traceback" in ended.said:
+        tally.fault("crashed", f"the server ended with {ended.status}: {ended.said[-400:]}")
+    if time.monotonic() - began > server.limits.seconds + slack():
+        tally.fault("hung", f"the server ended {time.monotonic() - began:.0f} s after SIGTERM")
