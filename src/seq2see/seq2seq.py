@@ -349,8 +349,12 @@ class Seq2Seq:
         """
         return self.texts.align(pairs)
 
-    def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
+    def trace(
+        self, text: str, target: str | None = None, edit: dict[str, Any] | None = None, member: int = 0
+    ) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name.
+
+        Of an ensemble one ``member`` is looked into, which answers alone.
 
         The model itself is left alone: what is watched and edited is a view of it that shares its weights.
 
@@ -364,8 +368,10 @@ class Seq2Seq:
 
         self.texts.check(text)
         target = None if target is None else self.texts.folded(target)
+        if not 0 <= member < (several := self.config.model.members):
+            raise UserError(f"`member` is {member}, but the ensemble has members 0 to {several - 1}.")
         return trace_text(
-            self.transformer,
+            self.transformer.member(member),
             self.tokenizers,
             self.texts.read(text),
             target,
@@ -421,7 +427,7 @@ def _sentences(
 def _view(model: Seq2Seq) -> Any:
     from seq2see.inspection.trace import view_of
 
-    return view_of(model.network.inner())
+    return view_of(model.network.inner().member())
 
 
 #: Methods that were public in 0.1: what they are now, and how they are still found in 0.2.
