@@ -106,7 +106,9 @@ def test_a_stack_computes_what_its_members_compute() -> None:
     assert float(after) == pytest.approx(float(norms[0]) * 0.5, rel=1e-3)
     with torch.no_grad():
         next(iter(stack.weights.values())).fill_(7.0)
-    assert all(float(next(member.parameters()).detach().mean()) == 7.0 for member in model.all)  # they are views
+    assert all(
+        float(next(member.parameters()).detach().mean()) == 7.0 for member in model.all
+    )  # they are views
 
 
 def test_members_learn_each_by_its_own_loss() -> None:
@@ -216,3 +218,27 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
 def test_the_parameters_of_a_config_count_all_members() -> None:
     config = ModelConfig.of(**SHAPE, source_vocabulary=9, target_vocabulary=9)
     assert config.but(members=4).parameters == 4 * config.parameters
+
+
+def test_fit_keeps_its_history_and_what_the_search_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    made = seq2see.fit(PAIRS, model=SHAPE, training=QUICK, decoding={"beam": 3}, seed=7)
+    assert [line.step for line in made.history] == [3, 6]
+    assert made.config.decoding.beam == 3
+    assert made.config.training.seed == 7
+    assert "step 6 of 6: validation loss" in capsys.readouterr().err
+    same, other = (
+        seq2see.fit(PAIRS, model=SHAPE, training=QUICK, seed=seed, progress=False) for seed in (7, 8)
+    )
+    assert same.card.splitlines()[-3:] == other.card.splitlines()[-3:]  # the split is the same
+    assert not torch.equal(*(m.transformer.encoder.embedding.table.weight for m in (same, other)))
+    assert capsys.readouterr().err == ""
+    with pytest.raises(UserError, match=r"no setting decoding\.bem\."):
+        seq2see.fit(PAIRS, decoding={"bem": 3})
+
+
+def test_evaluate_takes_what_fit_takes(tmp_path: Path) -> None:
+    made, path = seq2see.fit(PAIRS, model=SHAPE, training=QUICK, progress=False), tmp_path / "a.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:7]))
+    table = {"id": list(range(7)), "in": [a for a, _ in PAIRS[:7]], "out": [b for _, b in PAIRS[:7]]}
+    expected = made.evaluate(PAIRS[:7]).given
+    assert made.evaluate(path).given == made.evaluate(table, columns=("in", "out")).given == expected

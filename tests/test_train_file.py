@@ -255,10 +255,14 @@ def test_the_kind_and_size_of_the_data_choose() -> None:
 
 def test_answers_are_scored_by_length_and_by_their_worst() -> None:
     found = Evaluation.of(
-        [("a", "x y", "x y"), ("a b c d e f", "one two three four", "one two four four"), ("b", "no", "yes")]
+        [
+            ("a b", "x y", "x y"),
+            ("a b c d e f", "one two three four", "one two four four"),
+            ("b c", "no", "yes"),
+        ]
     )
     assert (found.exact, [name for name, _ in found.by_length()]) == (1, ["1-5", "6-10"])
-    assert [source for _, source, _, _ in found.worst(5)] == ["b", "a b c d e f"]
+    assert [source for _, source, _, _ in found.worst(5)] == ["b c", "a b c d e f"]
     assert found.character_error_rate == pytest.approx(8 / 23)
     assert found.token_error_rate == pytest.approx(2 / 7)
 

@@ -56,13 +56,21 @@ class Schema:
         for key in settings:
             if key not in known:
                 raise ConfigError(
-                    f"There is no setting {cls.section}.{printable(key)}. {suggest(key, known)}"
+                    f"There is no setting {cls.section}.{printable(key)}. {_elsewhere(key) or suggest(key, known)}"
                 )
         return cls(**settings)
 
     def but(self, **settings: Any) -> Self:
         """Return a copy with some settings changed."""
         return type(self).of(**{**asdict(self), **settings})
+
+
+def _elsewhere(key: str) -> str:
+    """Say in which section a setting stands, if there is one of this name."""
+    for schema in (ModelConfig, TrainingConfig, DecodingConfig):
+        if key in {setting.name for setting in fields(schema)}:
+            return f"It stands in another section: {schema.section}.{key}."
+    return ""
 
 
 def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
@@ -510,7 +518,7 @@ def preset(name: str) -> Preset:
 
 def parse_overrides(assignments: list[str]) -> dict[str, dict[str, Any]]:
     """Turn ``["model.d_ff=128", "training.steps=500"]`` into settings by section."""
-    known = {schema.section for schema in (ModelConfig, TrainingConfig)}
+    known = {schema.section for schema in (ModelConfig, TrainingConfig, DecodingConfig)}
     sections: dict[str, dict[str, Any]] = {section: {} for section in known}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
+    from seq2see.training.loop import Line
 
+ENOUGH_FITTED = 500  # pairs of a calibration, below which somebody who relies on it is warned
 MANY = 256  # texts from which Python takes long to look for cycles among their answers
 WINDOW = 8192  # texts that a GPU answers together, while others are cut into tokens or put together
 
@@ -64,6 +66,7 @@ class Seq2Seq:
         self.config = config
         self.tokenizers = tokenizers
         self.card = card
+        self.history: list[Line] = []  # the table of the training that made it, by ``fit``
         self.network = Network(config, tokenizers, transformer, path, device, engine)
         #: What reads texts and searches for answers: for the commands and the server, which need its steps one by one.
         self.texts = Texts(config, tokenizers, self.network, confidence)
@@ -263,6 +266,13 @@ class Seq2Seq:
                 f"`min_confidence` is {options.min_confidence}, but nothing is known of how sure this model's answers "
                 "are: `seq2see calibrate` fits it on pairs that were not trained on."
             )
+        if options.min_confidence is not None and self.confidence is not None:
+            fitted = self.confidence.fitted_on
+            if fitted < ENOUGH_FITTED:
+                logging.getLogger("seq2see").warning(
+                    "The confidence of this model was fitted on %d pairs, which is few: of the answers that pass %g, "
+                    "fewer may be right. `seq2see calibrate` fits it on more.", fitted, options.min_confidence,
+                )  # fmt: skip
 
     def _as_date(self, answer: Answer, order: str | None) -> Answer:
         """Return an answer as its task reads it: a human date that is none, or that can be two, is refused."""
@@ -301,11 +311,15 @@ class Seq2Seq:
 
     def evaluate(
         self,
-        pairs: Iterable[Pair],
+        pairs: Any,
         beam: int | None = None,
         progress: Callable[[int], None] = lambda done: None,
+        columns: tuple[str, str] | None = None,
     ) -> Evaluation:
         """Score the model on pairs: exact match, error rates, BLEU, chrF, loss, every miss.
+
+        The pairs may be in anything that ``fit`` takes: a list, a table, a file. A source that the model cannot take
+        counts as wrong.
 
         >>> import seq2see
         >>> scores = seq2see.load("dates").evaluate([("1845-01-05", "January 5, 1845")])
@@ -314,10 +328,10 @@ class Seq2Seq:
         >>> round(scores.chrf().score)
         100
         """
-        from seq2see.data.pairs import tidied
+        from seq2see.data.pairs import corpus_of
         from seq2see.evaluation.evaluate import evaluate
 
-        pairs = list(tidied(pairs, self.texts.folded))
+        pairs = corpus_of(pairs, columns, or_two=True, prepare=self.texts.folded).pairs
         rules = Options(beam=beam).rules(self.config.decoding)
         engine = self.network.engine_for(len(pairs), rules.beam)
         return evaluate(

@@ -143,7 +143,8 @@ def train(
     sources = [] if unlabelled is None else _lines(unlabelled)
     request = run.Request(
         out=beside_of(where) if distil else where, resume=resume or restarted, tokenizer=tokenizer, vocabulary=vocabulary,
-        preset=preset, model=chosen["model"], training=training, unseen=unseen, device=device,
+        preset=preset, model=chosen["model"], training=training, decoding=chosen["decoding"],
+        unseen=unseen, device=device,
         start=None if start is None else run.Start.read(start),
         teacher=None if teacher is None else run.Start.read(teacher), unlabelled=[] if distil else sources,
         members=ensemble,
@@ -242,7 +243,9 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
     if settings.seconds is not None:
         say(f"{size}, {settings.seconds:,.0f} s.")
     elif run.request.device == "cpu":
-        say(f"{size}, {settings.steps:,} steps, about {in_words(seconds_of(ready.config))}.")
+        left = 1 - run.trainer.step / settings.steps
+        time_left = f"about {in_words(left * seconds_of(ready.config))}{' more' if run.trainer.step else ''}"
+        say(f"{size}, {settings.steps:,} steps, {time_left}.")
     else:
         say(f"{size}, {settings.steps:,} steps.")
 

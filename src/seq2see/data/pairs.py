@@ -50,15 +50,19 @@ class Corpus:
 
 
 def corpus_of(
-    data: Any, columns: tuple[str, str] | None = None, strict: bool = False, or_two: bool = False
+    data: Any,
+    columns: tuple[str, str] | None = None,
+    strict: bool = False,
+    or_two: bool = False,
+    prepare: Callable[[str], str] = fold,
 ) -> Corpus:
     """Gather pairs from whatever a program holds them in: files, tables, or pairs; see ``paths_in`` and ``pairs_in``.
 
     With ``or_two`` a file of two columns is taken as it is, whatever ``columns`` say of another file.
     """
     if paths := paths_in(data):
-        return read_pairs(paths, strict, columns=columns, or_two=or_two)
-    pairs = tidied(pairs_in(data, columns))
+        return read_pairs(paths, strict, prepare, columns, or_two)
+    pairs = tidied(pairs_in(data, columns), prepare)
     return Corpus("the given pairs", pairs, list(range(1, len(pairs) + 1)))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,16 @@ Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
 ROWS = 128  # pairs scored together
 EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
+LETTER_EDGES = (4, 6, 8, 12)  # the same in characters, where most sources are single words
+
+
+class Confusion(NamedTuple):
+    """A symbol or character that was said instead of another; empty where one is missing or too many."""
+
+    expected: str
+    given: str
+    times: int
+    place: float  # where in the answer, on average: 0 is its beginning, 1 its end
 
 
 @dataclass
@@ -132,18 +144,53 @@ class Evaluation:
         """Corpus chrF."""
         return chrf(self.given, self.expected)
 
-    def worst(self, count: int) -> list[tuple[float, str, str, str]]:
-        """The wrong answers that resemble their references least: (chrF, source, expected, given)."""
-        return sorted((sentence_chrf(g, e), s, e, g) for s, e, g in self.misses)[:count]
+    def worst(self, count: int, separator: str | None = None) -> list[tuple[float, str, str, str]]:
+        """The wrong answers that resemble their references least: (score, source, expected, given).
+
+        The score is chrF; of symbols, with a ``separator`` between them, it is the share that is right, in percent.
+        """
+        if separator is None:
+            return sorted((sentence_chrf(g, e), s, e, g) for s, e, g in self.misses)[:count]
+        found = []
+        for source, expected, given in self.misses:
+            right = expected.split(separator)
+            wrong = edit_distance(right, given.split(separator))
+            found.append((100 * max(0.0, 1 - wrong / len(right)), source, expected, given))
+        return sorted(found)[:count]
+
+    @property
+    def are_words(self) -> bool:
+        """Whether most sources are single words, so that their lengths are counted in characters."""
+        return 2 * sum(" " not in source for source, _, _ in self.answers) > len(self.answers)
 
     def by_length(self) -> list[tuple[str, Evaluation]]:
-        """The scores by the number of words of the source; empty buckets are left out."""
-        buckets = []
-        for low, high in zip((0, *EDGES), (*EDGES, 10**9), strict=True):
-            part = [answer for answer in self.answers if low < max(1, len(answer[0].split())) <= high]
+        """The scores by the length of the source: in words, or in characters of single words. Empty ones are left out."""
+        buckets, edges = [], LETTER_EDGES if self.are_words else EDGES
+        for low, high in zip((0, *edges), (*edges, 10**9), strict=True):
+            part = [
+                answer
+                for answer in self.answers
+                if low < max(1, len(answer[0] if self.are_words else answer[0].split())) <= high
+            ]
             if part:
                 buckets.append((f"{low + 1}-{high}" if high < 10**9 else f"over {low}", Evaluation.of(part)))
         return buckets
+
+    def confusions(self, separator: str | None = None) -> list[Confusion]:
+        """What was said instead of what, the most frequent first: characters, or symbols with a ``separator``."""
+        counts: Counter[tuple[str, str]] = Counter()
+        places: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for _, expected, given in self.misses:
+            right, wrong = (
+                (list(text) if separator is None else text.split(separator) if text else [])
+                for text in (expected, given)
+            )
+            for place, change in differences(right, wrong):
+                counts[change] += 1
+                places[change].append((place + 0.5) / max(1, len(right)))
+        return [
+            Confusion(*change, count, sum(places[change]) / count) for change, count in counts.most_common()
+        ]
 
     def add(self, other: Evaluation) -> None:
         """Count another part in."""
@@ -221,6 +268,29 @@ def _loss(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
         logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
     )
     return float(loss), whole.tokens
+
+
+def differences(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
+    """Return the fewest changes that turn a into b: the place in a, and what becomes what; "" is nothing."""
+    costs = [list(range(len(b) + 1))]
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(costs[-1][j] + 1, row[-1] + 1, costs[-1][j - 1] + (x != y)))
+        costs.append(row)
+    found, i, j = [], len(a), len(b)
+    while i or j:
+        if i and j and costs[i][j] == costs[i - 1][j - 1] + (a[i - 1] != b[j - 1]):
+            i, j = i - 1, j - 1
+            if a[i] != b[j]:
+                found.append((i, (a[i], b[j])))
+        elif i and costs[i][j] == costs[i - 1][j] + 1:
+            i -= 1
+            found.append((i, (a[i], "")))
+        else:
+            j -= 1
+            found.append((i, ("", b[j])))
+    return found[::-1]
 
 
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ from seq2see.seq2seq import Seq2Seq, load
 if TYPE_CHECKING:
     from seq2see.config import ModelConfig
     from seq2see.evaluation.evaluate import Evaluation
-    from seq2see.training.loop import Step
+    from seq2see.training.loop import Line, Step
     from seq2see.training.run import Start
 
 
@@ -47,6 +47,7 @@ def fit(
     preset: str | None = None,
     model: ModelConfig | dict[str, Any] | None = None,
     training: TrainingConfig | dict[str, Any] | None = None,
+    decoding: dict[str, Any] | None = None,
     seed: int | None = None,
     device: str = "cpu",
     ensemble: int = 1,
@@ -92,6 +93,7 @@ def fit(
             vocabularies are those of the tokenizers.
         training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
             ``TrainingConfig``, which is taken whole.
+        decoding: settings of the search that the model uses unless a request says otherwise, such as ``{"beam": 5}``.
         seed: the start of the weights, the batches and dropout; the split stays the same.
         device: cpu or cuda.
         ensemble: train so many models together, which differ by their start, and average their probabilities.
@@ -107,6 +109,8 @@ def fit(
         progress: show a bar on a terminal.
         on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
 
+    The model's ``history`` has the lines of the table: steps, losses and scores on the validation pairs.
+
     Ctrl-C ends the training early: the model is returned as it is then, with a warning, and its card says after how many
     steps. An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a
     checkpoint in ``out``.
@@ -120,8 +124,8 @@ def fit(
             )
         settings: dict[str, Any] = dict(
             validation=validation, test=test, columns=columns, tokenizer=tokenizer, vocabulary=vocabulary, preset=preset,
-            model=model, training=training, seed=seed, device=device, unseen=unseen, resume=resume, progress=progress,
-            on_step=on_step,
+            model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, resume=resume,
+            progress=progress, on_step=on_step,
         )  # fmt: skip
         beside = None if out is None else beside_of(Path(out))
         several = fit(data, ensemble=ensemble, start=start, out=beside, **settings)
@@ -136,6 +140,7 @@ def fit(
         vocabulary=vocabulary,
         preset=preset,
         model=model or {},
+        decoding=decoding or {},
         training=chosen.but(**own) if isinstance(chosen, TrainingConfig) else {**chosen, **own},
         unseen=unseen,
         device=device,
@@ -154,12 +159,16 @@ def fit(
         said(remark)
     run = runs.Run(ready, request, said)
 
+    history: list[Line] = []
+
     def so_far(scores: Evaluation | None = None) -> Seq2Seq:
         network = run.trainer.finish() if scores is None else run.trainer.model
         card, sure = run.card(scores, "seq2see.fit"), run.confidence
-        return Seq2Seq(
+        made = Seq2Seq(
             run.trainer.config, run.trainer.tokenizers, network, card, device=device, confidence=sure
         )
+        made.history = history
+        return made
 
     failed = False
     with runs.progress_bar(run, progress) as show:
@@ -167,6 +176,8 @@ def fit(
         def after(step: Step) -> None:
             nonlocal failed
             show(step)
+            if step.line is not None:
+                history.append(step.line)
             failed = True
             if on_step is not None:
                 on_step(step)

@@ -101,6 +101,7 @@ class Request:
     preset: str | None = None
     model: ModelConfig | dict[str, Any] = field(default_factory=dict)
     training: TrainingConfig | dict[str, Any] = field(default_factory=dict)
+    decoding: dict[str, Any] = field(default_factory=dict)
     split_seed: int = 1
     unseen: bool = False  # leave sources of the given validation and test pairs out of the training
     device: str = "cpu"
@@ -124,6 +125,7 @@ class Request:
                 f"steps ({steps}) and seconds ({seconds:g}) both say how long to train: give one of them."
             )
         self.seed = self.split_seed
+        DecodingConfig.of(**self.decoding)  # a wrong setting is an error at once
         if self.members > 1:
             self.settings["model"]["members"] = self.members
             self.settings["training"].setdefault("layout", "padded")
@@ -266,9 +268,14 @@ class Prepared:
         )
 
     @property
+    def labelled(self) -> list[Pair]:
+        """The pairs of the data that are trained on; none of a corpus larger than memory."""
+        return self.train[: len(self.train) - self.taught] if isinstance(self.train, list) else []
+
+    @property
     def seen(self) -> int:
         """How many test pairs have a source that is trained on, which happens only where they are given."""
-        return seen_in(self.train, self.test) if self.given and isinstance(self.train, list) else 0
+        return seen_in(self.labelled, self.test) if self.given else 0
 
     @property
     def apart(self) -> str:
@@ -280,7 +287,7 @@ class Prepared:
         shared = [
             f"{counted(count, 'pair')} to {what} ({count / len(part):.1%})"
             for what, part in (("watch", self.validation), ("test", self.test))
-            if (count := seen_in(self.train, part))
+            if (count := seen_in(self.labelled, part))
         ]
         told = (
             f"{' and '.join(shared)} with a source to learn from (--unseen leaves those out of the training)"
@@ -363,8 +370,8 @@ def prepare(data: Data, request: Request) -> Prepared:
             f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
         )
     config = config_of(plan, both, longest, model, training)
-    rules = config.decoding.but(sentences=plan.prose)
-    config = replace(config, decoding=limits_by(ids[0].lengths, ids[1].lengths, rules))
+    rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=plan.prose))
+    config = replace(config, decoding=rules.but(**request.decoding))
     remarks = _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(
@@ -524,9 +531,9 @@ class Run:
 
     def unseen(self, scores: Evaluation) -> Evaluation | None:
         """Return the scores of the test pairs whose source was not trained on, where there are others too."""
-        if not self.ready.seen or not isinstance(self.ready.train, list):
+        if not self.ready.seen:
             return None
-        sources = {source for source, _ in self.ready.train}
+        sources = {source for source, _ in self.ready.labelled}
         return scores.of_others(sources, self.trainer.tokenizers.target.separator)
 
     def members(self) -> list[float]:
@@ -660,7 +667,7 @@ def _noted(signals: Sequence[signal.Signals]) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
-    """Return a function that shows each step as a bar on standard error, if that is a terminal."""
+    """Return a function that shows each step on standard error: as a bar, or the scores alone if that is no terminal."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -678,8 +685,12 @@ def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
         task = bar.add_task("", total=run.trainer.config.training.steps, completed=run.trainer.step)
 
         def show(step: Step) -> None:
-            bar.update(task, total=run.trainer.config.training.steps, completed=step.step)
+            steps = run.trainer.config.training.steps
+            bar.update(task, total=steps, completed=step.step)
             if step.line is not None:
-                bar.update(task, description=f"validation loss {step.line.validation_loss:.4f}")
+                told = f"validation loss {step.line.validation_loss:.4f}, {step.line.exact_match:.1%} right"
+                bar.update(task, description=told)
+                if visible and not sys.stderr.isatty():
+                    print(f"step {step.step:,} of {steps:,}: {told}", file=sys.stderr, flush=True)
 
         yield show
