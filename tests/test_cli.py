@@ -58,7 +58,7 @@ def test_commands_and_options_are_frozen() -> None:
         "--seconds", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard", "--test", "--threads",
         "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
-    assert options["doctor"] == ["--columns", "--json", "--test"]
+    assert options["doctor"] == ["--columns", "--json", "--preset", "--test"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
