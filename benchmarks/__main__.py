@@ -49,7 +49,7 @@ def bench(
 
     `engines` runs every engine and `auto` on 1 to 10,000 inputs of three models.
 
-    `interchange` compares imported models with `transformers`, on 500 inputs a family.
+    `interchange` compares imported models with `transformers`, on 500 inputs a family and 100 a setting, and their speed.
     """
     if plot is not None and name != "growth":
         raise UserError(
@@ -69,9 +69,9 @@ def bench(
             say(text)
         return
     if name == "interchange":
-        from benchmarks.interchange import interchange, published
+        from benchmarks.interchange import interchange, published, speed
 
-        for record in chain(interchange(), published()):
+        for record in chain(interchange(), published(), speed()):
             say(
                 json.dumps(record)
                 if as_json

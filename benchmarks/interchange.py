@@ -5,8 +5,12 @@ Models of each family have random weights, norms and biases; inputs are random. 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
 from seq2see.interchange.huggingface import model_of
 from seq2see.model.transformer import Transformer
+from seq2see.seq2seq import load
 
 V, BATCH, TIE = 400, 50, 1e-4
 SHAPE = dict(vocab_size=V, d_model=64, encoder_layers=3, decoder_layers=3, encoder_attention_heads=4,
@@ -34,6 +39,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
               dict(forced_eos_token_id=2)),
     "Pegasus": ("PegasusForConditionalGeneration", dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
                 activation_function="relu"), dict(length_penalty=0.8)),
+}  # fmt: skip
+
+#: Settings beside those of the families: a family, its config, and its generation config (None takes one away).
+SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "tables of their own": ("Bart", dict(tie_word_embeddings=False), {}),
+    "nothing forced": ("Bart", {}, dict(forced_bos_token_id=None, forced_eos_token_id=None)),
+    "forced_bos_token_id": ("Marian", {}, dict(forced_bos_token_id=7)),
+    "several ends": ("Bart", {}, dict(eos_token_id=[2, 50, 60])),
+    "begin_suppress_tokens": ("Marian", {}, dict(begin_suppress_tokens=[*range(50, 250)])),
+    "min_length": ("Marian", {}, dict(min_length=12)),
+    "min_new_tokens": ("Bart", {}, dict(min_new_tokens=9)),
+    "no_repeat_ngram_size": ("Bart", {}, dict(no_repeat_ngram_size=2)),
+    "repetition_penalty": ("Pegasus", {}, dict(repetition_penalty=1.5)),
+    "bart-large-cnn": ("Bart", {}, dict(min_length=12, no_repeat_ngram_size=3, length_penalty=2.0, early_stopping=True)),
+    "distilbart": ("Bart", {}, dict(min_length=12, no_repeat_ngram_size=3, length_penalty=2.0, forced_eos_token_id=None)),
 }  # fmt: skip
 
 #: Shapes of published models. NLLB's is scaled down: a third of its layers, an eighth of its vocabulary.
@@ -60,6 +80,8 @@ def interchange(count: int = 500) -> Iterator[dict[str, Any]]:
         ) from None
     for name in FAMILIES:
         yield _family(transformers, name, count)
+    for setting, (name, shape, generation) in SETTINGS.items():
+        yield _family(transformers, name, min(count, 100), setting, shape, generation)
 
 
 def published() -> Iterator[dict[str, Any]]:
@@ -74,7 +96,9 @@ def published() -> Iterator[dict[str, Any]]:
         yield {"shape": shape, "family": name, "inputs": 24, "largest_logit_difference": max(differences)}
 
 
-def _both(transformers: Any, name: str, sizes: dict[str, Any]) -> tuple[Any, Transformer, Any]:
+def _both(
+    transformers: Any, name: str, sizes: dict[str, Any], generation: dict[str, Any] | None = None
+) -> tuple[Any, Transformer, Any]:
     """Make a model of a family with random weights; return it, what we import of it, and its rules of decoding."""
     kind, ids, rules_of = FAMILIES[name]
     torch.manual_seed(1)
@@ -84,7 +108,7 @@ def _both(transformers: Any, name: str, sizes: dict[str, Any]) -> tuple[Any, Tra
             scale = 0.3 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5
             parameter.data = torch.randn_like(parameter) * scale + ("norm" in key and key.endswith("weight"))
     theirs.eval()
-    theirs.generation_config.update(max_length=30, num_beams=4, **rules_of)
+    theirs.generation_config.update(**{"max_length": 30, "num_beams": 4, **rules_of, **(generation or {})})
     with tempfile.TemporaryDirectory() as place:
         theirs.save_pretrained(place)
         ours, rules = model_of(Path(place))
@@ -111,12 +135,21 @@ def _real(source: torch.Tensor, mask: Any) -> torch.Tensor:
     return torch.ones_like(source) if mask.keys is None else mask.keys.long()
 
 
-def _family(transformers: Any, name: str, count: int) -> dict[str, Any]:
-    _, ids, rules_of = FAMILIES[name]
-    theirs, ours, rules = _both(transformers, name, {})
-    forced = (rules_of["forced_bos_token_id"],) if "forced_bos_token_id" in rules_of else ()
+def _family(
+    transformers: Any,
+    name: str,
+    count: int,
+    setting: str = "",
+    shape: dict[str, Any] | None = None,
+    generation: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    _, ids, _ = FAMILIES[name]
+    theirs, ours, rules = _both(transformers, name, shape or {}, generation)
+    first = theirs.generation_config.forced_bos_token_id
+    forced = () if first is None else (first,)
     special = Special(ids["decoder_start_token_id"], ids["eos_token_id"], ids["pad_token_id"], forced)
-    record: dict[str, Any] = {"family": name, "inputs": count, "largest_logit_difference": 0.0}
+    record: dict[str, Any] = {"family": name, "setting": setting} if setting else {"family": name}
+    record |= {"inputs": count, "largest_logit_difference": 0.0}
     same, ties = {1: 0, 4: 0}, {1: 0, 4: 0}
     for first in range(0, count, BATCH):
         sources, target = _batch(min(BATCH, count - first), 20)
@@ -127,7 +160,7 @@ def _family(transformers: Any, name: str, count: int) -> dict[str, Any]:
         for beam in (1, 4):
             with torch.no_grad():
                 rows = theirs.generate(input_ids=source, attention_mask=real, num_beams=beam).tolist()
-            expected = [_cut(row[1:], special.end) for row in rows]
+            expected = [_cut(row[1:], {special.end, *rules.other_ends}) for row in rows]
             if beam == 1:
                 found = [answer.ids for answer in greedy(ours, sources, special, rules.but(beam=1))]
             else:
@@ -139,8 +172,101 @@ def _family(transformers: Any, name: str, count: int) -> dict[str, Any]:
     return record
 
 
-def _cut(row: list[int], end: int) -> list[int]:
-    return row[: row.index(end) + 1] if end in row else row
+def _cut(row: list[int], ends: set[int]) -> list[int]:
+    return row[: next((place + 1 for place, token in enumerate(row) if token in ends), len(row))]
+
+
+# --- speed and memory ---------------------------------------------------------------------------------------------
+
+
+def speed(sentences: tuple[int, ...] = (20, 500)) -> Iterator[dict[str, Any]]:
+    """Measure an import at the shape of OPUS-MT, and its answers beside ``generate``, both on this machine's CPU.
+
+    Sources have 5 to 25 tokens and answers exactly 16. Greedy answers come through whichever engine the model takes.
+    """
+    import transformers
+
+    sizes = {
+        **PUBLISHED["opus-mt"][1],
+        **FAMILIES["Marian"][1],
+        "pad_token_id": 58_100,
+        "decoder_start_token_id": 58_100,
+    }
+    torch.manual_seed(1)
+    theirs: Any = transformers.MarianMTModel(transformers.MarianConfig(scale_embedding=True, **sizes))
+    theirs.eval()
+    theirs.generation_config.update(max_length=17, min_length=17, num_beams=4, bad_words_ids=[[58_100]])
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        (home / "theirs").mkdir()
+        theirs.save_pretrained(home / "theirs")
+        _write_vocabulary(home / "theirs", sizes["vocab_size"])
+        weights = (home / "theirs/model.safetensors").stat().st_size
+        yield {"what": "import", "parameters": theirs.num_parameters(), **_imported(home, weights)}
+        model = load(home / "ours")
+        draw = torch.Generator().manual_seed(2)
+        rows = [
+            torch.randint(10, 50_000, (5 + n % 21,), generator=draw).tolist() for n in range(max(sentences))
+        ]
+        for count in sentences:
+            for beam in (1, 4):
+                part, rules = sorted(rows[:count], key=len), model.config.decoding.but(beam=beam)
+                engine = model.engine_for(count, beam)
+                engine.ids(part[:2], rules)
+                ours = _seconds(partial(engine.ids, rules=rules), part)
+                home_ = _seconds(partial(_generated, theirs, beam=beam), part)
+                yield {
+                    "what": "answers", "sentences": count, "beam": beam, "answered_by": engine.name,
+                    "seconds": round(ours, 2), "generate_seconds": round(home_, 2), "ratio": round(home_ / ours, 2),
+                }  # fmt: skip
+
+
+def _seconds(answer: Callable[[list[list[int]]], Any], rows: list[list[int]]) -> float:
+    """Return how long it takes to answer rows, 50 at a time."""
+    began = time.perf_counter()
+    for first in range(0, len(rows), BATCH):
+        answer(rows[first : first + BATCH])
+    return time.perf_counter() - began
+
+
+def _generated(theirs: Any, rows: list[list[int]], beam: int) -> Any:
+    source, mask = padded(rows, theirs.config.pad_token_id)
+    with torch.inference_mode():
+        return theirs.generate(input_ids=source, attention_mask=_real(source, mask), num_beams=beam)
+
+
+def _write_vocabulary(path: Path, size: int) -> None:
+    """Write a tokenizer of made-up words: only its size matters here."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    names = ["</s>", "<unk>", *(f"w{number}" for number in range(size - 3)), "<pad>"]
+    engine = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.save(str(path / "tokenizer.json"))
+
+
+def _imported(home: Path, weights: int) -> dict[str, Any]:
+    """Import in a process of its own, which has all modules loaded, and say its time and its own memory."""
+    code = (
+        "import sys, time; from seq2see.interchange.reading import import_model; import torch\n"
+        "def own():\n"
+        "    return sum(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('RssAnon'))\n"
+        "import threading; peak = [own()]; first = peak[0]; done = threading.Event()\n"
+        "def watch():\n"
+        "    while not done.wait(0.01): peak[0] = max(peak[0], own())\n"
+        "thread = threading.Thread(target=watch); thread.start(); began = time.perf_counter()\n"
+        "import_model(sys.argv[1], __import__('pathlib').Path(sys.argv[2]))\n"
+        "took = time.perf_counter() - began; done.set(); thread.join(); print(took, (peak[0] - first) * 1024)"
+    )
+    command = [sys.executable, "-c", code, str(home / "theirs"), str(home / "ours")]
+    took, peak = map(
+        float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    )
+    return {
+        "seconds": round(took, 1),
+        "own_memory_of_weights": round(peak / weights, 2),
+        "megabytes": weights // 10**6,
+    }
 
 
 @torch.no_grad()

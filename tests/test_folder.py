@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,8 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seq2see
+from seq2see import files
 from seq2see.errors import UserError
 from seq2see.storage import folder
+from seq2see.storage.weights import write_weights
 
 
 @pytest.fixture
@@ -164,6 +171,61 @@ def test_checksums_tell_a_file_that_is_not_the_one_that_was_shipped(copy: Path, 
         folder.check_sums(copy)
     seq2see.load("dates").save(copy)  # another model has no checksums of the old one
     assert folder.check_sums(copy) == 0
+
+
+@contextmanager
+def small_disk(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size: a write is cut there, and the next one fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, 81_920])
+def test_a_full_disk_leaves_no_file_behind(tmp_path: Path, size: int) -> None:
+    weights = {f"w{n}": torch.arange(10_000, dtype=torch.float32) for n in range(3)}
+    path = tmp_path / "model.safetensors"
+    for write in (
+        lambda: write_weights(path, weights),
+        lambda: files.write_atomically(path, bytes(100_000)),
+    ):
+        with (
+            small_disk(size),
+            pytest.raises(UserError, match=r"could not be written to .*: File too large\.$"),
+        ):
+            write()
+        assert list(tmp_path.iterdir()) == []
+    write_weights(path, weights)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in load_file(path).items())
+    before = path.read_bytes()
+    with small_disk(size), pytest.raises(UserError):
+        files.write_atomically(path, bytes(100_000))
+    assert path.read_bytes() == before  # the old file is whole
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_takes_only_some_bytes_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(files.os, "write", lambda handle, data: write(handle, bytes(data[:1000])))
+    data = random.Random(0).randbytes(12_345)
+    files.write_atomically(tmp_path / "a", data)
+    assert (tmp_path / "a").read_bytes() == data
+    monkeypatch.setattr(files.os, "write", lambda handle, data: write(handle, bytes(data[:-1])) + 1)
+    with pytest.raises(UserError, match="the disk did not keep all bytes"):
+        files.write_atomically(tmp_path / "b", data)
+    monkeypatch.setattr(files.os, "write", lambda handle, data: 0)
+    with pytest.raises(UserError, match="No space left on device"):
+        files.write_atomically(tmp_path / "b", data)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_reason_is_never_none() -> None:
+    assert files.reason(OSError("1000 requested and 0 written")) == "1000 requested and 0 written"
+    assert files.reason(OSError()) == "OSError"
+    assert files.reason(FileNotFoundError(2, "No such file or directory")) == "No such file or directory"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -21,7 +22,7 @@ from seq2see.errors import UserError
 from seq2see.interchange import languages, to_ctranslate2
 from seq2see.interchange.reading import import_model
 from seq2see.seq2seq import Seq2Seq
-from test_interchange import FAMILIES, LANGUAGES, difference
+from test_interchange import FAMILIES, LANGUAGES, LINES, SHAPE, difference, shaken, trained_spm
 
 #: Sentences of the challenge set, as long as the small models of this test can read.
 SENTENCES = [
@@ -31,8 +32,100 @@ SENTENCES = [
     if 8 < len(sentence) < 40
 ][:50]
 
+
+def mvp(path: Path, **settings: Any) -> Any:
+    """BART under another name."""
+    config = FAMILIES["bart"](path).config.to_dict()
+    made = transformers.MvpConfig(
+        **{**{k: v for k, v in config.items() if k in SHAPE or k in NAMED}, **settings}
+    )
+    model = shaken(transformers.MvpForConditionalGeneration(made))
+    model.generation_config.update(forced_bos_token_id=0, forced_eos_token_id=2, num_beams=4, max_length=20)
+    return model
+
+
+NAMED = (
+    "vocab_size",
+    "pad_token_id",
+    "eos_token_id",
+    "bos_token_id",
+    "decoder_start_token_id",
+    "activation_function",
+)
+
+
+def plbart(path: Path, **settings: Any) -> Any:
+    """mBART's tokenizer with other languages before BART's norms."""
+    trained_spm(path / "sentencepiece.bpe.model", "bpe")
+    size = (
+        sentencepiece.SentencePieceProcessor(
+            model_file=str(path / "sentencepiece.bpe.model")
+        ).get_piece_size()
+        + 1
+    )
+    about = {"tokenizer_class": "PLBartTokenizer", "language_codes": "base"}
+    (path / "tokenizer_config.json").write_text(json.dumps(about))
+    config = transformers.PLBartConfig(
+        vocab_size=size + 4, pad_token_id=1, eos_token_id=2, bos_token_id=0, decoder_start_token_id=size + 2,
+        activation_function="gelu", **{**SHAPE, **settings},
+    )  # fmt: skip
+    model = shaken(transformers.PLBartForConditionalGeneration(config))
+    model.generation_config.update(num_beams=4, max_length=25, forced_eos_token_id=2)
+    return model
+
+
+def blenderbot(path: Path, **settings: Any) -> Any:
+    from tokenizers import ByteLevelBPETokenizer
+
+    engine = ByteLevelBPETokenizer(add_prefix_space=True)
+    names = ["__null__", "__start__", "__end__", "__unk__"]
+    engine.train_from_iterator(LINES, vocab_size=300, show_progress=False, special_tokens=names)
+    engine.save_model(str(path))
+    kinds = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), names, strict=True))
+    about = {"tokenizer_class": "BlenderbotTokenizer", "add_prefix_space": True, **kinds}
+    (path / "tokenizer_config.json").write_text(json.dumps(about))
+    config = transformers.BlenderbotConfig(
+        vocab_size=engine.get_vocab_size(), pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+        activation_function="gelu", **{**SHAPE, "scale_embedding": True, **settings},
+    )  # fmt: skip
+    model = shaken(transformers.BlenderbotForConditionalGeneration(config))
+    model.generation_config.update(num_beams=4, max_length=25, min_length=5, length_penalty=0.65, no_repeat_ngram_size=3,
+                                   encoder_no_repeat_ngram_size=3)  # fmt: skip
+    return model
+
+
+def fsmt(path: Path, **settings: Any) -> Any:
+    """fairseq's models of WMT: two vocabularies, in which </w> ends a word."""
+    letters = sorted({letter for line in LINES for letter in line if letter != " "})
+    sizes = []
+    for side, extra in (("src", ["ca", "cat</w>"]), ("tgt", [])):
+        names = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(f"{letter}</w>" for letter in letters), *extra]
+        (path / f"vocab-{side}.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+        sizes.append(len(names))
+    (path / "merges.txt").write_text("#version: 0.2\nc a 9\nca t</w> 8\n")
+    (path / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"]}))
+    config = transformers.FSMTConfig(
+        src_vocab_size=sizes[0], tgt_vocab_size=sizes[1], langs=["en", "de"], **{**SHAPE, **settings}
+    )
+    model = transformers.FSMTForConditionalGeneration(config)
+    tables = [half.embed_positions.weight.data.clone() for half in (model.model.encoder, model.model.decoder)]
+    shaken(model)
+    for half, table in zip((model.model.encoder, model.model.decoder), tables, strict=True):
+        half.embed_positions.weight.data = table
+    # A padding token within an answer would not count as a position there.
+    model.generation_config.update(num_beams=4, max_length=25, bad_words_ids=[[1]], forced_eos_token_id=2)
+    return model
+
+
+MAKERS = {**FAMILIES, "mvp": mvp, "plbart": plbart, "blenderbot": blenderbot, "fsmt": fsmt}
+CODES = {**LANGUAGES, "plbart": ("java", "en_XX")}
+
 #: A family, what its config is made with, and what its generation config says; None removes a setting.
 SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "mvp": ("mvp", {}, {}),
+    "plbart": ("plbart", {}, {}),
+    "blenderbot": ("blenderbot", {}, {}),
+    "fsmt": ("fsmt", {}, {}),
     "marian, tables of their own": ("marian", dict(tie_word_embeddings=False), {}),
     "bart, tables of their own": ("bart", dict(tie_word_embeddings=False), {}),
     "pegasus, tables of their own": ("pegasus", dict(tie_word_embeddings=False), {}),
@@ -67,12 +160,12 @@ def made_with(name: str, place: Path) -> tuple[Any, Seq2Seq]:
     family, shape, generation = SETTINGS[name]
     theirs = place / "theirs"
     theirs.mkdir()
-    FAMILIES[family](theirs, **shape).save_pretrained(theirs)
+    MAKERS[family](theirs, **shape).save_pretrained(theirs)
     file = theirs / "generation_config.json"
     settings = {**json.loads(file.read_text()), **generation}
     file.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(theirs).eval()
-    import_model(str(theirs), place / "ours", LANGUAGES.get(family, (None, None)))
+    import_model(str(theirs), place / "ours", CODES.get(family, (None, None)))
     return model, seq2see.load(place / "ours", engine="torch")
 
 
@@ -158,6 +251,22 @@ def test_ctranslate2_answers_the_same_or_not_at_all(name: str, tmp_path: Path) -
         found = through.search(sources, rules.but(beam=beam))
         plain = ours.network.engine_for(100, beam).search(sources, rules.but(beam=beam))
         assert [one[0].finished for one in found] == [one[0].finished for one in plain]
+
+
+def test_the_tokenizers_of_more_families_are_theirs(tmp_path: Path) -> None:
+    for name, kind in (("blenderbot", "BlenderbotTokenizer"), ("plbart", "PLBartTokenizer")):
+        (tmp_path / name).mkdir()
+        _, ours = made_with(name, tmp_path / name)
+        code = {"src_lang": "__java__"} if name == "plbart" else {}
+        theirs = getattr(transformers, kind).from_pretrained(tmp_path / name / "theirs", **code)
+        # Blenderbot's class forgets the end, which the tokenizer.json of its models adds.
+        end = [2] if name == "blenderbot" else []
+        for text in SENTENCES[:20]:
+            assert ours.tokenizers.source.encode(text) == theirs(text)["input_ids"] + end
+    (tmp_path / "fsmt").mkdir()
+    source = made_with("fsmt", tmp_path / "fsmt")[1].tokenizers.source
+    assert source.tokens(source.encode("The cat")) == ["T", "h", "e</w>", "cat</w>", "</s>"]
+    assert source.decode(source.encode("The cat")) == "The cat"
 
 
 # --- languages ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,70 @@ def test_the_pictures_of_a_card_come_along(site: Path, tmp_path: Path) -> None:
     made.add_model("a", "a", "<!doctype html>", "# A\n\n![in words](gone.png)\n", tmp_path)
     assert made.write(tmp_path / "out") == []
     assert "<em>in words</em>" in (tmp_path / "out" / "models" / "a.html").read_text(encoding="utf-8")
+
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000a49444154789c63000100000500010d0a2db4"
+    "0000000049454e44ae426082"
+)
+SCRIPT = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+
+
+def test_only_pictures_of_the_folder_itself_are_published(tmp_path: Path) -> None:
+    """A card is a stranger's text: it brings along no other file of this machine, and nothing that runs."""
+    folder, outside = tmp_path / "model", tmp_path / "outside"
+    for path in (folder / "inner", outside):
+        path.mkdir(parents=True)
+    (outside / "private.png").write_bytes(PIXEL + b"private")
+    for name in ("good.png", "inner/good.png", "a b.PNG"):
+        (folder / name).write_bytes(PIXEL)
+    (folder / "script.svg").write_bytes(SCRIPT)
+    (folder / "script.png").write_bytes(SCRIPT)
+    (folder / "link.png").symlink_to(outside / "private.png")
+    (folder / "near.png").symlink_to(folder / "good.png")
+    (folder / "way").symlink_to(outside, target_is_directory=True)
+    os.mkfifo(folder / "pipe.png")
+    (folder / "folder.png").mkdir()
+    (folder / "config.toml").write_text("secret")
+    bad = [
+        "../outside/private.png", "/outside/private.png", str(outside / "private.png"), "link.png", "near.png",
+        "way/private.png", "script.svg", "script.png", "pipe.png", "folder.png", "config.toml",
+        "x/../../outside/private.png",
+        "%2e%2e/outside/private.png", "..%2foutside%2fprivate.png", "&#46;&#46;/outside/private.png",
+        "..\\\\outside\\\\private.png",
+        "good.png%00.svg", "https://example.com/x.png",
+    ]  # fmt: skip
+    good = ["good.png", "inner/good.png", "a%20b.PNG", "inner/../good.png"]
+    card = "# A\n\n" + "\n".join(f"![picture {n}](<{one}>)" for n, one in enumerate([*good, *bad]))
+    made = Site(None)
+    made.add_model("a", "a", "<!doctype html>", card, folder)
+    assert made.write(tmp_path / "out") == []
+    written = {
+        str(path.relative_to(tmp_path / "out" / "models"))
+        for path in (tmp_path / "out" / "models").rglob("*.*")
+    }
+    assert written == {"a.html", "a/good.png", "a/inner/good.png", "a/a b.PNG"}
+    assert not any(b"private" in path.read_bytes() for path in (tmp_path / "out").rglob("*.png"))
+    page = (tmp_path / "out" / "models" / "a.html").read_text(encoding="utf-8")
+    assert page.count("<img") == len(good)
+    assert all(f"<em>picture {n}</em>" in page for n in range(len(good), len(good) + len(bad)))
+
+
+def test_a_project_publishes_no_file_outside_it(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "private.py").write_text("secret = 1")
+    (project / "code.py").symlink_to(tmp_path / "private.py")
+    (project / "picture.svg").write_bytes(SCRIPT)
+    (project / "README.md").write_text(
+        "# A\n\n[b](code.py) ![c](picture.svg) [d](../private.py)\n", encoding="utf-8"
+    )
+    made = Site(project)
+    made.add_documents()
+    made.write(tmp_path / "out")
+    written = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert b"secret" not in written
+    assert b"alert(1)" not in written
 
 
 def test_a_dead_link_is_told(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_the_short_form_finds_nothing() -> None:
         "imports",
         "folders",
         "hostile",
+        "disks",
         "data",
         "clients",
     ]
@@ -104,9 +105,8 @@ BROKEN = {
     ),
     "errors of packed files": Broken(
         """
-        import types, seq2see.data.formats as formats
-        formats.zlib = types.SimpleNamespace(error=KeyError)
-        formats.EOFError = KeyError
+        import seq2see.data.formats as formats
+        formats.UNREADABLE = (KeyError,)
         """,
         "data", "0.3", "data, crashed",
     ),

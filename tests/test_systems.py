@@ -100,6 +100,49 @@ for command in {commands}:
     assert (out / "model.safetensors").is_file()
 
 
+#: Other packages cannot be found.
+SIX_ONLY = """
+import sys
+
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        absent = ("ctranslate2", "sacrebleu", "markdown_it", "pygments", "matplotlib", "fastapi", "uvicorn", "httptools")
+        return None if name.split(".")[0] in absent else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+from seq2see.cli import main
+for words in COMMANDS:
+    sys.argv = words
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (words, end.code)
+"""
+
+
+def test_six_packages_suffice_to_predict_and_to_train(tmp_path: Path) -> None:
+    data, out = tmp_path / "pairs.tsv", tmp_path / "model"
+    data.write_text("".join(f"{n}\t{n * 7}\n" for n in range(300)), encoding="utf-8")
+    commands = [
+        ["seq2see", "predict", "1845-01-05", "--verbose"],
+        ["seq2see", "train", str(data), "--out", str(out), "--set", "model.d_model=16", "--steps", "3"],
+    ]
+    program = SIX_ONLY.replace("COMMANDS", repr(commands))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("January 5, 1845\n")
+    assert "answered by torch" in done.stderr
+    assert (out / "model.safetensors").is_file()
+
+
 TAKES = """
 import subprocess
 from pathlib import Path

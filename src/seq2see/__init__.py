@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from seq2see.seq2seq import load as load
     from seq2see.training.fitting import fit as fit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Answer": "seq2see.answering.answer",

@@ -336,10 +336,10 @@ class DecodingConfig(Schema):
     min_length: int = option(0, "fewest tokens before the end of an answer; what is forced counts", 0, 10**9)
     forced_end: bool = option(False, "an answer that reaches its limit gets the end as its last token")
     no_repeat: int = option(
-        0, "no so many tokens in a row occur twice in an answer; 0 for no such rule", 0, 1000
+        0, "an answer repeats no sequence of this many tokens; 0 turns the rule off", 0, 1000
     )
     no_repeat_source: int = option(
-        0, "no so many tokens in a row are copied from the source; 0 for no such rule", 0, 1000
+        0, "an answer copies no sequence of this many tokens from the source; 0 turns the rule off", 0, 1000
     )
     repetition_penalty: float = option(
         1.0,

@@ -1,4 +1,4 @@
-"""What can go wrong through no fault of ours, in words for the person who can mend it."""
+"""Errors that the user can correct, with messages for the user."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from typing import Any
 from seq2see.errors import FolderError, shown
 
 LOCK = ".lock"  # a file that the process at work in a folder holds
+AT_ONCE = 2**28  # bytes of one write: some systems take at most 2 GiB
 STEP = "/step"  # what follows a matrix's name in the name of its rows' steps, in a file of weights
 REMEMBERED = 4_000_000  # bytes from which the digest of a file is remembered
 TEMPORARY = re.compile(r"\..+\.(\d+)\.seq2see-[0-9a-z_]{8}")
@@ -64,7 +65,7 @@ def read_text(path: Path, most: int) -> str:
     except UnicodeDecodeError:
         raise FolderError(f"{path.name} is not UTF-8 text.") from None
     except OSError as error:
-        raise FolderError(f"{path.name} cannot be read ({error.strerror}).") from None
+        raise FolderError(f"{path.name} cannot be read ({reason(error)}).") from None
 
 
 def parsed(text: str | bytes, name: str) -> Any:
@@ -102,29 +103,67 @@ def cache_folder() -> Path:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is either whole or not there, even if the power goes."""
-    temporary = None
+class Writer:
+    """Writes bytes to a new file until all of them are taken, and counts them."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle, self.written = handle, 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write bytes. A disk may take only some of them, which is no error to the system."""
+        left = memoryview(data).cast("B")
+        while len(left):
+            taken = os.write(self.handle, left[:AT_ONCE])
+            if taken <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.written += taken
+            left = left[taken:]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Writer]:
+    """Write a file so that it is either whole or not there, even if the disk is full or the power goes.
+
+    The bytes go to another name, reach the disk and are counted there; the name comes last, and nothing is left if
+    anything fails.
+    """
+    temporary, handle = None, -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path.name))
         temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        writer = Writer(handle)
+        yield writer
+        os.fsync(handle)
+        if os.fstat(handle).st_size != writer.written:
+            raise OSError(errno.EIO, "the disk did not keep all bytes")
+        os.close(handle)
+        handle = -1
         temporary.chmod(0o644)
         temporary.replace(path)
-    except BaseException as error:
+        temporary = None
+        synchronise(path.parent)
+    except OSError as error:
+        raise FolderError(f"{path.name} could not be written to {path.parent}: {reason(error)}.") from error
+    finally:
+        if handle >= 0:
+            with suppress(OSError):
+                os.close(handle)
         if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise FolderError(
-                f"{path.name} could not be written to {path.parent}: {error.strerror}."
-            ) from error
-        raise
-    synchronise(path.parent)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is either whole or not there, even if the power goes."""
+    with writing(path) as file:
+        file.write(data)
+
+
+def reason(error: OSError) -> str:
+    """Say why the system refused something; not every library says so in the system's words."""
+    return error.strerror or str(error) or type(error).__name__
 
 
 def temporary_prefix(name: str) -> str:
@@ -164,7 +203,7 @@ class Lock:
             folder.mkdir(parents=True, exist_ok=True)
             self.handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise FolderError(f"{folder} cannot be written: {error.strerror}.") from None
+            raise FolderError(f"{folder} cannot be written: {reason(error)}.") from None
         try:
             _lock(self.handle)
         except OSError as error:
@@ -251,7 +290,7 @@ def replacing(path: Path) -> Iterator[Path]:
         new = Path(tempfile.mkdtemp(dir=path.parent, prefix=temporary_prefix(path.name)))
     except OSError as error:
         raise FolderError(
-            f"{path} cannot be written anew, since {path.parent} cannot: {error.strerror}."
+            f"{path} cannot be written anew, since {path.parent} cannot: {reason(error)}."
         ) from None
     try:
         yield new
@@ -267,9 +306,34 @@ def replacing(path: Path) -> Iterator[Path]:
         if inside:
             os.chdir(path)
     except OSError as error:
-        raise FolderError(f"{path} could not be written: {error.strerror}.") from error
+        raise FolderError(f"{path} could not be written: {reason(error)}.") from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def whole_or_nothing(out: Path) -> Iterator[Path]:
+    """Give a folder to fill, which becomes ``out`` at the end, or goes away if something fails."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FolderError(f"{out} is there already: name a folder that is not.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(out.parent)
+        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=temporary_prefix(out.name)))
+    except OSError as error:
+        raise FolderError(f"{out} cannot be written: {reason(error)}.") from None
+    try:
+        yield made
+        made.chmod(0o755)
+        send_to_disk(made)
+        if out.exists():
+            out.rmdir()
+        made.rename(out)
+        synchronise(out.parent)
+    except OSError as error:
+        raise FolderError(f"{out} could not be written: {reason(error)}.") from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _exchanged(one: Path, other: Path) -> bool:

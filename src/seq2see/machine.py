@@ -1,4 +1,4 @@
-"""What this machine has to give: its cores, those that are free right now, its instructions; how Python shares them."""
+"""Resources of this machine: cores, free cores, memory, instructions; and helpers for threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _brisk_lock = Lock()
 
 
 def use(threads: int | None) -> None:
-    """Use so many threads from now on, whatever else runs; None lets this module decide."""
+    """Set the number of threads for all later work; None lets this module decide."""
     global _asked
     _asked = threads
 
@@ -85,7 +85,7 @@ def open_files() -> int:
 
 
 def processor() -> dict[str, str]:
-    """Return what the system tells about its first core ("model name", "flags", …); nothing where it does not."""
+    """Return the system's description of its first core ("model name", "flags", …), or an empty dict."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -111,7 +111,7 @@ def _others() -> int:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Let Python look for no cycles meanwhile: among millions of texts and ids it looks long, and there are none."""
+    """Pause garbage collection: it would scan millions of texts and ids, which form no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -123,7 +123,7 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def brisk() -> Iterator[None]:
-    """Let threads of Python take turns quickly meanwhile: the one that feeds a GPU must not wait long for the others."""
+    """Switch between Python threads more often: the one that feeds a GPU must not wait long for the others."""
     with _brisk_lock:
         _brisk.append(_brisk[0] if _brisk else sys.getswitchinterval())
         sys.setswitchinterval(BRISK)
@@ -137,7 +137,7 @@ def brisk() -> Iterator[None]:
 
 
 def ahead(function: Callable[[A], B], parts: Iterable[A]) -> Iterator[tuple[A, B]]:
-    """Do some parts of a GPU's work, a few at once; yield each part and what came of it, in their order."""
+    """Run parts of a GPU's work, a few at a time; yield each part and its result in order."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
     with brisk(), ThreadPoolExecutor(AT_ONCE) as pool:

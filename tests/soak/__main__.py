@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 #: The kinds, the longest first.
-KINDS = ("load", "crashes", "inputs", "imports", "folders", "hostile", "data", "clients")
+KINDS = ("load", "crashes", "inputs", "imports", "folders", "hostile", "disks", "data", "clients")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -302,7 +302,7 @@ def run(tally: Tally, root: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
         path = Path(shutil.copytree(bases / kind, place / "theirs"))
         story = CHANGES[number % len(CHANGES)](draw, path)
-        if draw.random() < 0.1:
+        if draw.random() < 0.1 and any(one.is_file() for one in path.iterdir()):
             story += f" and {_no_file(draw, path)}"
         _import(tally, root, place, kind, f"{kind}, {story} (seed {seed})")
 

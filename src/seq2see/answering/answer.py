@@ -1,4 +1,4 @@
-"""What a model says to one text: the answer, how sure it is, and what else is to be said about it."""
+"""The answer to one text, its probabilities, its confidence, and remarks about it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says to one input, or why it was refused.
+    """The answer to one input, or the reason why the input was refused.
 
     >>> import seq2see
     >>> right, wrong = seq2see.load("dates").answers(["1845-01-05", "no date"])
@@ -54,7 +54,7 @@ class Answer:
 
     @classmethod
     def plain(cls, input: str, output: str, ids: list[int], finished: bool, remark: str | None) -> Answer:
-        """Make an answer of which no more is known; for many of them this is faster than to set each field."""
+        """Make an answer without probabilities; for many answers this is faster than the constructor."""
         made = cls.__new__(cls)
         made.__dict__.update(
             input=input, output=output, log_probability=None, tokens=[], alternatives=[], ids=ids, finished=finished,

@@ -83,7 +83,7 @@ class Network:
         return {**self.__dict__, "_ctranslate2": None, "_torch": None}
 
     def inner(self) -> Transformer:
-        """Return the network to compute with, which nobody outside gets to hold."""
+        """Return the network for computing; callers must not hand it out."""
         if self._transformer is None:
             from seq2see.storage.weights import read_model
 
@@ -92,7 +92,7 @@ class Network:
         return self._transformer
 
     def held(self) -> Transformer:
-        """Return the network to somebody who may edit it."""
+        """Return the network for a caller who may edit it."""
         network = self.inner()
         if self.path is not None and self._as_read is None:
             self._as_read = _fingerprint(network)
@@ -213,7 +213,7 @@ class Network:
             logging.getLogger("seq2see").info("No export could be kept, so that torch answers: %s", error)
 
     def _keep_int8(self) -> None:
-        """Find or write an export of eight bits, which somebody asked for."""
+        """Find or write the eight-bit export that was requested."""
         assert self.path is not None
         if self.device != "cpu":
             raise UserError(f"`engine` is int8, but it answers on the cpu, not on {self.device}.")
@@ -237,7 +237,7 @@ class Network:
         return kept / engines.FORMAT
 
     def _is_worth_a_trial(self, inputs: int, beam: int) -> bool:
-        """Whether either engine may answer a request that is large, and nobody knows yet which one is faster."""
+        """Whether a request is large, both engines may answer it, and the faster one is not known yet."""
         worth = trial.WORTH if "torch" in sys.modules else WORTH_TORCH
         return inputs >= worth and self._is_free(beam) and trial.torch_from(self.config.model) is None
 
@@ -257,7 +257,7 @@ class Network:
 
 
 def _fingerprint(network: Transformer) -> object:
-    """Return what changes when a network is edited: its parts, its weights, and whoever watches it.
+    """Return what changes when a network is edited: its modules, weights and hooks.
 
     An edit through ``parameter.data`` leaves no trace but the numbers, so those are summed up. That takes milliseconds,
     and is done only for a network that somebody outside holds.

@@ -110,7 +110,7 @@ class Options:
 
     @property
     def is_constrained(self) -> bool:
-        """Whether answers are held to a list, a pattern or a beginning."""
+        """Whether only some answers are allowed."""
         return not (self.only is None and self.pattern is None and self.prefix is None)
 
     @property

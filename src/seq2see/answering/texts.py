@@ -135,7 +135,7 @@ class Texts:
     # --- searching ---
 
     def allowed(self, options: Options) -> Automaton | None:
-        """Return what answers are held to. It is made once for requests that ask for the same, one after another."""
+        """Return the automaton of the allowed answers. The last one is kept for requests with the same constraints."""
         if not options.is_constrained:
             return None
         from seq2see.decoding import allowed
@@ -214,7 +214,7 @@ class Texts:
     # --- judging ---
 
     def _remark(self, text: str, length: int, thorough: bool = True) -> tuple[str | None, bool]:
-        """Say how a text was read and whether it is unlike those that were trained on; and whether it is."""
+        """Return how a text was read or why it is unlike the training texts, and whether it is unlike them."""
         if self.config.task in CHECKS:
             return None, False
         source, remarks, unlike = self.tokenizers.source, [], ""

@@ -1,7 +1,7 @@
-"""Whole texts by a model of sentences: what it reads, whether its answers hold what they must, and what is done if not.
+"""Translate whole texts with a model of sentences: check each answer, search again if it is wrong, and repair it.
 
-An answer that lacks a number, an address or a placeholder, or that says the same again and again, is searched for again,
-held to what it must hold. What is still missing then is put in. Both are said.
+If an answer lacks a number, an address or a placeholder, or repeats itself, a second search must hold what was missing.
+What is still missing after that is inserted. A remark reports each of the two.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Part:
 
     @property
     def faults(self) -> int:
-        """How much is wrong with it."""
+        """The number of faults; a broken answer counts as three."""
         return len(self.read.missing(self.output)) + 3 * self.is_broken + self.has_lost_quotes
 
     @property
     def is_broken(self) -> bool:
-        """Whether it says the same again and again, was cut, or has half a character."""
+        """Whether it repeats itself, was cut, or contains an invalid character."""
         return not self.reply.finished or loops(self.output, self.read.text) or self.is_garbled
 
     @property
     def is_garbled(self) -> bool:
-        """Whether it has half a character: bytes that are none."""
+        """Whether it contains bytes that form no character."""
         return HALF in self.output and HALF not in self.read.text
 
     @property
@@ -242,7 +242,7 @@ class _Work:
 def _answered(
     works: Sequence[_Work], means: _Means, rules: DecodingConfig, glossary: Glossary | None
 ) -> list[Part]:
-    """Answer what the model reads, and answer again what came out wrong."""
+    """Answer the texts, then search again for the wrong answers."""
     results: dict[int, Part] = {}
     wide = rules.but(beam=max(rules.beam, BEAM))
     free = [number for number, work in enumerate(works) if not work.terms]
@@ -309,7 +309,7 @@ def _searched_again(
 
 
 def _said(before: Part) -> tuple[str, ...]:
-    """Say why an answer was searched for again."""
+    """Return the remarks that explain a second search."""
     missing = [_shown(item, before.read) for item in before.read.missing(before.output)]
     said = []
     if missing:
@@ -328,7 +328,7 @@ def _said(before: Part) -> tuple[str, ...]:
 
 
 def _mended(part: Part) -> Part:
-    """Put in what is still missing, and write large numbers with one sign between their thousands."""
+    """Insert what is still missing, and group the digits of large numbers in one way."""
     output = regrouped(part.output, part.read.text)
     if output != part.output:
         part = replace(part, output=output)

@@ -1,4 +1,4 @@
-"""The only door from the shell. A command's module is imported when it is called, so that answers come at once."""
+"""The command line. A command's module is imported when it is called, so that answers come at once."""
 
 from __future__ import annotations
 
@@ -154,14 +154,14 @@ def __getattr__(name: str) -> Any:
 
 
 def _open_closed() -> None:
-    """Read nothing and write nowhere where a standard stream is closed, as in ``seq2see predict <&-``."""
+    """Replace a closed standard stream by the null device, as in ``seq2see predict <&-``."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - to the end
 
 
 def _speak_utf8() -> None:
-    """Read and write UTF-8 with plain line ends, also where the system has another habit, as Windows has in pipes."""
+    """Read and write UTF-8 with line feeds on every system: Windows has other defaults for pipes."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and (
             os.linesep != "\n" or stream.encoding.lower() != "utf-8"
@@ -205,7 +205,7 @@ def _not_lost(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _end_at_once() -> NoReturn:
-    """End as a kill would, which harms no file, but with a word."""
+    """Exit at once with a message. No file can be damaged: files are written whole or not at all."""
     os.write(2, b"seq2see: Stopped.\n")
     os._exit(130)
 
@@ -226,6 +226,6 @@ def _run() -> None:
         complain(str(error), last=True)
         sys.exit(2)
     except OSError as error:
-        complain(f"{error.filename or 'The output'}: {error.strerror}.", last=True)
+        complain(f"{error.filename or 'The output'}: {error.strerror or error}.", last=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Answers to many lines, window by window: how they are asked for, written, and gone on with after an interruption."""
+"""Answer many lines window by window, write the answers, and resume after an interruption."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Asked:
     align: bool = False
 
     def job(self) -> Job:
-        """Load the model, and see to it that everything fits together."""
+        """Load the model, and check the options against it."""
         from seq2see import machine
         from seq2see.seq2seq import load
 
@@ -70,7 +70,7 @@ class NoText(str):
     """A line in which no text was found, and why. It is empty, so that every model refuses it."""
 
     def __new__(cls, reason: str) -> NoText:
-        """Keep the reason beside the empty text."""
+        """Store the reason in the empty text."""
         made = super().__new__(cls)
         made.reason = reason
         return made
@@ -111,7 +111,7 @@ class Job:
         ]
 
     def engine_name(self, inputs: int) -> str:
-        """Name the engine that answers so many inputs."""
+        """Return the name of the engine for this number of inputs."""
         options = self.asked.options
         network = self.model.network
         return network.engine_for(inputs, self.rules.beam, options.n_best, options.is_constrained).name
@@ -196,7 +196,7 @@ class Unsure:
         return self
 
     def add(self, number: int, answer: Answer) -> None:
-        """Take note of one."""
+        """Record one answer."""
         self.count += 1
         if self.path is not None:
             sure = "" if answer.confidence is None else f"{answer.confidence:.4f}"
@@ -455,7 +455,7 @@ class Writer(Unfinished):
             try:
                 self.file = self.path.open("w", encoding="utf-8", newline="\n")
             except OSError as error:
-                raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+                raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
         else:
             self.open()
         return self

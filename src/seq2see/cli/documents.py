@@ -1,4 +1,4 @@
-"""``seq2see predict --format``: a whole document, with a progress bar, and gone on with after an interruption."""
+"""``seq2see predict --format``: translate a whole document, with a progress bar, and resume after an interruption."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _content(file: Path | None) -> str:
 
 
 def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Translated]:
-    """Translate the sentences of a document window by window, and say what had to be done."""
+    """Translate the sentences of a document window by window, and report repairs and refusals."""
     from seq2see.answering import translation
 
     for note in document.notes:
@@ -130,7 +130,7 @@ def _bar(total: int, before: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Sentences(Unfinished):
-    """The sentences that are done, after a line that says which document they are of; then the document itself."""
+    """The finished sentences, after a line that identifies the document; at the end the document itself."""
 
     def __init__(self, path: Path | None, resume: bool, digest: str) -> None:
         super().__init__(path, resume)

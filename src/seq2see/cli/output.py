@@ -1,4 +1,4 @@
-"""How the commands speak: answers on standard output, everything else on standard error."""
+"""Output of the commands: answers on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ aside = cast("Console", _WhenUsed(stderr=True))
 
 
 def hush() -> None:
-    """Say nothing any more, for another process speaks."""
+    """Silence this process, because another one prints."""
     for stderr in (False, True):
         _made(stderr).quiet = True
 
@@ -58,7 +58,7 @@ def complain(message: str, last: bool = False) -> None:
 
 
 def say(message: str, style: str = "", on: Console = console) -> None:
-    """Print a message as it is: its words whole on a terminal, in one line where a program or a log reads it."""
+    """Print a message without markup: wrapped at words on a terminal, in one line otherwise."""
     on.print(harmless(message), style=style, markup=False, soft_wrap=not on.is_terminal)
 
 
@@ -99,13 +99,13 @@ class Refusals:
 
 
 def hang_up() -> NoReturn:
-    """Leave quietly, for the reader of a pipe has had enough, as in ``seq2see predict … | head``."""
+    """Exit quietly, because the reader of a pipe has closed it, as in ``seq2see predict … | head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
 
 
 def progress_bar(unit: str) -> Progress:
-    """Return a progress bar on standard error that leaves nothing behind; silent where nobody watches."""
+    """Return a progress bar on standard error that erases itself; without a terminal it prints nothing."""
     from collections.abc import Iterable
 
     from rich.console import RenderableType

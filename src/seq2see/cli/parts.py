@@ -48,7 +48,7 @@ class Part:
 
     @property
     def known_by(self) -> list[str | int]:
-        """What tells this file from another of its name."""
+        """Identifies this version of the file: its path, size and time."""
         found = self.path.stat()
         return [str(self.path), found.st_size, int(found.st_mtime)]
 
@@ -76,7 +76,7 @@ class Worker:
         return self.asked.job()
 
     def ready(self) -> str:
-        """Load the model; say why it cannot be."""
+        """Load the model; return the error message if that fails."""
         try:
             self.job  # noqa: B018 - it is made when it is first looked at
         except UserError as error:
@@ -90,7 +90,7 @@ class Worker:
         try:
             handle, half = tempfile.mkstemp(HALF, f".{part.out.name}.", part.out.parent)
         except OSError as error:
-            return replace(report, error=f"{part.out} cannot be written: {error.strerror}.")
+            return replace(report, error=f"{part.out} cannot be written: {error.strerror or error}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 with _packed(file, part.out) as packed:
@@ -112,7 +112,7 @@ class Worker:
 
 
 def _packed(file: Any, out: Path) -> Any:
-    """Pack what is written, if the name says so; the same answers give the same bytes."""
+    """Compress the output if the file name ends in .gz; the same answers give the same bytes."""
     return gzip.GzipFile("", "wb", 6, file, mtime=0) if out.suffix == ".gz" else nullcontext(file)
 
 
@@ -188,7 +188,7 @@ def _parts(pattern: str, out: Path, as_json: bool) -> list[Part]:
 
 
 def _digest(asked: Asked, job: Job) -> str:
-    """Return what tells answers of this model with these options from others."""
+    """Return a digest of the model and the options."""
     from seq2see.decoding.engines import digest_of
 
     assert job.model.path is not None
@@ -200,7 +200,7 @@ def _digest(asked: Asked, job: Job) -> str:
 
 
 def _folder(out: Path, parts: list[Part], digest: str) -> Any:
-    """Make the folder of answers ready and this process's own, or say what stands in the way."""
+    """Prepare and lock the folder of answers, or raise a UserError."""
     from seq2see.files import LOCK, Lock, write_atomically
 
     if out.exists() and not out.is_dir():
@@ -290,7 +290,7 @@ def _shared_out(ray: Any, asked: Asked, parts: list[Part]) -> Iterator[Report]:
 
 
 def _result(ray: Any, reference: Any, part: Part | None) -> Any:
-    """Return what a worker says; if it died again and again, that."""
+    """Return the report of a worker, or an error report if it died repeatedly."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayError as error:
@@ -319,7 +319,7 @@ def _connected(address: str | None) -> Any:
 
 
 def _reach(address: str) -> None:
-    """See whether somebody listens at an address: Ray itself would wait for minutes."""
+    """Check that the address accepts connections: Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise UserError(f"--ray is {address!r}: an ADDRESS such as head-node:6379 was expected.")

@@ -24,7 +24,7 @@ ModelName = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
-        "--threads", metavar="N", min=1, help="Of the CPU; without it, as many as there are free cores."
+        "--threads", metavar="N", min=1, help="Number of CPU threads. Default: the number of free cores."
     ),
 ]
 
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def predict(
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="What to answer.")] = None,
-    dates: Annotated[str | None, typer.Option("--dates", help="Dates with commas between: a,b,c.")] = None,
+    dates: Annotated[str | None, typer.Option("--dates", help="Dates separated by commas: a,b,c.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -57,7 +57,9 @@ def predict(
     model: ModelName = "dates",
     beam: Annotated[
         int | None,
-        typer.Option("--beam", "-b", min=1, help="Prefixes kept open; 1 is greedy; by the model."),
+        typer.Option(
+            "--beam", "-b", min=1, help="Width of the beam search; 1 is greedy. Default: the model's own."
+        ),
     ] = None,
     n_best: Annotated[
         int, typer.Option("--n-best", "-n", min=1, help="Answers to each input, best first.")
@@ -65,16 +67,27 @@ def predict(
     length_penalty: Annotated[
         float | None,
         typer.Option(
-            "--length-penalty", metavar="A", help="More prefers longer answers in a beam; by the model."
+            "--length-penalty",
+            metavar="A",
+            help="Larger values prefer longer answers in a beam. Default: the model's own.",
         ),
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", metavar="N", min=1, help="Tokens of an answer at most; by the model."),
+        typer.Option(
+            "--max-length",
+            metavar="N",
+            min=1,
+            help="Maximum number of tokens of an answer. Default: the model's own.",
+        ),
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option("--order", metavar="day|month", help="With human-dates: what is first in 03/04/2020."),
+        typer.Option(
+            "--order",
+            metavar="day|month",
+            help="With human-dates: whether 03/04/2020 begins with the day or the month.",
+        ),
     ] = None,
     min_confidence: Annotated[
         float | None,
@@ -91,7 +104,7 @@ def predict(
         typer.Option(
             "--withheld",
             metavar="FILE",
-            help="List what was withheld: number, confidence, input, answer, with tabs between.",
+            help="Write the withheld answers here: number, confidence, input and answer, separated by tabs.",
         ),
     ] = None,
     form: Annotated[
@@ -99,7 +112,7 @@ def predict(
         typer.Option(
             "--format",
             metavar="F",
-            help="A whole document goes in and comes out: text, html, markdown, srt, po or json.",
+            help="Translate a whole document: text, html, markdown, srt, po or json.",
         ),
     ] = None,
     glossary: Annotated[
@@ -121,7 +134,10 @@ def predict(
         str | None, typer.Option("--prefix", metavar="TEXT", help="Answer only what begins with this.")
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Take each text as it is, even if the model is one of sentences.")
+        bool,
+        typer.Option(
+            "--whole", help="Do not cut texts into sentences, even if the model translates sentences."
+        ),
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>.")] = False,
     as_json: Annotated[
@@ -146,7 +162,7 @@ def predict(
     device: Device = "cpu",
     threads: Threads = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted --out after its last whole line.")
+        bool, typer.Option("--resume", help="Continue an interrupted --out after its last whole line.")
     ] = False,
     ray: Annotated[
         bool,
@@ -156,21 +172,21 @@ def predict(
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say which engine answers, on standard error.")
+        bool, typer.Option("--verbose", "-v", help="Print the name of the engine on standard error.")
     ] = False,
 ) -> None:
     """Answer texts: from the command line, a file, or standard input.
 
-    One line comes out for each that goes in, in order; a line break or a tab within an answer becomes a space
-    (in JSON it stays). A text that the model cannot take gets an empty line (an "error" in JSON), and the first
-    ten are explained on standard error. Exit status: 0 if all were answered, 1 if some were refused, 2 if none
+    Each input line gives one output line, in order; a line break or a tab within an answer becomes a space
+    (in JSON it stays). A text that the model cannot read gives an empty line (an "error" in JSON), and standard
+    error explains the first ten. Exit status: 0 if all were answered, 1 if some were refused, 2 if none
     could be. An interrupted run leaves FILE.part beside --out FILE.
 
     With --min-confidence a line is empty (in JSON it has an "error") where the answer is less sure, or where the
     input is unlike those that the model was trained on. That is no refusal: the exit status stays 0.
-    A model whose config says [decoding] sentences = true cuts each text into sentences, and sees to it that
-    numbers, addresses and placeholders come through; --whole turns this off. With --format, the input is one
-    document of which only the words change.
+    A model whose config has \\[decoding] sentences = true cuts each text into sentences, and checks that the answer
+    keeps numbers, addresses and placeholders; --whole turns this off. With --format, the input is one document of
+    which only the words change.
 
     --align adds a tab and the word alignment from cross-attention in the Pharaoh form: 0-0 1-2 says that word 0
     of the answer comes from word 0 of the input, and 2 from 1. A word is letters or digits in a row; a sign is a

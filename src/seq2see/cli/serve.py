@@ -200,7 +200,7 @@ def site(
 
     made = Site(root)
     for each in model or shipped_models():
-        loaded, name = load(each), Path(each).name
+        loaded, name = load(each), Path(each).resolve().name
         if why := why_not(loaded.tokenizers):
             raise UserError(f"{each} cannot run in a page, because {why}: leave it out.")
         examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]

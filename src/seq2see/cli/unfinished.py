@@ -12,7 +12,7 @@ from seq2see.errors import UserError
 
 
 class Unfinished:
-    """Lines that are written to NAME.part, outlive this process, and are gone on with by --resume.
+    """Lines that are written to NAME.part, survive the end of this process, and are continued by --resume.
 
     Without a name, or where the name is a device such as /dev/null, there is no such file: it is ``direct``.
     """
@@ -26,7 +26,7 @@ class Unfinished:
         self.file: IO[str] | None = None
 
     def open(self) -> None:
-        """Begin the unfinished file, or go on with it after its last whole line."""
+        """Create the unfinished file, or continue it after its last whole line."""
         assert self.path is not None
         if self.path.is_dir():
             raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
@@ -40,7 +40,7 @@ class Unfinished:
                     self._read(file)
             self.file = self.part.open("a", encoding="utf-8", newline="\n")
         except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror}.") from None
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
 
     def _read(self, file: BinaryIO) -> None:
         """Read what an interrupted run has written, and cut off a last line that is not whole."""
@@ -52,7 +52,7 @@ class Unfinished:
         file.truncate(whole)
 
     def close(self, kind: object, value: object, what: str) -> None:
-        """Give a whole file its name. After a user's error the same run would fail again, so nothing stays of it."""
+        """Rename a complete file to its final name. After a user's error the same run would fail again: remove it."""
         assert self.file is not None
         assert self.path is not None
         if kind is None:  # the name is given to what is on the disk

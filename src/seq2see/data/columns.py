@@ -145,7 +145,7 @@ def _places(one: str, names: list[str], width: int, name: str) -> list[int]:
 def _two(
     table: Table, names: list[str], width: int, name: str, cells: Sequence[Sequence[str]]
 ) -> tuple[int, int]:
-    """Choose the columns that nobody needs to be asked about: source and target, the only two, the only two of texts."""
+    """Choose the columns where the choice is clear: named source and target, the only two, or the only two with texts."""
     if "source" in names and "target" in names:
         return names.index("source"), names.index("target")
     if width == 2:

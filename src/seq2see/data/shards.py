@@ -251,7 +251,7 @@ def write(
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise FolderError(
-            f"The ids of {found.corpus.name} could not be written to {folder}: {error.strerror}."
+            f"The ids of {found.corpus.name} could not be written to {folder}: {error.strerror or error}."
         ) from error
     if not manifest.pairs:
         raise UserError(

@@ -12,7 +12,7 @@ from seq2see.inspection.style import CATEGORIES, FAINT, SMALL, SOFT, dress, new_
 
 
 def plot_reliability(confidence: Confidence) -> Figure:
-    """Draw how often answers are right by their confidence, and how many are wrong by how many are given."""
+    """Draw accuracy against confidence, and the error rate against the share of inputs answered."""
     measured = confidence.measured
     figure = new_figure(7.4, 3.6)
     by_confidence, by_coverage = figure.subplots(1, 2)

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from torch import Tensor
 
 from seq2see.config import ModelConfig
-from seq2see.errors import FolderError, UserError
-from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
 from seq2see.storage.folder import Tokenizers
 
 
@@ -56,26 +49,3 @@ class Compared:
             f"{self.same_tokens:,} of {self.tokens:,} tokens of {self.inputs} answers the same, logits within "
             f"{self.largest:.1e} of the largest"
         )
-
-
-@contextmanager
-def whole_or_nothing(out: Path) -> Iterator[Path]:
-    """Give a folder to fill, which becomes ``out`` at the end, or goes away if something fails."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already: name a folder that is not.")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(out.parent)
-        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=temporary_prefix(out.name)))
-    except OSError as error:
-        raise FolderError(f"{out} cannot be written: {error.strerror}.") from None
-    try:
-        yield made
-        made.chmod(0o755)
-        if out.exists():
-            out.rmdir()
-        send_to_disk(made)
-        made.rename(out)
-        synchronise(out.parent)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Reads Hugging Face folders of MarianMT, M2M100 and NLLB, BART, mBART and Pegasus, without their model code."""
+"""Reads Hugging Face folders of MarianMT, M2M100, NLLB, BART, mBART, Pegasus and their like, without their model code."""
 
 from __future__ import annotations
 
@@ -38,11 +38,21 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "bart": dict(norm="post", positions="learned", embedding_norm=True, output_bias=True),
     "mbart": dict(norm="pre", positions="learned", embedding_norm=True, output_bias=True),
     "pegasus": dict(norm="pre", positions="halves", output_bias=True),
+    "mvp": dict(norm="post", positions="learned", embedding_norm=True, output_bias=True),
+    "plbart": dict(norm="post", positions="learned", embedding_norm=True, output_bias=True),
+    "blenderbot": dict(norm="pre", positions="learned", output_bias=True),
+    "fsmt": dict(norm="post", positions="fairseq"),
+}
+#: What configs of a family say where they say nothing.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "m2m_100": dict(scale_embedding=True, activation_function="relu"),
+    "plbart": dict(scale_embedding=True),
+    "fsmt": dict(scale_embedding=True, activation_function="relu"),
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LARGEST_CARD = 2**16  # characters of a README that are looked at
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
-SKIPPED = 2  # rows of BART's learned positions that belong to none
+SKIPPED = 2  # rows of BART's learned positions that belong to none; Blenderbot has no such
 RELATIVE = (
     "relative positions and a norm without mean and bias{}, which are not the paper's; CTranslate2 runs it"
 )
@@ -59,6 +69,8 @@ REFUSED = {
     "pegasus_x": f"Pegasus-X has {SPARSE.format('pegasus')}",
     "led": f"LED has {SPARSE.format('bart')}",
     "bigbird_pegasus": f"BigBird-Pegasus has {SPARSE.format('pegasus')}",
+    "blenderbot-small": "BlenderbotSmall normalises its decoder's embedding before it adds positions, which is no "
+    "setting here; Blenderbot is imported",
     "longformer": "Longformer is an encoder alone: an encoder and a decoder were expected",
     "prophetnet": "ProphetNet predicts several tokens ahead with streams of their own; BART or Pegasus do the same tasks",
     "xlm-prophetnet": "XLM-ProphetNet predicts several tokens ahead with streams of their own; mBART does the same tasks",
@@ -89,6 +101,10 @@ def read_huggingface(path: Path, languages: Languages = (None, None)) -> Importe
     sizes = model.source_vocabulary, model.target_vocabulary
     tokenizers = tokenizers_of(path, family, generation, sizes, languages)
     decoding, notes = _decoding(generation, model)
+    if family == "fsmt":
+        notes.append(
+            "Texts are cut by spaces and BPE: give them as Moses (sacremoses) writes them, with marks apart."
+        )
     return Imported(f"Hugging Face, {family}", model, decoding, tokenizers, weights, _licence(path), notes)
 
 
@@ -109,22 +125,51 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
         if family == "t5" and "gated" in str(config.get("feed_forward_proj")):
             reason = f"T5 v1.1 has {RELATIVE.format(', and a gated feed-forward network')}"
         raise FolderError(f"{path.name} cannot be imported: {reason}. Known are: {', '.join(FAMILIES)}.")
-    if family == "m2m_100" and config.get("pad_token_id", 1) != 1:
+    config = {**DEFAULTS.get(family, {}), **config}
+    if family in ("m2m_100", "fsmt") and config.get("pad_token_id", 1) != 1:
         raise FolderError(
             f"{path.name} cannot be imported: its pad_token_id is {brief(config['pad_token_id'])}, and "
             "1 was expected, from which its positions are counted."
         )
     whole = of_folder(path)
     theirs = Renamed({name.removeprefix("model."): partial(whole.__getitem__, name) for name in whole})
-    if family != "marian":
+    if family == "fsmt":
+        config = _as_two_vocabularies(theirs, config)
+    elif family != "marian":
         _cut_target(theirs, config)
+    if config.get("use_prompt"):
+        raise FolderError(
+            f"{path.name} cannot be imported: it has learned prompts in each layer. Known is MVP without."
+        )
     tables = _tables(theirs, bool(config.get("share_encoder_decoder_embeddings", True)))
     model = _model(config, str(family), (_same(theirs, *tables[:2]), _same(theirs, *tables[1:])))
     bias = theirs.get(BIAS)
     for name in (BIAS, OUTPUT):
         if name not in tables[:2] and (name not in tables or model.share_output):
             theirs.readers.pop(name, None)
-    return str(family), model, renamed(theirs, model, tables, bias, SKIPPED), _generation(path, config)
+    return (
+        str(family),
+        model,
+        renamed(theirs, model, tables, bias, 0 if family == "blenderbot" else SKIPPED),
+        _generation(path, config),
+    )
+
+
+def _as_two_vocabularies(theirs: Renamed, config: dict[str, Any]) -> dict[str, Any]:
+    """Write what FSMT calls otherwise as Marian would: two vocabularies, positions from their first one on."""
+    projection = "decoder.output_projection.weight"
+    if projection in theirs:
+        theirs.readers[OUTPUT] = theirs.readers.pop(projection)
+    for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
+        if name in theirs:
+            theirs.readers[name] = partial(_from_third, theirs.readers[name])
+    sizes = {"vocab_size": config.get("src_vocab_size"), "decoder_vocab_size": config.get("tgt_vocab_size")}
+    tied = OUTPUT not in theirs or bool(config.get("tie_word_embeddings"))
+    return {**config, **sizes, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": tied}
+
+
+def _from_third(read: Callable[[], Tensor]) -> Tensor:
+    return read()[2:]
 
 
 def _cut_target(theirs: Renamed, config: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError, UserError, shown, suggest
@@ -34,6 +34,7 @@ def tokenizers_of(
 ) -> Tokenizers:
     """Return how both sides of a model are cut; ``settings`` are those of ``generate``."""
     about = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").is_file() else {}
+    family = {"mvp": "bart", "plbart": "mbart"}.get(family, family)  # they cut texts alike
     engines = _engines(path, family, about, sizes)
     names = [{number: name for name, number in e.get_vocab(with_added_tokens=True).items()} for e in engines]
 
@@ -60,7 +61,7 @@ def tokenizers_of(
     source, target = _languages(family, about, settings, names, engines, languages)
     kind = str(about.get("tokenizer_class", "")).removesuffix("Fast")
     begin: tuple[list[str], list[str]]  # before and after the source
-    frame = [start or (ends[1] if family in ("bart", "m2m_100") else pads[1]), *(target or forced)]
+    frame = [start or (ends[1] if family in ("bart", "m2m_100", "fsmt") else pads[1]), *(target or forced)]
     if family == "bart":
         begin = [token("bos_token_id", 0)], [ends[0]]
     elif family == "m2m_100":
@@ -134,6 +135,8 @@ def _languages(
     return found[0], found[1]
 
 
+#: The languages that follow the pieces of a SentencePiece model, by the class of the tokenizer.
+SPM_LANGUAGES = {"Nllb": languages.NLLB, "MBart50": languages.MBART50, "PLBart": languages.PLBART}
 #: How a token of a language is written: in M2M100, in Marian, in mBART, in NLLB.
 MARKED, BARE = (
     re.compile(r"__\w{1,20}__|>>[^<>\s]{1,20}<<"),
@@ -228,28 +231,31 @@ def _engines(path: Path, family: str, about: dict[str, Any], sizes: tuple[int, i
         return engines
     if family == "marian":
         return _marian(path, about, sizes)
-    if family == "bart" and (path / "merges.txt").is_file():
-        return [_byte_level(path, _special(about, path), size) for size in sizes]
+    if family == "fsmt":
+        return [_word_ends(path, name, size) for name, size in zip(("src", "tgt"), sizes, strict=True)]
+    if family in ("bart", "blenderbot") and (path / "merges.txt").is_file():
+        return [_byte_level(path, about, size) for size in sizes]
     model, size = _spm(path), sizes[0]
     kind = str(about.get("tokenizer_class", ""))
     if (path / "vocab.json").is_file():
-        known = [[f"__{code}__" for code in codes] for codes in (languages.M2M100, languages.WMT21)]
-        spare = about.get("num_madeup_words", M2M100_SPARE)
+        known_lists = [[f"__{code}__" for code in codes] for codes in (languages.M2M100, languages.WMT21)]
+        told = about.get("num_madeup_words", M2M100_SPARE)
         names = _listed(path / "vocab.json")
         if len(names) < size:
-            names = _with_languages(names, [], about, path, size, known, spare if type(spare) is int else 0)
+            names = _with_languages(
+                names, [], about, path, size, known_lists, told if type(told) is int else 0
+            )
     elif family == "pegasus":
         # The first ids are for what is masked in training; the pieces come after them.
         masked = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 103))]
         names = ["<pad>", "</s>", *masked, *(piece.text for piece in model.pieces[2:])]
     else:
         names = ["<s>", "<pad>", "</s>", "<unk>", *(piece.text for piece in model.pieces[3:])]
-        known = (
-            [languages.NLLB] if "Nllb" in kind else [languages.MBART50 if "50" in kind else languages.MBART]
-        )
-        names = _with_languages(
-            names, ["<mask>"], about, path, size, known, NLLB_SPARE if "Nllb" in kind else 0
-        )
+        multi = "PLBart" in kind and about.get("language_codes") == "multi"
+        known = next((codes for name, codes in SPM_LANGUAGES.items() if name in kind), languages.MBART)
+        known_lists = [languages.PLBART_MORE if multi else known]
+        spare = NLLB_SPARE if "Nllb" in kind else 0
+        names = _with_languages(names, [] if multi else ["<mask>"], about, path, size, known_lists, spare)
     fitting(len(names), sizes[0], "the tokenizer")
     marked = [name for name in names[-sizes[0] // 2 :] if MARKED.fullmatch(name) or BARE.fullmatch(name)]
     around = [name for name in ("<s>", "</s>", "<pad>", "<unk>", *marked, "<mask>") if name in set(names)]
@@ -311,25 +317,60 @@ def _marian(path: Path, about: dict[str, Any], sizes: tuple[int, int]) -> list[E
     return engines
 
 
-def _byte_level(path: Path, special: list[str], size: int) -> Engine:
-    """Read BART's files: vocab.json and merges.txt, over bytes."""
-    from tokenizers import decoders, models, pre_tokenizers
+def _merges(path: Path) -> list[tuple[str, str]]:
+    """Read the merges of a BPE, best first; a third column counts them."""
+    rows = [line.split(" ") for line in foreign_lines(path / "merges.txt") if not line.startswith("#version")]
+    return [(row[0], row[1]) for row in rows if len(row) in (2, 3)]
 
-    ids = {name: number for number, name in enumerate(_listed(path / "vocab.json"))}
-    merges = [
-        tuple(line.split(" "))
-        for line in foreign_lines(path / "merges.txt")
-        if not line.startswith("#version")
-    ]
+
+def _bpe(path: Path, ids: dict[str, int], **settings: Any) -> Engine:
+    known = [(a, b) for a, b in _merges(path) if a in ids and b in ids and a + b in ids]
     try:
-        model = models.BPE(ids, [merge for merge in merges if len(merge) == 2])
+        return Engine(models.BPE(ids, known, **settings))
     except Exception as error:  # the library raises bare Exception
-        raise FolderError(f"vocab.json and merges.txt cannot be read ({shown(str(error), 100)}).") from None
-    engine = Engine(model)
+        raise FolderError(
+            f"The vocabulary and merges.txt cannot be read ({shown(str(error), 100)})."
+        ) from None
+
+
+def _byte_level(path: Path, about: dict[str, Any], size: int) -> Engine:
+    """Read BART's and Blenderbot's files: vocab.json and merges.txt, over bytes."""
+    ids = {name: number for number, name in enumerate(_listed(path / "vocab.json"))}
+    engine = _bpe(path, ids)
     fitting(engine.get_vocab_size(), size, "vocab.json")
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=about.get("add_prefix_space") is True)
     engine.decoder = decoders.ByteLevel()
-    names = ["<s>", "<pad>", "</s>", "<unk>", *special]
-    engine.add_special_tokens([AddedToken(name, normalized=False) for name in names])
-    engine.add_special_tokens([AddedToken("<mask>", normalized=False, lstrip=True)])
+    given = [about.get(f"{kind}_token") for kind in ("bos", "pad", "eos", "unk", "mask")]
+    named = [one.get("content") if isinstance(one, dict) else one for one in given]
+    names = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        *_special(about, path),
+        *(one for one in named if isinstance(one, str)),
+    ]
+    names = [name for name in dict.fromkeys(names) if name in ids or name in _special(about, path)]
+    engine.add_special_tokens([AddedToken(name, normalized=False) for name in names if name != "<mask>"])
+    engine.add_special_tokens(
+        [AddedToken("<mask>", normalized=False, lstrip=True)] if "<mask>" in ids else []
+    )
+    return engine
+
+
+def _word_ends(path: Path, side: str, size: int) -> Engine:
+    """Read FSMT's files: vocab-src.json, vocab-tgt.json and merges.txt, in which </w> ends a word."""
+    file = path / f"vocab-{side}.json"
+    names = _listed(file)
+    fitting(len(names), size, file.name)
+    engine = _bpe(
+        path,
+        {name: number for number, name in enumerate(names)},
+        unk_token="<unk>",
+        end_of_word_suffix="</w>",
+    )
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.decoder = decoders.BPEDecoder(suffix="</w>")
+    special = [name for name in ("<s>", "<pad>", "</s>", "<unk>") if name in set(names)]
+    engine.add_special_tokens([AddedToken(name, normalized=False) for name in special])
     return engine

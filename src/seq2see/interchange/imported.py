@@ -12,8 +12,7 @@ from torch import Tensor
 
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.errors import ConfigError, FolderError, InputError, printable, shown
-from seq2see.files import parsed, plain_file, read_text
-from seq2see.interchange.checks import whole_or_nothing
+from seq2see.files import parsed, plain_file, read_text, whole_or_nothing
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers

@@ -52,3 +52,7 @@ af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl
 ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
 """)
 MBART50 = [*MBART, *MORE]
+
+#: PLBart: programming languages and English; the larger list has no mask after it.
+PLBART = ["__java__", "__python__", "__en_XX__"]
+PLBART_MORE = [*PLBART, "__javascript__", "__php__", "__ruby__", "__go__"]

@@ -16,7 +16,8 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import greedy, padded
 from seq2see.errors import FolderError, UserError
-from seq2see.interchange.checks import Compared, made_up, whole_or_nothing
+from seq2see.files import whole_or_nothing
+from seq2see.interchange.checks import Compared, made_up
 from seq2see.interchange.names import ATTENTION, SUBLAYERS
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer

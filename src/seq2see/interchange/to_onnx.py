@@ -23,7 +23,8 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import greedy, padded
 from seq2see.errors import FolderError
-from seq2see.interchange.checks import Compared, made_up, whole_or_nothing
+from seq2see.files import whole_or_nothing
+from seq2see.interchange.checks import Compared, made_up
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.fast.cache import Cache
 from seq2see.model.masks import Mask

@@ -116,7 +116,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _weights(model: Model, bits: int) -> Weights:
-    """Return the weights of a model in so many bits, and a network of exactly these weights."""
+    """Return the weights of a model in this number of bits, and a network with exactly these weights."""
     path = model.path / WEIGHTS if model.path else None
     if bits == 8 and path is not None and any(kind == "I8" for kind, _ in weights_head(path).values()):
         return Weights(path.read_bytes(), model.transformer)  # rounded already

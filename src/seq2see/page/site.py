@@ -23,6 +23,7 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from seq2see.errors import UserError
+from seq2see.files import plain_file, reason
 from seq2see.page import STATIC
 
 DOCUMENTS = (
@@ -34,7 +35,15 @@ DOCUMENTS = (
     "CHANGELOG.md",
 )
 LESSONS = "lessons/*.ipynb"
-PICTURES = {".png", ".svg", ".jpg"}
+#: Pictures that are published, and how their bytes begin. A picture that can hold a script (SVG) is not among them.
+PICTURES = {
+    ".png": (b"\x89PNG\r\n\x1a\n",),
+    ".jpg": (b"\xff\xd8\xff",),
+    ".jpeg": (b"\xff\xd8\xff",),
+    ".gif": (b"GIF87a", b"GIF89a"),
+    ".webp": (b"RIFF",),
+}
+LARGEST_PICTURE = 2**24  # bytes
 SHOWN = ".html"  # the ending of what a browser shows
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 CODE = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, nowrap=False)
@@ -120,8 +129,13 @@ class Site:
             return (
                 "lessons/README.html" if target == "lessons" and "lessons/README.html" in self.pages else None
             )
-        if file.suffix in PICTURES:
-            self.files[target] = file.read_bytes()
+        if not file.resolve().is_relative_to(self.root.resolve()):
+            return None
+        if file.suffix.lower() in {*PICTURES, ".svg"}:
+            data = picture(self.root, target)
+            if data is None:
+                return None
+            self.files[target] = data
             return target
         if file.suffix == ".md":
             self._document(file)
@@ -139,14 +153,15 @@ class Site:
         """Add the page of a model, as it is, and its card with the pictures of its folder."""
         self.files[f"{name}.html"] = page.encode()
 
-        def picture(match: re.Match[str]) -> str:
-            file = folder / unquote(match[1]) if folder else None
-            if file is None or file.suffix not in PICTURES or not file.is_file():
+        def shown(match: re.Match[str]) -> str:
+            target = normpath(unquote(unescape(match[1])))
+            data = None if folder is None else picture(folder, target)
+            if data is None:
                 return f"<em>{match[2]}</em>"  # its words stay
-            self.files[f"models/{name}/{file.name}"] = file.read_bytes()
-            return f'<img src="{quote(name)}/{quote(file.name)}" alt="{match[2]}">'
+            self.files[f"models/{name}/{target}"] = data
+            return f'<img src="{quote(name)}/{quote(target)}" alt="{match[2]}">'
 
-        told = re.sub(r'<img src="([^":]*)" alt="([^"]*)"[^>]*>', picture, _anchored(MARKDOWN.render(card)))
+        told = re.sub(r'<img src="([^"]*+)" alt="([^"]*+)"[^<>]*+>', shown, _anchored(MARKDOWN.render(card)))
         body = f'<p><a href="../{quote(name)}.html">Open the page of this model</a></p>{told}'
         self.pages[f"models/{name}.html"] = Page(f"models/{name}.html", title, body, _said(body), "Models")
 
@@ -177,10 +192,31 @@ class Site:
                 out.rmdir()
             part.replace(out)
         except OSError as error:
-            raise UserError(f"The site could not be written to {out}: {error.strerror}.") from None
+            raise UserError(f"The site could not be written to {out}: {reason(error)}.") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
         return dead
+
+
+def picture(folder: Path, target: str) -> bytes | None:
+    """Return a picture of a folder, or None if it is none that may be published.
+
+    The text that names it may be a stranger's. Only a plain file in the folder itself, reached without a link, of a kind
+    that holds nothing but pixels, is read.
+    """
+    path = PurePosixPath(target)
+    kinds = PICTURES.get(path.suffix.lower())
+    if kinds is None or path.is_absolute() or ".." in path.parts or "\0" in target or "\\" in target:
+        return None
+    file = folder / path
+    try:
+        if any(one.is_symlink() for one in (file, *file.parents[: len(path.parts) - 1])):
+            return None
+        plain_file(file, LARGEST_PICTURE)
+        data = file.read_bytes()
+    except (OSError, UserError):
+        return None
+    return data if data.startswith(kinds) else None
 
 
 def _shown(name: str) -> str:

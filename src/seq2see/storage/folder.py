@@ -12,7 +12,7 @@ from typing import Protocol
 
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import FolderError, shown, suggest
-from seq2see.files import STEP, carry_over, parsed, plain_file, read_text, replacing
+from seq2see.files import STEP, carry_over, parsed, plain_file, read_text, replacing, whole_or_nothing
 from seq2see.files import write_atomically as write_atomically
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -233,13 +233,19 @@ def write(
 ) -> None:
     """Write a whole model folder, new or in the place of another model; ``also`` adds to it.
 
-    A new folder is complete when it has its weights, which are written last. Another model is replaced in one step, so
-    that the folder is the old model or the new one at every moment; other files of the folder stay.
+    A new folder gets its name when it is complete, and that of a training its weights last. Another model is replaced in
+    one step, so that the folder is the old model or the new one at every moment; other files of the folder stay.
     """
     if path.exists() and not path.is_dir():
         raise FolderError(f"{path} is a file: a folder for the model was expected.")
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
         raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
+    if not path.exists() or not any(path.iterdir()):
+        with whole_or_nothing(path) as new:
+            _write(new, config, tokenizers, weights, card, confidence)
+            if also is not None:
+                also(new)
+        return
     if not (path / WEIGHTS).exists():
         _write(path, config, tokenizers, weights, card, confidence)
         if also is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, UserError, printable
-from seq2see.files import STEP
+from seq2see.files import STEP, writing
 from seq2see.model.ensemble import network_of
 from seq2see.model.transformer import Transformer
 
@@ -44,19 +43,10 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
         place += size
     written = json.dumps(head).encode()
     written += b" " * (-len(written) % 8)
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(len(written).to_bytes(8, "little") + written)
-            for tensor in weights.values():
-                tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tofile(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise FolderError(f"{path.name} could not be written to {path.parent}: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path) as file:
+        file.write(len(written).to_bytes(8, "little") + written)
+        for tensor in weights.values():
+            file.write(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 def in_eight_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:
