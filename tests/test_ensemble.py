@@ -222,7 +222,7 @@ def test_the_parameters_of_a_config_count_all_members() -> None:
 
 def test_fit_keeps_its_history_and_what_the_search_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     made = seq2see.fit(PAIRS, model=SHAPE, training=QUICK, decoding={"beam": 3}, seed=7)
-    assert [line.step for line in made.history] == [3, 6]
+    assert [line["step"] for line in made.history] == [3, 6]
     assert made.config.decoding.beam == 3
     assert made.config.training.seed == 7
     assert "step 6 of 6: validation loss" in capsys.readouterr().err

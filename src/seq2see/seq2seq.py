@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
-    from seq2see.training.loop import Line
 
 ENOUGH_FITTED = 500  # pairs of a calibration, below which somebody who relies on it is warned
 MANY = 256  # texts from which Python takes long to look for cycles among their answers
@@ -66,7 +65,8 @@ class Seq2Seq:
         self.config = config
         self.tokenizers = tokenizers
         self.card = card
-        self.history: list[Line] = []  # the table of the training that made it, by ``fit``
+        #: The table of the training by which ``fit`` made it: a line as in log.jsonl, with its step, losses and scores.
+        self.history: list[dict[str, object]] = []
         self.network = Network(config, tokenizers, transformer, path, device, engine)
         #: What reads texts and searches for answers: for the commands and the server, which need its steps one by one.
         self.texts = Texts(config, tokenizers, self.network, confidence)

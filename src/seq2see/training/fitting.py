@@ -7,6 +7,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from seq2see.seq2seq import Seq2Seq, load
 if TYPE_CHECKING:
     from seq2see.config import ModelConfig
     from seq2see.evaluation.evaluate import Evaluation
-    from seq2see.training.loop import Line, Step
+    from seq2see.training.loop import Step
     from seq2see.training.run import Start
 
 
@@ -159,7 +160,7 @@ def fit(
         said(remark)
     run = runs.Run(ready, request, said)
 
-    history: list[Line] = []
+    history: list[dict[str, object]] = []
 
     def so_far(scores: Evaluation | None = None) -> Seq2Seq:
         network = run.trainer.finish() if scores is None else run.trainer.model
@@ -177,7 +178,7 @@ def fit(
             nonlocal failed
             show(step)
             if step.line is not None:
-                history.append(step.line)
+                history.append(asdict(step.line))
             failed = True
             if on_step is not None:
                 on_step(step)
