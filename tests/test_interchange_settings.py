@@ -134,7 +134,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "pegasus, a forced beginning": ("pegasus", {}, dict(forced_bos_token_id=120)),
     "m2m100, two languages": ("m2m100", {}, {}),
     "mbart, several ends": ("mbart", {}, dict(eos_token_id=[2, 9, 30], forced_eos_token_id=None)),
-    "bart, several ends": ("bart", {}, dict(eos_token_id=[2, 50, 60], early_stopping=False)),
+    "bart, several ends": ("bart", {}, dict(eos_token_id=[2, 50, 60], early_stopping=False, length_penalty=2.5)),
     "marian, no first tokens": ("marian", {}, dict(begin_suppress_tokens=[*range(40, 90)])),
     "bart, no first tokens": ("bart", {}, dict(begin_suppress_tokens=[*range(100, 250)])),
     "marian, min_length": ("marian", {}, dict(min_length=12)),
@@ -160,7 +160,12 @@ def made_with(name: str, place: Path) -> tuple[Any, Seq2Seq]:
     family, shape, generation = SETTINGS[name]
     theirs = place / "theirs"
     theirs.mkdir()
-    MAKERS[family](theirs, **shape).save_pretrained(theirs)
+    made = MAKERS[family](theirs, **shape)
+    if "min_" in name:  # only a model that wants to end is held back
+        made.final_logits_bias[0, made.config.eos_token_id] += 5
+    if "several ends" in name:  # in a beam all of them come first, and it must keep others, too
+        made.final_logits_bias[0, generation["eos_token_id"]] += 2.5
+    made.save_pretrained(theirs)
     file = theirs / "generation_config.json"
     settings = {**json.loads(file.read_text()), **generation}
     file.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import seq2see
+from seq2see.config import DecodingConfig
 from seq2see.inspection.attribution import saliency
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import TakeOver, mute_head
@@ -224,9 +225,12 @@ def test_a_model_that_cannot_run_in_the_page_says_why() -> None:
     from seq2see.storage.folder import Tokenizers
     from seq2see.tokenizers.tokenizer import Tokenizer
 
-    assert why_not(seq2see.load("en-fr").tokenizers) is None
+    own = seq2see.load("en-fr").tokenizers
+    assert why_not(own, DecodingConfig()) is None
+    for rule in ({"no_repeat": 3}, {"min_length": 1}, {"other_ends": [5]}, {"repetition_penalty": 1.2}):
+        assert f"decoding.{next(iter(rule))}" in str(why_not(own, DecodingConfig.of(**rule)))
     symbols = Tokenizer.symbols(["k æ t", "d ɒ ɡ"], " ")
-    assert why_not(Tokenizers.one(symbols)) == "the page cannot cut text into symbols"
+    assert why_not(Tokenizers.one(symbols), DecodingConfig()) == "the page cannot cut text into symbols"
 
 
 # --- what was mended -----------------------------------------------------------------------------------

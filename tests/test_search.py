@@ -13,7 +13,9 @@ from torch import Tensor
 
 from conftest import small_model
 from seq2see.decoding.hypothesis import PAPER, with_beam
+from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import (
+    Beams,
     CachedReader,
     Greedy,
     Special,
@@ -298,3 +300,16 @@ def test_the_likeliest_tokens_are_those_of_topk(size: int, count: int) -> None:
     assert torch.allclose(values, expected.topk(count).values, atol=1e-5)
     assert torch.allclose(expected.gather(-1, tokens), values, atol=1e-5)
     assert all(len(set(row)) == count for row in tokens.flatten(0, 1).tolist())
+
+
+def test_a_beam_stays_full_however_many_ends_there_are() -> None:
+    rules, special = PAPER.but(beam=2, other_ends=(3, 4)), Special(start=1, end=2, pad=0)
+    rule = Rule(special, rules, torch.device("cpu"))
+    logits = torch.tensor(
+        [[0.0, 0.0, 9.0, 8.0, 7.0, 3.0, 2.0, 1.0]] * 2
+    )  # the three ends are the likeliest tokens
+    beams = Beams.start(torch.tensor([10]), 10, 2, special.pad)
+    beams, _, token = beams.advance(logits, torch.tensor([0]), rules, rule)
+    assert token.tolist() == [[5, 6]]
+    assert (beams.total > -torch.inf).all()
+    assert beams.done_ids[0, :, 0].tolist() == [2, 3]

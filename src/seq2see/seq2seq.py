@@ -1,7 +1,7 @@
 """The one object that people hold: a trained model that answers, scores, traces, and saves itself.
 
 Answering through CTranslate2 needs no torch, and importing torch takes longer than answering. So the methods that need
-torch import their modules when they are called.
+torch, or whole documents, import their modules when they are called.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from seq2see import machine
-from seq2see.answering import translation
 from seq2see.answering.answer import Answer, or_withheld
 from seq2see.answering.network import Network
 from seq2see.answering.options import Given, Options, listed
 from seq2see.answering.texts import Texts
-from seq2see.answering.translation import answer_by_sentences
 from seq2see.config import Config
 from seq2see.decoding import engines
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
@@ -240,6 +238,8 @@ class Seq2Seq:
 
         def answered(part: Sequence[str]) -> list[Answer]:
             if by_sentences or options.terms is not None:
+                from seq2see.answering.translation import answer_by_sentences
+
                 return answer_by_sentences(self.texts, part, rules, sure, options.terms)
             return self.texts.search(part, rules, options.n_best, sure, held)
 
@@ -295,6 +295,8 @@ class Seq2Seq:
         >>> model.translate("<p>The <b>red</b> car is new.</p>", format="html")
         '<p>La voiture <b>rouge</b> est nouvelle.</p>'
         """
+        from seq2see.answering import translation
+
         asked = Options.of(options, given, "format")
         for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
             if getattr(asked, name) != getattr(Options, name):
@@ -434,8 +436,16 @@ def _allowed(model: Seq2Seq, only: Any = None, pattern: str | None = None, prefi
 def _sentences(
     model: Seq2Seq, sentences: Any, rules: Any = None, glossary: Any = None, probabilities: bool = False
 ) -> Any:
+    from seq2see.answering import translation
+
     rules = rules or model.config.decoding
     return translation.translate(sentences, model.texts, rules, glossary, probabilities)
+
+
+def _document(model: Seq2Seq, text: str, format: str = "text") -> Any:
+    from seq2see.answering import translation
+
+    return translation.read(text, format)
 
 
 def _view(model: Seq2Seq) -> Any:
@@ -455,7 +465,7 @@ MOVED: dict[str, tuple[str, Callable[[Seq2Seq], Any]]] = {
     "raw": ("texts.raw", lambda model: model.texts.raw),
     "rules": ("Options.rules", lambda model: partial(_rules, model)),
     "allowed": ("texts.allowed", lambda model: partial(_allowed, model)),
-    "document": ("answering.translation.read", lambda model: translation.read),
+    "document": ("answering.translation.read", lambda model: partial(_document, model)),
     "sentences": ("answering.translation.translate", lambda model: partial(_sentences, model)),
     "view": ("inspection.trace.view_of", lambda model: partial(_view, model)),
 }

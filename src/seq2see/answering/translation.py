@@ -29,7 +29,7 @@ NO_REPEAT = 4  # tokens in a row that then occur once at most, if the answer was
 
 
 @dataclass(frozen=True)
-class Part:
+class Attempt:
     """One text that a model has read, and its reply."""
 
     read: Read
@@ -63,7 +63,7 @@ class Translated:
     """A sentence in the other language, with its tags and line ends, and what had to be done for it."""
 
     text: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Attempt, ...] = ()
     remarks: tuple[str, ...] = ()
     error: str | None = None
 
@@ -241,17 +241,17 @@ class _Work:
 
 def _answered(
     works: Sequence[_Work], means: _Means, rules: DecodingConfig, glossary: Glossary | None
-) -> list[Part]:
+) -> list[Attempt]:
     """Answer the texts, then search again for the wrong answers."""
-    results: dict[int, Part] = {}
+    results: dict[int, Attempt] = {}
     wide = rules.but(beam=max(rules.beam, BEAM))
     free = [number for number, work in enumerate(works) if not work.terms]
     bound = [number for number, work in enumerate(works) if work.terms]
     for number, reply in zip(free, _replies([works[n] for n in free], means, rules, None), strict=True):
-        results[number] = Part(works[number].read, reply, reply.output or "")
+        results[number] = Attempt(works[number].read, reply, reply.output or "")
     wanted = [_phrases(works[number], works[number].terms, means.texts.target) for number in bound]
     for number, reply in zip(bound, _replies([works[n] for n in bound], means, wide, wanted), strict=True):
-        results[number] = Part(works[number].read, reply, reply.output or "")
+        results[number] = Attempt(works[number].read, reply, reply.output or "")
     failed = [n for n in bound if results[n].reply.error is None and _is_wrong(works[n], results[n])]
     if failed:
         hidden = [_Work.of(works[n].sentence, glossary, hidden=True) for n in failed]
@@ -267,11 +267,11 @@ def _answered(
     return [_mended(again.get(n, results[n])) for n in range(len(works))]
 
 
-def _is_wrong(work: _Work, part: Part) -> bool:
+def _is_wrong(work: _Work, part: Attempt) -> bool:
     return part.is_broken or part.has_lost_quotes or _lacks(work, part)
 
 
-def _lacks(work: _Work, part: Part) -> bool:
+def _lacks(work: _Work, part: Attempt) -> bool:
     return bool(part.read.missing(part.output) or work.missing_terms(part.output))
 
 
@@ -286,11 +286,11 @@ def _replies(
 def _searched_again(
     numbers: Sequence[int],
     works: Sequence[_Work],
-    before: dict[int, Part],
+    before: dict[int, Attempt],
     means: _Means,
     rules: DecodingConfig,
     held: bool,
-) -> dict[int, Part]:
+) -> dict[int, Attempt]:
     """Search for answers that hold what the first ones lacked, and do not loop; keep the better of both."""
     found = {}
     for broken in (False, True):
@@ -302,13 +302,13 @@ def _searched_again(
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
         replies = _replies([works[n] for n in some], means, guarded, phrases if held else None)
         for n, reply in zip(some, replies, strict=True):
-            new = Part(works[n].read, reply, reply.output or "")
+            new = Attempt(works[n].read, reply, reply.output or "")
             if reply.error is None and new.faults < before[n].faults:
                 found[n] = replace(new, remarks=_said(before[n]))
     return found
 
 
-def _said(before: Part) -> tuple[str, ...]:
+def _said(before: Attempt) -> tuple[str, ...]:
     """Return the remarks that explain a second search."""
     missing = [_shown(item, before.read) for item in before.read.missing(before.output)]
     said = []
@@ -327,7 +327,7 @@ def _said(before: Part) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _mended(part: Part) -> Part:
+def _mended(part: Attempt) -> Attempt:
     """Insert what is still missing, and group the digits of large numbers in one way."""
     output = regrouped(part.output, part.read.text)
     if output != part.output:

@@ -156,7 +156,7 @@ def see(
     from seq2see.storage.folder import write_atomically
 
     loaded, name = load(model), Path(model).name
-    why = why_not(loaded.tokenizers)
+    why = why_not(loaded.tokenizers, loaded.config.decoding)
     if why is None:
         page = live_page(name, loaded, text, bits)
     else:
@@ -201,7 +201,7 @@ def site(
     made = Site(root)
     for each in model or shipped_models():
         loaded, name = load(each), Path(each).resolve().name
-        if why := why_not(loaded.tokenizers):
+        if why := why_not(loaded.tokenizers, loaded.config.decoding):
             raise UserError(f"{each} cannot run in a page, because {why}: leave it out.")
         examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]
         if not examples:

@@ -44,7 +44,7 @@ class Corpus:
     taken: str = ""  # which columns are taken, where there are more than two
 
     def sample(self, most: int) -> Corpus:
-        """Return the same with at most so many pairs, taken from everywhere."""
+        """Return a copy with at most this number of pairs, sampled evenly."""
         step = -(-len(self.pairs) // most)
         return self if step <= 1 else replace(self, pairs=self.pairs[::step], lines=self.lines[::step])
 

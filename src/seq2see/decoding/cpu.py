@@ -14,7 +14,7 @@ _without, _lock, _found_on = 0, Lock(), True
 
 @contextmanager
 def threads_of(count: int) -> Iterator[None]:
-    """Let every product be shared by so many threads."""
+    """Run every matrix product on this number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -95,7 +95,7 @@ class CTranslate2Engine:
         self.translators = {}
 
     def _translator(self, inputs: int) -> ctranslate2.Translator:
-        """Return what is faster for so many inputs: threads that share each product, or each with inputs of its own.
+        """Return the faster way for this number of inputs: threads share each product, or workers have their own inputs.
 
         Threads that share a product wait for each other at each; but a single input gives them nothing else to do,
         unless its products are too small to be shared.
@@ -118,7 +118,7 @@ class CTranslate2Engine:
         return self.translators[workers]
 
     def _batch(self, inputs: int) -> int:
-        """Return how many of so many inputs a worker takes at a time."""
+        """Return the batch size of a worker for this number of inputs."""
         return min(self.batch, -(-inputs // self.workers)) if inputs >= EACH * self.workers else inputs
 
     def ids(

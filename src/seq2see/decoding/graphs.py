@@ -397,7 +397,7 @@ class GraphDecoder:
         needed = 0 if allowed is None else allowed.room(rules, longest)
 
         def lengths(tokens: int) -> tuple[int, int]:
-            """Return how long the sources and the answers of a search are, for sources of so many tokens."""
+            """Return the source and answer lengths of a search, for sources of this number of tokens."""
             width = min(_rounded(tokens), longest)
             return width, min(_rounded(max(rules.limit(width, longest), needed)), longest)
 
@@ -439,7 +439,7 @@ class GraphDecoder:
     def _of(
         self, sentences: int, width: int, length: int, rules: DecodingConfig, gate: Gate | None = None
     ) -> GraphSearch:
-        """Return the search for so many sentences, source tokens, tokens of an answer, and beams."""
+        """Return the search for these numbers of sentences, source tokens, answer tokens and beams."""
         shape = (sentences, width, length, rules.beam)
         built_in = (getattr(rules, name) for name in BUILT_IN)
         key = (*shape, *built_in, gate and (*gate.sizes, gate.levels, gate.near))

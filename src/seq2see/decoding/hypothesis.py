@@ -17,7 +17,7 @@ MOST_PHRASES = 8  # that one answer must hold; their subsets are states of a sea
 
 
 def with_beam(beam: int) -> DecodingConfig:
-    """Return the paper's rules with a beam of so many prefixes."""
+    """Return the paper's rules with this beam width."""
     return PAPER.but(beam=beam)
 
 

@@ -35,7 +35,7 @@ def operations(device: torch.device) -> Any:
 
 
 def form_of(rows: int) -> Form:
-    """Name the form that a step of so many rows has."""
+    """Return the form of a step with this number of rows."""
     return "few rows" if rows <= FEW_ROWS else "many rows"
 
 

@@ -21,6 +21,7 @@ Part = str | Run
 _ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # what ends a line, as Python sees it
 BREAK = re.compile(f"[{_ENDS}]")
 LINE = re.compile(rf"[^{_ENDS}]*+(?:\r\n|[{_ENDS}])|[^{_ENDS}]++")
+ROW = re.compile(r"[^\r\n]*+(?:\r\n|\n|\r)|[^\r\n]++")  # a line of a form whose lines have a meaning
 #: What stands before the words of a line: indentation, quotation, the mark or number of an item.
 FRONT = re.compile(r"[\s>]*(?:(?:[-*•·–—▪◦‣]|\d{1,3}[.)]|\(?[a-z\d]\)|\[[ xX]?\])\s+)*")
 ITEM = re.compile(r"[\s>]*(?:[-*•·–—▪◦‣]|\d{1,3}[.)]|\(?[a-z\d]\)|\[[ xX]?\])\s")
@@ -35,6 +36,7 @@ JSON_ESCAPE = re.compile(
 ENTRY = re.compile(rf"\s*+(msgctxt|msgid_plural|msgid|msgstr(?:\[\d++\])?)?+\s*+({STRING.pattern})\s*+")
 PO_ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
 PO_SIGNS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
+PO_WRITTEN = {ord(sign): f"\\{letter}" for letter, sign in PO_SIGNS.items()}
 ENDED = re.compile(r"[.!?…:;][\"'”’»)\]*_]*$")
 
 
@@ -152,7 +154,7 @@ def _lines(lines: list[str]) -> Iterator[Part]:
 
 def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
     """Read SubRip: numbers, times, lines. A sentence may reach over cues; a line with a dash is another speaker's."""
-    lines = LINE.findall(text)
+    lines = ROW.findall(text)
     words: list[str] = []
     breaks: list[str] = []  # before each of the words
     between, number, seen = "", 0, False
@@ -219,7 +221,7 @@ def messages(text: str, notes: list[str]) -> Iterator[Part]:
     """Read a PO file: an empty msgstr becomes the translation of its msgid; those that are there stay."""
     entry: dict[str, Spelled] = {}
     last = ""
-    lines = LINE.findall(text)
+    lines = ROW.findall(text)
     found = [ENTRY.fullmatch(line) for line in lines]
     if text.strip() and not any(one is not None and one[1] == "msgid" for one in found):
         raise UserError("There is no msgid in it: the file is no PO file.")
@@ -274,9 +276,7 @@ def _po_sign(written: str) -> str:
 
 
 def _po_escaped(text: str) -> str:
-    for sign, written in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r")):
-        text = text.replace(sign, written)
-    return text
+    return text.translate(PO_WRITTEN)
 
 
 @dataclass(frozen=True)

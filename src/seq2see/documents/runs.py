@@ -172,16 +172,35 @@ class Run:
         if not self.pairs and not self.breaks and not self.held and not self.spelled:
             yield from self._plain_parts(spans)
             return
-        inside: dict[int, Pair] = {}
-        for number, pair in enumerate(self.pairs):
+        inside: set[int] = set()
+        around: list[
+            tuple[int, int]
+        ] = []  # the pairs around the next one: where they close, and their numbers
+        for number, pair in sorted(enumerate(self.pairs), key=lambda one: one[1].opened):
+            while around and around[-1][0] < pair.opened:
+                around.pop()
             place = bisect_left(spans, (pair.first + 1,)) - 1
             first, last = spans[place] if place >= 0 else (0, 0)
-            around = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (first, last)
-            if around or (not pair.close and first < pair.first < last):
-                inside[number] = pair
+            if pair.first == pair.last:  # it is around nothing
+                is_inside = first < pair.first < last or bool(around and around[-1][1] in inside)
+            else:
+                is_inside = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (
+                    first,
+                    last,
+                )
+            if is_inside:
+                inside.add(number)
+            around.append((pair.closed, number))
         # What is not within a sentence is written where it stands; a tag across sentences opens and closes in them.
         marks = _tags((number, pair) for number, pair in enumerate(self.pairs) if number not in inside)
-        kept = Sentence(self.text, tuple(inside.values()), self.breaks, self.held, self.escape, self.spelled)
+        kept = Sentence(
+            self.text,
+            tuple(self.pairs[number] for number in sorted(inside)),
+            self.breaks,
+            self.held,
+            self.escape,
+            self.spelled,
+        )
         at, done = 0, 0  # of the text, and of the marks
         for first, last in [*spans, (len(self.text), len(self.text))]:
             end = bisect_right(marks, first, done, key=itemgetter(0))
@@ -433,7 +452,7 @@ class Builder:
                 spelled.append((length, length + len(text), name))
             plain.append(text)
             length += len(text)
-        pairs.sort(key=lambda pair: (pair.first, -pair.last))
+        pairs.sort(key=lambda pair: (pair.first, -pair.last, pair.opened))
         return Run("".join(plain), tuple(pairs), tuple(breaks), tuple(held), self.escape, tuple(spelled))
 
     def _matched(self) -> set[int]:

@@ -48,7 +48,7 @@ def tint(colour: str, strength: float = 0.25) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make a figure, in inches. It is unknown to pyplot, so Python frees it when nobody holds it."""
+    """Make a figure, in inches. pyplot does not keep it, so Python frees it after its last use."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     return figure

@@ -142,7 +142,7 @@ def check(found: Imported) -> str:
 
 
 def fitting(count: int, size: int, what: str) -> None:
-    """Raise a FolderError if so many tokens cannot be those of a table of so many rows."""
+    """Raise a FolderError if the number of tokens does not fit the number of rows of the table."""
     if abs(size - count) > min(PADDING, size // 4):
         raise FolderError(
             f"The vocabulary does not fit: {what} has {count:,} tokens, but the model's table has {size:,} rows."

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seq2see.answering.texts import Texts
-from seq2see.config import Config
+from seq2see.config import Config, DecodingConfig
 from seq2see.documents import sentences
 from seq2see.inspection.glossary import GLOSSARY
 from seq2see.inspection.trace import trace_text
@@ -84,8 +84,16 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
     return single_file(description, trace, Inside({**described(model), "packed": size}, parts, bundle()))
 
 
-def why_not(tokenizers: Tokenizers) -> str | None:
-    """Say why a model cannot run in the page, or return None if it can: the page must be able to cut text as it does."""
+#: Rules of a search that search.js does not know, at the values that mean nothing.
+RULES: dict[str, Any] = {"first_suppressed": (), "other_ends": (), "min_length": 0, "no_repeat": 0, "no_repeat_source": 0,
+                         "repetition_penalty": 1.0}  # fmt: skip
+
+
+def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
+    """Say why a model cannot run in the page, or return None if it can: it must cut text and search as the model does."""
+    for name, idle in RULES.items():
+        if getattr(rules, name) != idle:
+            return f"the search of the page does not know decoding.{name}"
     for tokenizer in (tokenizers.source, tokenizers.target):
         if not tokenizer.own or tokenizer.kind not in CUT:
             return f"the page cannot cut text into {tokenizer.kind}"

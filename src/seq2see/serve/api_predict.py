@@ -46,7 +46,7 @@ Text = Annotated[str, AfterValidator(_whole)]
 
 
 class Hasty(FailFast):
-    """Stops to read a list at its first fault, because nobody reads 100,000 of them."""
+    """Stops validating a list at its first error: 100,000 messages would be of no use."""
 
     __hash__ = object.__hash__  # a part of a union must have one
 

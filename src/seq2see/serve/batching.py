@@ -40,7 +40,7 @@ class Busy(Exception):  # noqa: N818 - a state, not a fault
 
 
 class Left(Exception):  # noqa: N818 - a state, not a fault
-    """The client has disconnected, so nobody waits for the answer."""
+    """The client has disconnected, so its answer is not needed."""
 
 
 class Client:

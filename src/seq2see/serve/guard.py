@@ -146,7 +146,7 @@ class Guard:
                 self.log(f"{now} {client or '-'} {asked} {status} {1000 * seconds:.1f} ms")
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
-        """Return the answer to a request that is not for this server, or not from somebody who may ask."""
+        """Return the refusal of a request for another server or without a valid token."""
         named = [value for name, value in scope["headers"] if name == b"host"]
         host = HOST.fullmatch(named[0].decode("latin-1").strip()) if len(named) == 1 else None
         if host is None:

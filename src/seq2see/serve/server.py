@@ -100,7 +100,7 @@ class Connection(HttpToolsProtocol):
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop the requests that nobody waits for any more."""
+        """Drop the requests of clients that have disconnected."""
         for cycle in (self.cycle, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete and "asker" in cycle.scope:
                 cycle.scope["asker"].leave()  # type: ignore[typeddict-item]

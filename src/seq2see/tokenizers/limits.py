@@ -1,4 +1,4 @@
-"""What a tokenizer file of somebody else may hold: the library would run for hours, or fall over, with some of them."""
+"""Checks of foreign tokenizer files: with some files the library would run for hours or crash."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class Tokenizer:
 
     @classmethod
     def of_file(cls, path: Path) -> Tokenizer:
-        """Take a tokenizer that somebody trained with the ``tokenizers`` library; tokens for both ends are added."""
+        """Wrap a tokenizer that was trained with the ``tokenizers`` library; tokens for both ends are added."""
         found = read_engine(path)
         ends = [found.token_to_id(name) for name in (START, END)]
         if found.padding is None and found.token_to_id(PAD) is not None and found.encode("").ids == ends:

@@ -111,7 +111,7 @@ def normed_sum(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tens
 
 
 def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Layout:
-    """Name the layout in which so many rows are decoded fastest.
+    """Return the layout in which this number of rows is decoded fastest.
 
     PyTorch's kernels take one row and one head at a time. On a CPU that is slow for many rows of narrow heads.
     """

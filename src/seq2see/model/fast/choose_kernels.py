@@ -137,7 +137,7 @@ def likeliest(logits: Tensor, parts: Parts, count: int) -> tuple[Tensor, Tensor]
 
 
 def can_grow(beam: int, length: int, vocabulary: int, part: int) -> bool:
-    """Whether there are enough parts to look for so many tokens in, and one program has room for a sentence."""
+    """Whether the vocabulary has enough parts for this number of tokens, and one program has room for a sentence."""
     room = triton.next_power_of_2(beam) * triton.next_power_of_2(length)
     return beam <= WIDEST_BEAM and room <= LARGEST_TILE and 2 * beam < vocabulary // part
 
