@@ -178,7 +178,8 @@ def test_a_model_is_trained_with_any_two(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_symbols_and_single_words_are_aligned_by_symbols_and_letters() -> None:
     made = seq2see.fit(words(60), training={"steps": 2}, model=TINY)
-    made.tokenizers = replace(made.tokenizers, target=Tokenizer.symbols(["AE1 B. K' x y z <1> <2>"]))
+    other = Tokenizer.symbols(["AE1 B. K' x y z <1> <2>"])
+    made = seq2see.Seq2Seq(made.config, replace(made.tokenizers, target=other), made.transformer)
     assert made.tokenizers.target.size == made.config.model.target_vocabulary
     [found] = made.align([("abc", "AE1 B. K'")])
     assert [link.target_span for link in found.links] == [(0, 3), (4, 6), (7, 9)]
