@@ -254,7 +254,9 @@ class Texts:
             output=target.decode(best.ids),
             log_probability=best.log_probability,
             tokens=[Token(token, exp(value)) for token, value in tokens],
-            alternatives=[Alternative(target.decode(h.ids), h.log_probability) for h in hypotheses[1:]],
+            alternatives=[
+                Alternative(target.decode(h.ids), h.log_probability, h.score) for h in hypotheses[1:]
+            ],
             ids=best.ids,
             finished=best.finished,
             confidence=sure,
