@@ -254,16 +254,19 @@ def _imported(home: Path, weights: int) -> dict[str, Any]:
         "import threading; peak = [own()]; first = peak[0]; done = threading.Event()\n"
         "def watch():\n"
         "    while not done.wait(0.01): peak[0] = max(peak[0], own())\n"
-        "thread = threading.Thread(target=watch); thread.start(); began = time.perf_counter()\n"
+        "thread = threading.Thread(target=watch); thread.start()\n"
+        "began, cpu = time.perf_counter(), time.process_time()\n"
         "import_model(sys.argv[1], __import__('pathlib').Path(sys.argv[2]))\n"
-        "took = time.perf_counter() - began; done.set(); thread.join(); print(took, (peak[0] - first) * 1024)"
+        "took, cpu = time.perf_counter() - began, time.process_time() - cpu; done.set(); thread.join()\n"
+        "print(took, cpu, (peak[0] - first) * 1024)"
     )
     command = [sys.executable, "-c", code, str(home / "theirs"), str(home / "ours")]
-    took, peak = map(
+    took, cpu, peak = map(
         float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     )
     return {
         "seconds": round(took, 1),
+        "cpu_seconds": round(cpu, 1),
         "own_memory_of_weights": round(peak / weights, 2),
         "megabytes": weights // 10**6,
     }

@@ -54,11 +54,11 @@ def test_commands_and_options_are_frozen() -> None:
     ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
-        "--columns", "--count", "--device", "--from", "--out", "--preset", "--resume", "--seconds", "--seed", "--set",
-        "--steps", "--strict", "--tensorboard", "--test", "--threads", "--tokenizer", "--validation", "--vocabulary",
-        "--watch", "--years",
+        "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset", "--resume",
+        "--seconds", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard", "--test", "--threads",
+        "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
-    assert options["doctor"] == ["--columns", "--json", "--test"]
+    assert options["doctor"] == ["--columns", "--json", "--preset", "--test"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
@@ -346,7 +346,7 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path) -> None:
         (["--steps", "11"], "training.steps = 10, but now it is 11"),
         (["--seed", "2"], "training.seed = 1, but now it is 2"),
         (["--preset", "base"], "model.d_model = 16, but now it is 512"),
-        (["--tokenizer", "bpe"], "tokenizer = characters, but now it is bpe"),
+        (["--tokenizer", "bpe"], "--tokenizer is for files of pairs"),
     ):
         other = resume(*more)
         assert isinstance(other.exception, UserError), other.output
@@ -424,3 +424,11 @@ def test_interrupted_predict_is_quiet() -> None:
     _, errors = process.communicate()
     assert process.returncode == 130
     assert b"Traceback" not in errors
+
+
+def test_a_second_model_is_not_taken_in_silence() -> None:
+    for words in (["--model", "dates", "--model", "en-fr"], ["-m", "dates", "--model=en-fr"]):
+        done = CliRunner().invoke(app, ["predict", *words, "1845-01-05"])
+        assert isinstance(done.exception, UserError)
+        assert "--model was given 2 times (dates, en-fr), and one model was expected" in str(done.exception)
+    assert CliRunner().invoke(app, ["predict", "--model", "dates", "--", "1845-01-05"]).exit_code == 0

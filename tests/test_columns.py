@@ -226,7 +226,8 @@ def test_the_commands_take_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     options = ["--columns", "2,3", "--test", "test.tsv", "--out", "run", "--steps", "2", *sizes]
     done = run(app, ["train", "a.csv", *options])
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "27 to learn from" in done.output or "28 to learn from" in done.output
+    assert "29 to learn from, 1 to watch, 2 to test" in done.output
+    assert "1 pair to test (50.0%) with a source to learn from" in " ".join(done.output.split())
     done = run(app, ["evaluate", "a.csv", "--columns", "en,fr", "--model", "run", "--json"])
     assert json.loads(done.stdout)["pairs"] == 30
     done = run(app, ["score", "a.csv", "--columns", "en,fr", "--model", "run"])

@@ -65,6 +65,7 @@ def test_overrides() -> None:
     assert sections == {
         "model": {"norm": "pre", "share_output": False},
         "training": {"steps": 5, "clip": 0.5},
+        "decoding": {},
     }
     for bad, message in (("steps=5", "SECTION.NAME=VALUE"), ("modle.d_ff=1", "Did you mean 'model'")):
         with pytest.raises(ConfigError, match=message):
@@ -78,3 +79,13 @@ def test_every_preset_is_valid() -> None:
         assert preset(name) is entry
     with pytest.raises(ConfigError, match="Did you mean 'base'"):
         preset("bse")
+
+
+def test_a_setting_of_another_section_is_found_there() -> None:
+    with pytest.raises(
+        ConfigError, match=r"no setting training\.dropout\. .*another section: model\.dropout\."
+    ):
+        TrainingConfig.of(dropout=0.1)
+    with pytest.raises(ConfigError, match=r"no setting model\.beam\. .*another section: decoding\.beam\."):
+        ModelConfig.of(beam=5)
+    assert parse_overrides(["decoding.beam=5"])["decoding"] == {"beam": 5}

@@ -119,8 +119,8 @@ def exchanges(accumulate: int) -> int:
         sent.append(bucket.index())
         return allreduce_hook(group, bucket)
 
-    assert isinstance(trainer.learner.loss, DistributedDataParallel)
-    trainer.learner.loss.register_comm_hook(None, count)
+    assert isinstance(trainer.learner.losses[0], DistributedDataParallel)
+    trainer.learner.losses[0].register_comm_hook(None, count)
     trainer.learner.learn([trainer.batches.at(number) for number in range(accumulate)], 0.01)
     return len(sent)
 

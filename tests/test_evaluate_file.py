@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from seq2see.cli import app
 from seq2see.errors import UserError
-from seq2see.evaluation.evaluate import Evaluation
+from seq2see.evaluation.evaluate import Evaluation, differences
 
 DATES = [
     ("1845-01-05", "January 5, 1845"),
@@ -56,9 +56,11 @@ def test_lengths_are_told_apart(file: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "dates, pair 4: " in done.output
     assert "loss                  unknown: some pairs cannot be scored" in done.output
-    assert [line.split()[:2] for line in done.output.splitlines() if line.endswith("%") and "-" in line][-2:] == [
-        ["1-5", "3"], ["11-20", "1"]
-    ]  # fmt: skip
+    assert "characters of the source" in done.output  # most sources are single words
+    rows = [
+        line.split()[:3] for line in done.output.splitlines() if line.strip().startswith(("9-12", "over 12"))
+    ]
+    assert [row[:2] for row in rows] == [["9-12", "3"], ["over", "12"]]
 
 
 def test_sentences_stand_one_under_the_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,3 +147,32 @@ def test_any_target_of_a_source_counts_and_symbols_are_cut_at_their_separator() 
     assert found.by_source().token_error_rate == 1 / 4  # one insertion against the nearer of two
     dashes = Evaluation.of([("a", "K-AE", "K-EH")], separator="-")
     assert dashes.token_error_rate == 1 / 2
+
+
+def test_confusions_say_what_was_said_instead_of_what_and_where() -> None:
+    found = Evaluation.of(
+        [
+            ("ab", "a b c", "a x c"),
+            ("ac", "a b", "a x"),
+            ("ad", "a b", "a"),
+            ("ae", "b", "b q"),
+            ("af", "c", "c"),
+        ],
+        separator=" ",
+    )
+    first, *others = found.confusions(" ")
+    assert (first.expected, first.given, first.times) == ("b", "x", 2)
+    assert first.place == pytest.approx((0.5 + 0.75) / 2)
+    assert {(one.expected, one.given, one.times) for one in others} == {("b", "", 1), ("", "q", 1)}
+    assert Evaluation.of([("x", "abc", "adc")]).confusions() == [("b", "d", 1, 0.5)]
+    assert differences("kitten", "sitting") == [(0, ("k", "s")), (4, ("e", "i")), (6, ("", "g"))]
+
+
+def test_single_words_are_counted_in_characters_and_phones_by_phones() -> None:
+    found = Evaluation.of(
+        [("abc", "x y", "x"), ("abcdefg", "x", "x"), ("abcdefgh", "x y z", "y")], separator=" "
+    )
+    assert found.are_words
+    assert [name for name, _ in found.by_length()] == ["1-4", "7-8"]
+    assert found.worst(1, " ") == [(pytest.approx(100 / 3), "abcdefgh", "x y z", "y")]
+    assert not Evaluation.of([("a b", "x", "x")]).are_words

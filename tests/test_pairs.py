@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from seq2see.cli import app
 from seq2see.data import shards
 from seq2see.data.formats import LONGEST_LINE
-from seq2see.data.pairs import read_pairs, split
+from seq2see.data.pairs import read_pairs, seen_in, split
 from seq2see.errors import UserError
 
 GOOD = [("one", "un"), ("two", "deux"), ("three, or 3", 'trois "ou" 3')]
@@ -172,12 +172,16 @@ def test_three_parts_share_no_source() -> None:
     assert parts != split(pairs, seed=3)
 
 
-def test_given_parts_are_kept_and_not_trained_on() -> None:
+def test_given_parts_are_taken_as_they_are() -> None:
     pairs = [(f"s{n}", f"t{n}") for n in range(100)]
-    parts = split(pairs, validation=pairs[:7], test=[("s7", "another"), ("new", "x")])
-    assert parts.validation == pairs[:7]
-    assert parts.test == [("s7", "another"), ("new", "x")]
-    assert parts.train == pairs[8:]
+    given = {"validation": pairs[:7], "test": [("s7", "another"), ("new", "x")]}
+    parts = split([*pairs, pairs[0]], **given)
+    assert (parts.validation, parts.test) == (given["validation"], given["test"])
+    assert parts.train == [*pairs, pairs[0]]  # equal rows count as often as they are there
+    assert (seen_in(parts.train, parts.validation), seen_in(parts.train, parts.test)) == (7, 1)
+    assert split(pairs, **given, unseen=True).train == pairs[8:]
+    part = split(pairs, validation=pairs[:7])
+    assert not {source for source, _ in part.train} & {source for source, _ in part.test}
     with pytest.raises(UserError, match="Nothing is left to learn from: of 2 pairs"):
         split(pairs[:2])
 

@@ -35,7 +35,7 @@ def test_dates_are_made_to_learn_to_watch_and_to_test() -> None:
     assert (ready.name, ready.config.task, ready.plan, ready.remarks) == ("dates", "dates", None, [])
     assert (model.d_model, model.d_ff, model.source_vocabulary, model.target_vocabulary) == (16, 32, 68, 68)
     assert (training.steps, training.seed, training.layout) == (7, 3, "padded")
-    again, other = (prepare_dates(Request(split_seed=seed), (2000, 2009), 500) for seed in (3, 4))
+    again, other = (prepare_dates(Request(split_seed=seed), (2000, 2009), 500) for seed in (1, 4))
     assert again.test == ready.test
     assert other.test != ready.test
 
@@ -58,8 +58,8 @@ def test_a_line_of_the_table_that_was_cut_off_is_left_out(tmp_path: Path) -> Non
     with log.open("a") as file:
         file.write('{"step": 40, "los')  # a machine that lost its power
     again = small_trainer(tmp_path, resume=True)
-    assert again.step == 24  # the last checkpoint
-    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [10, 20]
+    assert again.step == 30  # the last checkpoint
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [10, 20, 30]
     assert (tmp_path / CHECKPOINTS).is_dir()
 
 

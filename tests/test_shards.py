@@ -72,7 +72,8 @@ def test_another_seed_is_another_split_and_given_parts_are_kept(large: Path) -> 
     assert (first.validation, first.test) == (again.validation, again.test)
     assert first.test != other.test
     test = [("number 7 is here", "x"), ("new", "y")]
-    given = survey([large], test=test)
+    assert not survey([large], test=test, validation=[("a", "b")]).is_held_out("number 7 is here")
+    given = survey([large], test=test, unseen=True)
     assert given.test == test
     assert given.is_held_out("number 7 is here")
     assert not {source for source, _ in given.validation} & {source for source, _ in test}

@@ -35,7 +35,7 @@ def test_the_data_choose_a_tokenizer_for_each_side() -> None:
     pairs = words()
     plan = choose(pairs)
     assert plan.kinds == ("characters", "symbols")
-    assert "tokenizer characters → symbols, preset tiny" in str(plan)
+    assert "tokenizer characters → symbols, preset words" in str(plan)
     source, target = tokenizers_of(plan, pairs)
     assert (source.kind, target.kind, target.size) == ("characters", "symbols", 3 + len(PHONES))
     assert target.tokens(target.encode("K AE1")) == ["<sos>", "K", "AE1", "<eos>"]
@@ -178,7 +178,8 @@ def test_a_model_is_trained_with_any_two(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_symbols_and_single_words_are_aligned_by_symbols_and_letters() -> None:
     made = seq2see.fit(words(60), training={"steps": 2}, model=TINY)
-    made.tokenizers = replace(made.tokenizers, target=Tokenizer.symbols(["AE1 B. K' x y z <1> <2>"]))
+    other = Tokenizer.symbols(["AE1 B. K' x y z <1> <2>"])
+    made = seq2see.Seq2Seq(made.config, replace(made.tokenizers, target=other), made.transformer)
     assert made.tokenizers.target.size == made.config.model.target_vocabulary
     [found] = made.align([("abc", "AE1 B. K'")])
     assert [link.target_span for link in found.links] == [(0, 3), (4, 6), (7, 9)]

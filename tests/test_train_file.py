@@ -56,7 +56,7 @@ def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
     done = run("train", str(corpus), *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "mine.tsv: 257 to learn from, 13 to watch, 30 to test, no source in two parts." in done.output
-    assert "Chosen: tokenizer characters, preset tiny: 257 pairs of short texts." in done.output
+    assert "Chosen: tokenizer characters, preset words: 257 pairs of short texts." in done.output
     assert "(right: " in done.output  # samples under each line
     assert "exact match" in done.output
     assert "BLEU" not in done.output
@@ -81,7 +81,7 @@ def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.Mo
     Path("test.jsonl").write_text(json.dumps({"source": pairs[0][0], "target": pairs[0][1]}) + "\n")
     done = run("train", "train.en,train.fr", "--test", "test.jsonl", "--out", "model", *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "114 to learn from, 5 to watch, 1 to test" in done.output  # the test's source is not trained on
+    assert "114 to learn from, 6 to watch, 1 to test" in done.output
     assert "tokenizer bpe" in done.output
     assert "BLEU|nrefs:1" in done.output
     assert "BLEU nrefs:1" in Path("model/card.md").read_text()
@@ -233,16 +233,19 @@ def test_bad_rows_and_long_pairs_are_named_and_left_out(tmp_path: Path) -> None:
 def test_the_kind_and_size_of_the_data_choose() -> None:
     short = [(str(n), f"{n} pieces") for n in range(2000)]
     assert not are_sentences(short)
-    assert (choose(short).tokenizer, choose(short).preset) == ("characters", "tiny")
+    assert (choose(short).tokenizer, choose(short).preset) == ("characters", "words")
     many = [
         (f"the small cat sees {n} dogs today", f"le petit chat voit {n} chiens ce jour")
         for n in range(20_000)
     ]
     assert (choose(many).tokenizer, choose(many).preset, choose(many).vocabulary) == ("bpe", "small", 8000)
     assert choose(many).model["dropout"] == 0.3
-    assert choose(short * 10).training["steps"] == 2000
+    steps = [choose(short[:many] or short * 10).training["steps"] for many in (300, 800, 2000, 0)]
+    assert steps == sorted(set(steps))  # more for more
+    assert [choose(short[:many] or short * 10).training.get("spliced") for many in (800, 0)] == [1.0, None]
     wordy = [(str(n), f"{n} of the very small pieces that are left") for n in range(20_000)]
-    assert choose(wordy).training["steps"] == 15 * sum(len(text) for _, text in wordy[::10]) * 10 // 2048
+    tiny = choose(wordy, preset="tiny").training["steps"]
+    assert tiny == 15 * sum(len(text) for _, text in wordy[::10]) * 10 // 2048
     assert choose(many * 20).preset == "base"
     assert (
         choose(short, "unigram", 700, "small").why
@@ -252,10 +255,14 @@ def test_the_kind_and_size_of_the_data_choose() -> None:
 
 def test_answers_are_scored_by_length_and_by_their_worst() -> None:
     found = Evaluation.of(
-        [("a", "x y", "x y"), ("a b c d e f", "one two three four", "one two four four"), ("b", "no", "yes")]
+        [
+            ("a b", "x y", "x y"),
+            ("a b c d e f", "one two three four", "one two four four"),
+            ("b c", "no", "yes"),
+        ]
     )
     assert (found.exact, [name for name, _ in found.by_length()]) == (1, ["1-5", "6-10"])
-    assert [source for _, source, _, _ in found.worst(5)] == ["b", "a b c d e f"]
+    assert [source for _, source, _, _ in found.worst(5)] == ["b c", "a b c d e f"]
     assert found.character_error_rate == pytest.approx(8 / 23)
     assert found.token_error_rate == pytest.approx(2 / 7)
 
@@ -289,7 +296,7 @@ def test_a_model_learns_on_from_another(corpus: Path) -> None:
         assert bool((a == b).all())  # nothing was learned at a rate of 0
     further = seq2see.fit([(f"00{n}", f"00{n} items") for n in range(3)], start=first, training={"steps": 1})
     assert further.config.model == first.config.model
-    assert further.config.training.learning_rate == pytest.approx(0.3 * 0.003)
+    assert further.config.training.learning_rate == pytest.approx(0.3 * 0.002)
     said = refused("train", str(corpus), "--from", "first", "--tokenizer", "bpe")
     assert said == "--tokenizer is 'bpe', but --from has a tokenizer: leave it out."
     assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--seconds", "9")
@@ -308,7 +315,8 @@ def test_many_short_texts_on_a_gpu_get_a_deeper_model() -> None:
     # The last quarter has all the checkpoints that are averaged.
     assert plan["average"] * plan["checkpoint_every"] <= plan["steps"] / 4 < 16.2 * plan["checkpoint_every"]
     assert choose([(one * 20, other) for one, other in pairs[:20_000]], device="cuda").preset == "small"
-    assert choose(pairs[:90_000], device="cuda").preset == "tiny"
+    assert choose(pairs[:90_000], device="cuda").preset == "lexicon"
+    assert choose(pairs[:900], device="cuda").preset == "words"
 
 
 def test_sentences_on_a_gpu_get_another_recipe() -> None:

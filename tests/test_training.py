@@ -119,7 +119,7 @@ def test_label_smoothing_is_the_papers() -> None:
     real = batch.target_out != 67
     truth = logs.gather(-1, batch.target_out[..., None])[..., 0]
     expected = -(0.9 * truth + 0.1 * logs.mean(-1))[real].mean()
-    assert float(trainer.learner.loss(batch, None, real.sum()).detach()) == pytest.approx(
+    assert float(trainer.learner.losses[0](batch, None, real.sum()).detach()) == pytest.approx(
         float(expected), rel=1e-5
     )
 
@@ -166,7 +166,7 @@ def test_r_drop_adds_the_divergence_of_two_passes() -> None:
     real = batch.target_out != 67
     trainer.model.train()
     torch.manual_seed(3)
-    loss = trainer.learner.loss(batch, None, real.sum())
+    loss = trainer.learner.losses[0](batch, None, real.sum())
     torch.manual_seed(3)
     logs = trainer.model(batch.source, batch.target_in, batch.source_mask).log_softmax(-1)
     one, two = logs.chunk(2)
@@ -186,11 +186,11 @@ def test_batches_added_up_equal_one_large_batch(layout: str) -> None:
     small = [trainer.batches.at(0), trainer.batches.at(trainer.batches.per_epoch - 1)]
     tokens = torch.tensor(sum(batch.tokens for batch in small))
     losses = [
-        trainer.learner.loss(batch, batch.masks() if layout == "packed" else None, tokens).detach()
+        trainer.learner.losses[0](batch, batch.masks() if layout == "packed" else None, tokens).detach()
         for batch in small
     ]
     alone = [
-        trainer.learner.loss(
+        trainer.learner.losses[0](
             batch, batch.masks() if layout == "packed" else None, torch.tensor(batch.tokens)
         ).detach()
         for batch in small
@@ -347,12 +347,12 @@ def test_a_training_that_diverges_says_so_and_keeps_the_last_good_checkpoint(
     monkeypatch.setattr(trainer.learner, "learn", diverging)
     what = "the loss is nan" if harm == "loss" else "some weights are not finite"
     message = (
-        rf"diverged: at step 16 {what}\. .*lower training\.learning_rate .*keeps the checkpoint of step 8\."
+        rf"diverged: at step 16 {what}\. .*lower training\.learning_rate .*keeps the checkpoint of step 10\."
     )
     with pytest.raises(UserError, match=message):
         for _ in trainer.steps():
             pass
-    assert checkpoint.steps_in(tmp_path / CHECKPOINTS) == [8]
+    assert checkpoint.steps_in(tmp_path / CHECKPOINTS) == [8, 10]
     assert [json.loads(line)["step"] for line in (tmp_path / LOG).read_text().splitlines()] == [10]
 
 
@@ -456,8 +456,8 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
     )
     said: list[str] = []
     second = small_trainer(tmp_path, resume=True, said=said)
-    assert second.step == 16
-    assert checkpoint.steps_in(where)[-1] == 16  # what is damaged does not stay
+    assert second.step == 20  # that of the best line so far
+    assert checkpoint.steps_in(where)[-1] == 20  # what is damaged does not stay
     assert any(newest.name in text and "damaged" in text for text in said)
     assert_identical(finished(second), uninterrupted)
 
@@ -671,7 +671,7 @@ def test_a_damaged_note_is_noticed(tmp_path: Path) -> None:
             break
     newest = checkpoint.path_of(tmp_path / CHECKPOINTS, 16)
     newest.write_bytes(newest.read_bytes().replace(b"seconds", b"secomds"))
-    assert small_trainer(tmp_path, resume=True).step == 8
+    assert small_trainer(tmp_path, resume=True).step == 10
 
 
 def test_no_half_written_file_stays_when_the_disk_is_full(

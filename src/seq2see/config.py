@@ -56,13 +56,21 @@ class Schema:
         for key in settings:
             if key not in known:
                 raise ConfigError(
-                    f"There is no setting {cls.section}.{printable(key)}. {suggest(key, known)}"
+                    f"There is no setting {cls.section}.{printable(key)}. {_elsewhere(key) or suggest(key, known)}"
                 )
         return cls(**settings)
 
     def but(self, **settings: Any) -> Self:
         """Return a copy with some settings changed."""
         return type(self).of(**{**asdict(self), **settings})
+
+
+def _elsewhere(key: str) -> str:
+    """Say in which section a setting stands, if there is one of this name."""
+    for schema in (ModelConfig, TrainingConfig, DecodingConfig):
+        if key in {setting.name for setting in fields(schema)}:
+            return f"It stands in another section: {schema.section}.{key}."
+    return ""
 
 
 def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
@@ -123,6 +131,7 @@ class ModelConfig(Schema):
 
     source_vocabulary: int = option(37_000, "number of source tokens", 4, 2**24)
     target_vocabulary: int = option(37_000, "number of target tokens", 4, 2**24)
+    members: int = option(1, "models of this shape whose probabilities are averaged at each step", 1, 64)
     d_model: int = option(512, "width of every vector between sub-layers", 1, 2**16)
     heads: int = option(8, "attention heads, h", 1, 2**12)
     d_k: int | None = option(
@@ -202,7 +211,7 @@ class ModelConfig(Schema):
         output = 0 if self.share_output else d * self.target_vocabulary
         bias = self.target_vocabulary if self.output_bias or not self.share_output else 0
         other_norms = 2 * norm * ((self.norm == "pre") + self.embedding_norm)
-        return encoder + decoder + d * (tables + positions) + output + bias + other_norms
+        return self.members * (encoder + decoder + d * (tables + positions) + output + bias + other_norms)
 
 
 @dataclass(frozen=True)
@@ -256,6 +265,12 @@ class TrainingConfig(Schema):
         0.0,
         4.0,
     )
+    spliced: float = option(
+        0.0,
+        "pairs made of the beginning of one and the end of another that are added to each epoch, for each pair",
+        0.0,
+        16.0,
+    )
     recased: float = option(
         0.0, "share of the pairs that are written in capitals, or in small letters", 0.0, 1.0
     )
@@ -275,6 +290,9 @@ class TrainingConfig(Schema):
     )
     r_drop: float = option(
         0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
+    )
+    taught: float = option(
+        0.5, "with a teacher, the weight of its probabilities against that of the right tokens", 0.0, 1.0
     )
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
     average: int = option(
@@ -444,6 +462,16 @@ PRESETS: dict[str, Preset] = {
         dict(steps=2000, batch_tokens=2048, schedule="cosine", warmup=200, learning_rate=0.003, label_smoothing=0.0,
              checkpoint_every=200, evaluate_every=200),
     ),
+    "words": Preset(
+        "for words and other short texts: d_model 128, 4 heads, d_ff 512, 3+3 layers, layer norm first",
+        dict(d_model=128, heads=4, d_ff=512, encoder_layers=3, decoder_layers=3, norm="pre", dropout=0.3),
+        dict(batch_tokens=768, schedule="cosine", warmup=400, learning_rate=0.002, r_drop=5.0, average=10),
+    ),
+    "lexicon": Preset(
+        "for thousands of words on a GPU: d_model 256, 4 heads, d_ff 1024, 4+4 layers, layer norm first",
+        dict(d_model=256, heads=4, d_ff=1024, encoder_layers=4, decoder_layers=4, norm="pre", dropout=0.3),
+        dict(batch_tokens=2048, schedule="cosine", warmup=1000, learning_rate=0.001, r_drop=5.0, average=10),
+    ),
     "small": Preset(
         "for small data: d_model 256, 4 heads, d_ff 1024, 3+3 layers, layer norm first",
         dict(d_model=256, heads=4, d_ff=1024, encoder_layers=3, decoder_layers=3, norm="pre"),
@@ -490,7 +518,7 @@ def preset(name: str) -> Preset:
 
 def parse_overrides(assignments: list[str]) -> dict[str, dict[str, Any]]:
     """Turn ``["model.d_ff=128", "training.steps=500"]`` into settings by section."""
-    known = {schema.section for schema in (ModelConfig, TrainingConfig)}
+    known = {schema.section for schema in (ModelConfig, TrainingConfig, DecodingConfig)}
     sections: dict[str, dict[str, Any]] = {section: {} for section in known}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")

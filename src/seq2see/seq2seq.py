@@ -1,7 +1,7 @@
 """The one object that people hold: a trained model that answers, scores, traces, and saves itself.
 
 Answering through CTranslate2 needs no torch, and importing torch takes longer than answering. So the methods that need
-torch import their modules when they are called.
+torch, or whole documents, import their modules when they are called.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from seq2see import machine
-from seq2see.answering import translation
 from seq2see.answering.answer import Answer, or_withheld
 from seq2see.answering.network import Network
 from seq2see.answering.options import Given, Options, listed
 from seq2see.answering.texts import Texts
-from seq2see.answering.translation import answer_by_sentences
 from seq2see.config import Config
 from seq2see.decoding import engines
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
 
+ENOUGH_FITTED = 500  # pairs of a calibration, below which somebody who relies on it is warned
 MANY = 256  # texts from which Python takes long to look for cycles among their answers
 WINDOW = 8192  # texts that a GPU answers together, while others are cut into tokens or put together
 
@@ -64,6 +63,8 @@ class Seq2Seq:
         self.config = config
         self.tokenizers = tokenizers
         self.card = card
+        #: The table of the training by which ``fit`` made it: a line as in log.jsonl, with its step, losses and scores.
+        self.history: list[dict[str, object]] = []
         self.network = Network(config, tokenizers, transformer, path, device, engine)
         #: What reads texts and searches for answers: for the commands and the server, which need its steps one by one.
         self.texts = Texts(config, tokenizers, self.network, confidence)
@@ -237,6 +238,8 @@ class Seq2Seq:
 
         def answered(part: Sequence[str]) -> list[Answer]:
             if by_sentences or options.terms is not None:
+                from seq2see.answering.translation import answer_by_sentences
+
                 return answer_by_sentences(self.texts, part, rules, sure, options.terms)
             return self.texts.search(part, rules, options.n_best, sure, held)
 
@@ -263,6 +266,13 @@ class Seq2Seq:
                 f"`min_confidence` is {options.min_confidence}, but nothing is known of how sure this model's answers "
                 "are: `seq2see calibrate` fits it on pairs that were not trained on."
             )
+        if options.min_confidence is not None and self.confidence is not None:
+            fitted = self.confidence.fitted_on
+            if fitted < ENOUGH_FITTED:
+                logging.getLogger("seq2see").warning(
+                    "The confidence of this model was fitted on %d pairs, which is few: of the answers that pass %g, "
+                    "fewer may be right. `seq2see calibrate` fits it on more.", fitted, options.min_confidence,
+                )  # fmt: skip
 
     def _as_date(self, answer: Answer, order: str | None) -> Answer:
         """Return an answer as its task reads it: a human date that is none, or that can be two, is refused."""
@@ -285,6 +295,8 @@ class Seq2Seq:
         >>> model.translate("<p>The <b>red</b> car is new.</p>", format="html")
         '<p>La voiture <b>rouge</b> est nouvelle.</p>'
         """
+        from seq2see.answering import translation
+
         asked = Options.of(options, given, "format")
         for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
             if getattr(asked, name) != getattr(Options, name):
@@ -301,11 +313,15 @@ class Seq2Seq:
 
     def evaluate(
         self,
-        pairs: Iterable[Pair],
+        pairs: Any,
         beam: int | None = None,
         progress: Callable[[int], None] = lambda done: None,
+        columns: tuple[str, str] | None = None,
     ) -> Evaluation:
         """Score the model on pairs: exact match, error rates, BLEU, chrF, loss, every miss.
+
+        The pairs may be in anything that ``fit`` takes: a list, a table, a file. A source that the model cannot take
+        counts as wrong.
 
         >>> import seq2see
         >>> scores = seq2see.load("dates").evaluate([("1845-01-05", "January 5, 1845")])
@@ -314,10 +330,10 @@ class Seq2Seq:
         >>> round(scores.chrf().score)
         100
         """
-        from seq2see.data.pairs import tidied
+        from seq2see.data.pairs import corpus_of
         from seq2see.evaluation.evaluate import evaluate
 
-        pairs = list(tidied(pairs, self.texts.folded))
+        pairs = corpus_of(pairs, columns, or_two=True, prepare=self.texts.folded).pairs
         rules = Options(beam=beam).rules(self.config.decoding)
         engine = self.network.engine_for(len(pairs), rules.beam)
         return evaluate(
@@ -349,8 +365,12 @@ class Seq2Seq:
         """
         return self.texts.align(pairs)
 
-    def trace(self, text: str, target: str | None = None, edit: dict[str, Any] | None = None) -> Trace:
+    def trace(
+        self, text: str, target: str | None = None, edit: dict[str, Any] | None = None, member: int = 0
+    ) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name.
+
+        Of an ensemble one ``member`` is looked into, which answers alone.
 
         The model itself is left alone: what is watched and edited is a view of it that shares its weights.
 
@@ -364,8 +384,10 @@ class Seq2Seq:
 
         self.texts.check(text)
         target = None if target is None else self.texts.folded(target)
+        if not 0 <= member < (several := self.config.model.members):
+            raise UserError(f"`member` is {member}, but the ensemble has members 0 to {several - 1}.")
         return trace_text(
-            self.transformer,
+            self.transformer.member(member),
             self.tokenizers,
             self.texts.read(text),
             target,
@@ -414,14 +436,22 @@ def _allowed(model: Seq2Seq, only: Any = None, pattern: str | None = None, prefi
 def _sentences(
     model: Seq2Seq, sentences: Any, rules: Any = None, glossary: Any = None, probabilities: bool = False
 ) -> Any:
+    from seq2see.answering import translation
+
     rules = rules or model.config.decoding
     return translation.translate(sentences, model.texts, rules, glossary, probabilities)
+
+
+def _document(model: Seq2Seq, text: str, format: str = "text") -> Any:
+    from seq2see.answering import translation
+
+    return translation.read(text, format)
 
 
 def _view(model: Seq2Seq) -> Any:
     from seq2see.inspection.trace import view_of
 
-    return view_of(model.network.inner())
+    return view_of(model.network.inner().member())
 
 
 #: Methods that were public in 0.1: what they are now, and how they are still found in 0.2.
@@ -435,7 +465,7 @@ MOVED: dict[str, tuple[str, Callable[[Seq2Seq], Any]]] = {
     "raw": ("texts.raw", lambda model: model.texts.raw),
     "rules": ("Options.rules", lambda model: partial(_rules, model)),
     "allowed": ("texts.allowed", lambda model: partial(_allowed, model)),
-    "document": ("answering.translation.read", lambda model: translation.read),
+    "document": ("answering.translation.read", lambda model: partial(_document, model)),
     "sentences": ("answering.translation.translate", lambda model: partial(_sentences, model)),
     "view": ("inspection.trace.view_of", lambda model: partial(_view, model)),
 }

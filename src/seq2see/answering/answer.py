@@ -20,6 +20,7 @@ class Alternative:
 
     output: str
     log_probability: float
+    score: float | None = None  # by which answers are ranked: the log-probability over a power of the length
 
 
 @dataclass(frozen=True)

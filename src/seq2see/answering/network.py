@@ -197,7 +197,12 @@ class Network:
     def _keep_export(self, inputs: int) -> None:
         """Keep an export of a model folder that has none in the user's cache, if the request pays for it."""
         size = self.config.model.parameters
-        if self.path is None or self._as_read is not None or self._tried_export:
+        if (
+            self.path is None
+            or self._as_read is not None
+            or self._tried_export
+            or self.config.model.members > 1
+        ):
             return
         if size < ALWAYS_EXPORTED and size * inputs < WORTH_EXPORT:
             return

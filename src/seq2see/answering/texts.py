@@ -12,7 +12,6 @@ from seq2see.answering.options import Options
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Hypothesis, Phrase
-from seq2see.documents.kept import unmarked
 from seq2see.errors import InputError, UserError, shown
 from seq2see.evaluation.confidence import Confidence
 from seq2see.storage.folder import Tokenizers
@@ -222,7 +221,11 @@ class Texts:
             remarks.append(f"The input was read as {shown(read)}.")
         if self.confidence is not None:
             real = length - len(source.before) - len(source.after)
-            told = self.read(unmarked(text) if self.config.decoding.sentences else text)
+            if self.config.decoding.sentences:
+                from seq2see.documents.kept import unmarked
+
+                text = unmarked(text)
+            told = self.read(text)
             unlike = self.confidence.familiar.why_not(told, real, thorough)
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
@@ -251,7 +254,9 @@ class Texts:
             output=target.decode(best.ids),
             log_probability=best.log_probability,
             tokens=[Token(token, exp(value)) for token, value in tokens],
-            alternatives=[Alternative(target.decode(h.ids), h.log_probability) for h in hypotheses[1:]],
+            alternatives=[
+                Alternative(target.decode(h.ids), h.log_probability, h.score) for h in hypotheses[1:]
+            ],
             ids=best.ids,
             finished=best.finished,
             confidence=sure,

@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from inspect import cleandoc  # not the module: ours of this name takes its place
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -64,10 +66,25 @@ def _root(
 class _Commands(TyperGroup):
     """What holds for every command."""
 
+    def _check_once(self, ctx: Any) -> None:
+        """Refuse a second --model, of which the first would be left out in silence."""
+        words = [*ctx._protected_args, *ctx.args]
+        command = self.get_command(ctx, words[0]) if words else None
+        takes_one = command is not None and any(
+            "--model" in parameter.opts and not getattr(parameter, "multiple", False)
+            for parameter in command.params
+        )
+        if takes_one and len(given := _models_in(words)) > 1:
+            raise UserError(
+                f"--model was given {len(given)} times ({', '.join(given)}), and one model was expected: run the command "
+                "once for each, or compare two with `seq2see evaluate FILE --compare A B`."
+            )
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a closed pipe is no error, and a negative number no option."""
         try:
             try:
+                self._check_once(ctx)
                 return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
@@ -86,8 +103,17 @@ class _Commands(TyperGroup):
             raise
 
 
+def _models_in(words: Sequence[str]) -> list[str]:
+    """Return the models that some words of a command name."""
+    words = list(words[: words.index("--")] if "--" in words else words)
+    named = [following for word, following in pairwise(words) if word in ("--model", "-m")]
+    return named + [word.partition("=")[2] for word in words if word.startswith("--model=")]
+
+
 def _with_options(message: str, ctx: Any) -> str:
     """Name arguments as the command does: `vocabulary` becomes --vocabulary."""
+    if ctx.invoked_subcommand is None:  # no command has been called yet
+        return message
     parameters = ctx.command.commands[ctx.invoked_subcommand].params
     options = {
         parameter.name: parameter.opts[0] for parameter in parameters if parameter.opts[0].startswith("-")

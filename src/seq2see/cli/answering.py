@@ -318,7 +318,11 @@ def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment |
         record["raw"] = model.texts.raw(answer)
     if asked.options.n_best > 1:
         record["alternatives"] = [
-            {"output": alternative.output, "log_probability": alternative.log_probability}
+            {
+                "output": alternative.output,
+                "log_probability": alternative.log_probability,
+                "score": alternative.score,
+            }
             for alternative in answer.alternatives
         ]
     if alignment is not None:

@@ -80,6 +80,10 @@ def doctor(
         typer.Option("--test", metavar="FILE", help="Pairs for the final score; A,B for parallel files."),
     ] = None,
     columns: Columns = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", "-p", help="Estimate the training with this preset; by the data."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Look at pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
@@ -101,9 +105,9 @@ def doctor(
         paths = paths_of(*data)
         if is_large(paths):
             found = survey(paths, columns=None if columns is None else checked(columns))
-            report = examine(found.corpus, scored, found.count)
+            report = examine(found.corpus, scored, found.count, preset)
         else:
-            report = examine(read(*data, columns=columns), scored)
+            report = examine(read(*data, columns=columns), scored, preset=preset)
     if as_json:
         findings = [{"fault": f.fault, "text": f.text, "advice": f.advice} for f in report.findings]
         print(json.dumps({"facts": dict(report.facts), "findings": findings}, ensure_ascii=False))

@@ -22,6 +22,7 @@ Pair = tuple[str, str]
 DATES_AT_ONCE = 20_000  # made and scored together
 PAIRS_AT_ONCE = 1000  # of a file, scored together
 WORST = 5  # bad answers of a file that are shown
+CONFUSIONS = 8  # rows of the table of what was said instead of what
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +54,9 @@ def evaluate(
         tuple[str, str] | None,
         typer.Option("--compare", metavar="A B", help="Two models on the same file, by paired bootstrap."),
     ] = None,
-    beam: Annotated[int, typer.Option("--beam", "-b", min=1, help="Of a file: prefixes kept open.")] = 1,
+    beam: Annotated[
+        int | None, typer.Option("--beam", "-b", min=1, help="Of a file: prefixes kept open; by the model.")
+    ] = None,
     worst: Annotated[
         int | None,
         typer.Option("--worst", metavar="N", min=0, help=f"Of a file: bad answers shown; {WORST}."),
@@ -85,7 +88,7 @@ def evaluate(
             raise UserError("--compare needs a file of pairs to compare the two models on.")
         if columns is not None:
             raise UserError("--columns is for a file of pairs; dates are generated.")
-        if beam > 1:
+        if beam is not None and beam > 1:
             raise UserError("--beam is for a file of pairs; of dates the single best prefix is kept.")
         if worst is not None:
             raise UserError("--worst is for a file of pairs; of dates every wrong answer is shown.")
@@ -181,7 +184,7 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
     return [pairs[i] for i in np.random.default_rng(seed).choice(len(pairs), sample, replace=False).tolist()]
 
 
-def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int) -> Evaluation:
+def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) -> Evaluation:
     """Let a model answer freely; what it refuses is a wrong answer, and said."""
     from seq2see.evaluation.evaluate import Evaluation
 
@@ -206,7 +209,7 @@ def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
     return -sum(tokens) / len(tokens)
 
 
-def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, device: str) -> float:
+def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: bool, device: str) -> float:
     """Score a model on the pairs of a file; return its exact match."""
     from seq2see.data.plan import are_sentences
     from seq2see.seq2seq import load
@@ -217,18 +220,21 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     seconds = time.perf_counter() - started
     sentences = are_sentences(pairs)  # BLEU counts four words in a row: of a single one it says nothing
     bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
-    match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst)
     separator = model.tokenizers.target.separator
+    match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst, separator)
+    unit = "characters" if found.are_words else "words"
+    confused = [] if sentences else found.confusions(separator)[:CONFUSIONS]
     any_target = found.by_source(separator)  # the same, where each source has one target
     if as_json:
         print(in_json({
-            "pairs": len(pairs), "beam": beam, "exact": found.exact, "exact_match": match,
+            "pairs": len(pairs), "beam": beam or model.config.decoding.beam, "exact": found.exact, "exact_match": match,
             "character_error_rate": found.character_error_rate, "token_error_rate": found.token_error_rate,
             "by_source": {"sources": any_target.pairs, "exact_match": any_target.exact_match,
                           "token_error_rate": any_target.token_error_rate},
             "bleu": vars(bleu) if bleu else None,
             "chrf": vars(chrf), "loss": loss, "seconds": seconds,
-            "by_length": [{"words": words, "pairs": part.pairs, "exact_match": part.exact_match,
+            "confusions": [one._asdict() for one in confused],
+            "by_length": [{unit: words, "pairs": part.pairs, "exact_match": part.exact_match,
                            "bleu": part.bleu().score if sentences else None} for words, part in buckets],
             "worst": [{"chrf": c, "input": s, "expected": e, "output": g} for c, s, e, g in bad],
         }))  # fmt: skip
@@ -254,12 +260,17 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     console.print(f"loss                  {told}")
     console.print(f"time                  {seconds:.1f} s, {len(pairs) / seconds:,.0f} pairs/s")
     if len(buckets) > 1:
-        console.print(f"\nwords of the source    pairs  exact match{'   BLEU' if sentences else ''}")
+        console.print(f"\n{unit + ' of the source':20}   pairs  exact match{'   BLEU' if sentences else ''}")
         for words, part in buckets:
             last = f" {part.bleu().score:6.2f}" if sentences else ""
             console.print(f"{words:>19} {part.pairs:8,} {part.exact_match:12.2%}{last}")
+    if confused:
+        console.print(f"\n{'right':>10} {'said':>10} {'times':>7}  where, of the answer")
+        for one in confused:
+            say(f"{one.expected or '–':>10} {one.given or '–':>10} {one.times:7,}  {one.place:.0%}")
     if bad:
-        console.print("\nthe worst answers, by chrF")
+        by = "chrF" if separator is None else "the share of symbols that are right, %"
+        console.print(f"\nthe worst answers, by {by}")
         for value, source, expected, given in bad:
             if sentences:  # one under the other, to be compared by eye
                 lines = f"{value:5.1f}  {source}\n    →  {given}\nright  {expected}"
@@ -269,7 +280,7 @@ def _file(pairs: list[Pair], name: str, beam: int, worst: int, as_json: bool, de
     return match
 
 
-def _compare(pairs: list[Pair], names: tuple[str, str], beam: int, as_json: bool, device: str) -> None:
+def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_json: bool, device: str) -> None:
     """Score two models on the same pairs, and say whether the difference is more than chance."""
     from seq2see.data.plan import are_sentences
     from seq2see.evaluation.metrics import compare_bleu, compare_exact

@@ -73,6 +73,11 @@ def export(
     from seq2see.storage import folder
 
     loaded = load(model, engine="torch")
+    if (several := loaded.config.model.members) > 1:
+        raise UserError(
+            f"{model} is an ensemble of {several} models, which other programs cannot run as one: teach one model by it "
+            f"(`seq2see train FILE --teacher {model}`) and export that."
+        )
     inputs: list[str] = []
     if file is not None:
         if not file.is_file():

@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,10 +27,13 @@ from seq2see.errors import UserError
 if TYPE_CHECKING:
     from seq2see.data.pairs import Corpus
     from seq2see.training.loop import Line, Step, Trainer
-    from seq2see.training.run import Prepared, Run
+    from seq2see.training.run import Data, Prepared, Request, Run
 
 #: Options of one kind of data that make no sense for the other.
-FOR_PAIRS = ("columns", "tokenizer", "vocabulary", "validation", "test", "strict", "start")
+FOR_PAIRS = (
+    "columns", "tokenizer", "vocabulary", "validation", "test", "strict", "start", "distil", "teacher",
+    "unlabelled", "unseen",
+)  # fmt: skip
 FOR_DATES = ("years", "count")
 LONG = 10.0  # seconds of preparation from which its speed is told
 LOOKED_AT = 50_000  # pairs that are examined before a training; `seq2see doctor` examines all
@@ -55,6 +60,14 @@ def train(
                       help="Shape and recipe: see `seq2see presets`; by the data.")] = None,
     start: Annotated[Path | None, Option("--from", metavar="DIR",
                      help="Train this model further: its tokenizer, shape and weights.")] = None,
+    ensemble: Annotated[int, Option("--ensemble", metavar="N", min=1, max=64,
+                        help="Train N models together, whose probabilities are averaged.")] = 1,
+    distil: Annotated[bool, Option("--distil", help="With --ensemble: teach one model by the ensemble, which is kept "
+                      "beside it in DIR-ensemble.")] = False,
+    teacher: Annotated[Path | None, Option("--teacher", metavar="DIR",
+                       help="Learn from the probabilities of this model or ensemble too, with its tokenizers.")] = None,
+    unlabelled: Annotated[Path | None, Option("--unlabelled", metavar="FILE",
+                          help="More sources, one a line, which the teacher answers.")] = None,
     steps: Annotated[int | None, Option("--steps", min=1, help="Optimiser steps.")] = None,
     seconds: Annotated[float | None, Option("--seconds", min=1.0,
                        help="Train for so long, instead of a number of steps.")] = None,
@@ -64,11 +77,14 @@ def train(
                           help="Pairs to watch; some of the data if not given.")] = None,
     test: Annotated[str | None, Option("--test", metavar="FILE",
                     help="Pairs for the final score; some of the data if not given.")] = None,
+    unseen: Annotated[bool, Option("--unseen", help="Leave sources of the given --validation and --test out of the "
+                      "training.")] = False,
     columns: Columns = None,
     strict: Annotated[bool, Option("--strict", help="Refuse a file with a bad row.")] = False,
     years: Annotated[str | None, Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")] = None,
     count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to learn from; 100,000.")] = None,
-    seed: Annotated[int, Option("--seed", min=0, help="Start of every random choice.")] = 1,
+    seed: Annotated[int, Option("--seed", min=0,
+                    help="Start of the weights, the batches and dropout; the split stays.")] = 1,
     device: Annotated[str, Option("--device", help="cpu or cuda.")] = "cpu",
     threads: Threads = None,
     resume: Annotated[bool, Option("--resume", help="Go on with an unfinished training, to the bit.")] = False,
@@ -81,7 +97,8 @@ def train(
 
     A file of pairs needs no other option. Its texts are read in Unicode NFC with white space folded; bad rows are
     named and skipped. Pairs for validation and for the final test are split off by their source and never trained
-    on. Ctrl-C leaves a checkpoint; --resume goes on from the last one and gives the same weights as if nothing
+    on; files that are given for them are taken as they are. Ctrl-C leaves a checkpoint;
+    --resume goes on from the last one and gives the same weights as if nothing
     had happened; where the training is finished, it changes nothing. Under torchrun many processes train one model
     together.
 
@@ -98,6 +115,7 @@ def train(
     from seq2see.data.pairs import paths_of
     from seq2see.storage.weights import check_device
     from seq2see.training import distributed, run
+    from seq2see.training.fitting import beside_of
 
     chosen = parse_overrides(settings or [])
     given = {"seed": seed, "steps": steps, "seconds": seconds}
@@ -109,13 +127,6 @@ def train(
         hush()
     dates = are_dates(data)
     where = out or Path("runs") / ("dates" if dates else run_name(paths_of(*data)))
-    model = None if start is None else run.Start.read(start)
-    request = run.Request(where, resume or restarted, tokenizer, vocabulary, preset, chosen["model"], training, seed,
-                          device, model)  # fmt: skip
-    if request.finished("dates" if dates else "pairs"):
-        complain(f"{request.out} holds a finished model: there is nothing left to resume.")
-        distributed.leave()
-        return
     for name in FOR_PAIRS if dates else FOR_DATES:
         if ctx.params[name]:
             raise UserError(
@@ -123,31 +134,85 @@ def train(
                 if dates
                 else "--years and --count are for dates; a file of pairs is taken as it is."
             )
+    if distil and ensemble < 2:
+        raise UserError("--distil teaches one model by an ensemble: give --ensemble 5 too.")
+    if distil and distributed.size() > 1:
+        raise UserError(
+            "--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher."
+        )
+    sources = [] if unlabelled is None else _lines(unlabelled)
+    request = run.Request(
+        out=beside_of(where) if distil else where, resume=resume or restarted, tokenizer=tokenizer, vocabulary=vocabulary,
+        preset=preset, model=chosen["model"], training=training, decoding=chosen["decoding"],
+        unseen=unseen, device=device,
+        start=None if start is None else run.Start.read(start),
+        teacher=None if teacher is None else run.Start.read(teacher), unlabelled=[] if distil else sources,
+        members=ensemble,
+    )  # fmt: skip
     if dates:
-        period = parse_years(years or "1000-9999")
-        with aside.status("Making dates …"):
-            ready = run.prepare_dates(request, period, count or 100_000)
-            prepared = run.Run(ready, request, complain)
-    else:
-        started = time.perf_counter()
-        with aside.status("Reading …"):
-            found = run.Data.read(
-                tuple(data) if len(data) == 2 else data[0],
-                validation,
-                test,
-                seed,
-                None if columns is None else checked(columns),
-                strict,
-            )
-        _check_sides(found.corpus)
-        with aside.status("Preparing …"):
-            ready = run.prepare(found, request)
-            prepared = run.Run(ready, request, complain)
-        if (took := time.perf_counter() - started) > LONG:
-            rate = len(ready.train) / took
-            complain(f"{len(ready.train):,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
-        _introduce(found.corpus, ready, prepared)
-    _train(prepared, watch, tensorboard)
+        _one(request, "dates", lambda: _dates(request, years, count), watch, tensorboard)
+        return
+    started = time.perf_counter()
+    with aside.status("Reading …"):
+        found = run.Data.read(
+            tuple(data) if len(data) == 2 else data[0],
+            validation,
+            test,
+            request.seed,
+            None if columns is None else checked(columns),
+            strict,
+            unseen,
+        )
+    _check_sides(found.corpus)
+    _one(request, "pairs", lambda: _pairs(found, request, started), watch, tensorboard)
+    if distil:
+        assert request.out is not None
+        say(f"One model learns from the ensemble in {request.out}.")
+        pupil = replace(request, out=where, resume=resume and where.exists(), tokenizer=None, vocabulary=None,
+                        teacher=run.Start.read(request.out), unlabelled=sources, members=1)  # fmt: skip
+        _one(pupil, "pairs", lambda: _pairs(found, pupil, time.perf_counter()), watch, tensorboard)
+
+
+def _lines(path: Path) -> list[str]:
+    """Read a file of sources, one a line."""
+    from seq2see.tokenizers.tokenizer import fold
+
+    try:
+        return [text for line in path.read_text(encoding="utf-8").splitlines() if (text := fold(line))]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}): a text file in UTF-8 was expected.") from None
+
+
+def _one(request: Request, task: str, prepared: Callable[[], Run], watch: bool, tensorboard: bool) -> None:
+    """Prepare and train one model, or one ensemble; a finished one is left alone."""
+    from seq2see.training import distributed
+
+    if request.finished(task):
+        complain(f"{request.out} holds a finished model: there is nothing left to resume.")
+        distributed.leave()
+        return
+    _train(prepared(), watch, tensorboard)
+
+
+def _dates(request: Request, years: str | None, count: int | None) -> Run:
+    from seq2see.training import run
+
+    with aside.status("Making dates …"):
+        ready = run.prepare_dates(request, parse_years(years or "1000-9999"), count or 100_000)
+        return run.Run(ready, request, complain)
+
+
+def _pairs(found: Data, request: Request, started: float) -> Run:
+    from seq2see.training import run
+
+    with aside.status("Preparing …"):
+        ready = run.prepare(found, request)
+        made = run.Run(ready, request, complain)
+    if (took := time.perf_counter() - started) > LONG:
+        rate = len(ready.train) / took
+        complain(f"{len(ready.train):,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
+    _introduce(found.corpus, ready, made)
+    return made
 
 
 def _check_sides(corpus: Corpus) -> None:
@@ -178,7 +243,9 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
     if settings.seconds is not None:
         say(f"{size}, {settings.seconds:,.0f} s.")
     elif run.request.device == "cpu":
-        say(f"{size}, {settings.steps:,} steps, about {in_words(seconds_of(ready.config))}.")
+        left = 1 - run.trainer.step / settings.steps
+        time_left = f"about {in_words(left * seconds_of(ready.config))}{' more' if run.trainer.step else ''}"
+        say(f"{size}, {settings.steps:,} steps, {time_left}.")
     else:
         say(f"{size}, {settings.steps:,} steps.")
 
@@ -275,10 +342,20 @@ def _finish(run: Run) -> None:
     command = " ".join([many + "seq2see", *(word for word in sys.argv[1:] if word != "--resume")])
     run.write(run.card(scores, command))
     what = "dates" if trainer.config.task == "dates" else "pairs"
+    if several := run.members():
+        each = ", ".join(f"{share:.2%}" for share in several)
+        say(
+            f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%})."
+        )
+    never, others = "" if run.ready.seen else " never seen", run.unseen(scores)
     say(
-        f"Test: {scores.exact:,} of {scores.pairs:,} {what} never seen are right ({scores.exact_match:.2%}), "
+        f"Test: {scores.exact:,} of {scores.pairs:,} {what}{never} are right ({scores.exact_match:.2%}), "
         f"after {trainer.seconds:.0f} s of training."
     )
+    if others is not None:
+        say(
+            f"Of the {others.pairs:,} whose source was not trained on, {others.exact:,} ({others.exact_match:.2%})."
+        )
     if trainer.sentences:
         found = scores.bleu()
         say(f"BLEU {found.score:.2f} ({found.signature})")

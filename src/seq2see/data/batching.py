@@ -54,6 +54,11 @@ class Ragged:
         where = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[rows], lengths)
         return Ragged(self.values[where], offsets)
 
+    def and_then(self, other: Ragged) -> Ragged:
+        """Return all rows of this one, then all of the other."""
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]])
+        return Ragged(np.concatenate([self.values, other.values]), offsets)
+
     def padded(self, rows: np.ndarray, pad: int) -> tuple[np.ndarray, np.ndarray]:
         """Return some rows as (B, longest), padded, and where they are real."""
         starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]

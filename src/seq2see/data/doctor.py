@@ -21,6 +21,7 @@ from seq2see.errors import counted, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 ENOUGH = 500  # pairs; nothing useful can be learned from fewer
+RUNNING_TEXT = 0.2  # share of equal rows from which on they are running text, cut into words
 ENOUGH_SENTENCES = 10_000
 NAMED_LINES = 5  # with a finding
 FEWEST, FEWEST_SENTENCES = 0.8, 0.5  # share of rows that can be answered right; fewer contradict each other
@@ -59,7 +60,9 @@ class Report:
         self.findings.append(Finding(False, text, advice))
 
 
-def examine(corpus: Corpus, test: Corpus | None = None, count: int | None = None) -> Report:
+def examine(
+    corpus: Corpus, test: Corpus | None = None, count: int | None = None, preset: str | None = None
+) -> Report:
     """Examine pairs thoroughly; ``test`` holds those that a model will be scored on.
 
     If the corpus is larger than memory, ``corpus`` is a sample of its ``count`` pairs.
@@ -70,7 +73,7 @@ def examine(corpus: Corpus, test: Corpus | None = None, count: int | None = None
             f"{count:,} in {corpus.name}; what follows is of {len(corpus.pairs):,} of them, chosen at random"
         )
         report.facts[0] = ("pairs", sample)
-    plan = choose(corpus.pairs, count=count)
+    plan = choose(corpus.pairs, preset=preset, count=count)
     tokenizers = tokenizers_of(plan, corpus.pairs)
     _lengths(report, corpus, tokenizers)
     _coverage(report, corpus, test)
@@ -153,9 +156,15 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
         text = (
             f"{counted(len(repeated), 'row')} ({share:.1%}) equal to an earlier one ({lines_named(repeated)})"
         )
-        (report.fault if share > 0.001 else report.remark)(
-            text, "delete them: they weigh double and add nothing"
-        )
+        if share > RUNNING_TEXT:
+            report.remark(
+                text,
+                "that is usual in running text, where the frequent words are the task: leave them, since each counts as "
+                "often as it is there",
+            )
+        else:
+            advice = "delete them if this is a list of examples: they weigh double and add nothing"
+            (report.fault if share > 0.001 else report.remark)(text, advice)
     several = [source for source, known in targets.items() if len(known) > 1]
     if several:
         # An answer is one text, so that of a source with several targets only the most frequent can be right.

@@ -50,15 +50,19 @@ class Corpus:
 
 
 def corpus_of(
-    data: Any, columns: tuple[str, str] | None = None, strict: bool = False, or_two: bool = False
+    data: Any,
+    columns: tuple[str, str] | None = None,
+    strict: bool = False,
+    or_two: bool = False,
+    prepare: Callable[[str], str] = fold,
 ) -> Corpus:
     """Gather pairs from whatever a program holds them in: files, tables, or pairs; see ``paths_in`` and ``pairs_in``.
 
     With ``or_two`` a file of two columns is taken as it is, whatever ``columns`` say of another file.
     """
     if paths := paths_in(data):
-        return read_pairs(paths, strict, columns=columns, or_two=or_two)
-    pairs = tidied(pairs_in(data, columns))
+        return read_pairs(paths, strict, prepare, columns, or_two)
+    pairs = tidied(pairs_in(data, columns), prepare)
     return Corpus("the given pairs", pairs, list(range(1, len(pairs) + 1)))
 
 
@@ -300,12 +304,16 @@ def split(
     validation: Sequence[Pair] | None = None,
     test: Sequence[Pair] | None = None,
     seed: int = 1,
+    unseen: bool = False,
 ) -> Splits:
     """Split by source text into training, validation (5 %, at most 1,000 sources) and test (10 %, at most 1,000).
 
-    A part that is given is taken as it is. Pairs that share a source with it are left out of the training.
+    A part that is given is taken as it is, and so are the others: sources that occur in two parts stay in both, unless
+    ``unseen`` leaves them out of the training. A part that is split off here shares no source with the training.
     """
-    train = without(without(pairs, test or ()), validation or ())
+    train = list(pairs)
+    if unseen:
+        train = without(without(train, test or ()), validation or ())
     if test is None:
         train, test = hold_out(train, 0.1, seed=seed)
     if validation is None:
@@ -316,6 +324,12 @@ def split(
             "test. Give pairs with at least 3 different sources."
         )
     return Splits(train, list(validation), list(test))
+
+
+def seen_in(train: Iterable[Pair], held: Sequence[Pair]) -> int:
+    """Count the pairs of ``held`` whose source is among those of the training."""
+    sources = {source for source, _ in train}
+    return sum(source in sources for source, _ in held)
 
 
 def without(pairs: Sequence[Pair], held: Iterable[Pair]) -> list[Pair]:

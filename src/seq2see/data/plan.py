@@ -15,15 +15,19 @@ from seq2see.data.pairs import Pair
 from seq2see.errors import UserError, counted, suggest
 from seq2see.machine import instructions
 from seq2see.tokenizers import symbols
-from seq2see.tokenizers.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer, decomposed
 
 SUBWORDS = ("bpe", "unigram")
 LEARNED = ("words", *SUBWORDS)  # whose vocabulary has a size that can be chosen
-KINDS = ("characters", "symbols", "features", "bytes", *LEARNED)
+KINDS = ("characters", "decomposed", "symbols", "features", "bytes", *LEARNED)
 LOOKED_AT = 2000  # pairs that tell what kind of text it is
 LEARNED_FROM = 500_000  # pairs at most: more of them change no sub-word that matters, and take minutes
 LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone would fill a batch
 WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fast there, and 0.6 times at 16
+#: Pairs of short texts below which a small model learns best, and from which on a deep one does. See RESULTS.md.
+FEW_WORDS, MANY_WORDS = 2500, 100_000
+SPLICED_BELOW = 10_000  # pairs of short texts; with more of them, pairs made of two teach nothing new
+FEWER = 2  # times as many characters as parts of them, from which on a text is cut into the parts
 ROOM = 2  # an input may be so many times as long as the longest one of the training
 
 
@@ -102,7 +106,15 @@ def fitting(texts: Sequence[str]) -> str:
     if symbols.have_features(texts):
         return "features"
     separator = symbols.separator_of(texts)
-    return "characters" if separator is None else "symbols" if separator == " " else f"symbols:{separator}"
+    if separator is None:
+        return "decomposed" if _made_of_few(texts) else "characters"
+    return "symbols" if separator == " " else f"symbols:{separator}"
+
+
+def _made_of_few(texts: Sequence[str]) -> bool:
+    """Whether the characters are made of far fewer parts: syllables of jamo, or letters with many marks."""
+    characters = set().union(*texts)
+    return len(characters) >= FEWER * len(set(decomposed("".join(sorted(characters)))))
 
 
 def choose(
@@ -131,7 +143,9 @@ def choose(
             "out, or set `tokenizer` to words, bpe or unigram."
         )
     long = median(max(map(len, pair)) for pair in pairs) > 80
-    if count < 10_000 or (not learned and count < 100_000 and not long):
+    if not learned and not long and count < MANY_WORDS:
+        suited, size = "words" if count < FEW_WORDS or device == "cpu" else "lexicon", 2000
+    elif count < 10_000:
         suited, size = "tiny", 2000
     elif count < 300_000:
         on_gpu = "medium" if sentences else "deep" if not learned and not long else "small"
@@ -186,6 +200,8 @@ def _training(
     preset: str, pairs: Sequence[Pair], kinds: tuple[str, str], count: int, device: str
 ) -> dict[str, Any]:
     """Return steps that suit the data: few for little of it, else about 15 passes, counted in characters."""
+    if preset in ("words", "lexicon"):
+        return _for_words(preset, kinds, count, device)
     if preset == "tiny" and count < 10_000:
         return {"steps": 1200, "checkpoint_every": 100, "evaluate_every": 100}
     if preset == "document":
@@ -228,12 +244,36 @@ def _training(
     }  # fmt: skip
 
 
+def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> dict[str, Any]:
+    """Return what suits words: more steps and larger batches for more of them, and new words made of two for few.
+
+    A CPU takes fewer and smaller steps. Found on the development sets of the SIGMORPHON shared tasks; see RESULTS.md.
+    """
+    few = count < SPLICED_BELOW and "features" not in kinds
+    settings: dict[str, Any] = {"spliced": 1.0} if few else {}
+    if device == "cpu":
+        steps, batch = (
+            (900 + count // 2, 512) if count < FEW_WORDS else (min(12_000, 2000 + count // 2), 1024)
+        )
+        settings |= {"r_drop": 0.0} if count >= FEW_WORDS else {}  # it reads every batch twice
+    elif preset == "words":
+        steps, batch = 5000 + count, 768
+    else:
+        steps, batch = min(30_000, 8000 + count // 2), min(8192, 1024 + count // 8)
+    lines = 20
+    return settings | {
+        "steps": steps, "batch_tokens": batch, "warmup": min(1000, steps // 10),
+        "checkpoint_every": max(1, steps // (2 * lines)), "evaluate_every": max(1, steps // lines),
+    }  # fmt: skip
+
+
 def tokenizers_of(
     plan: Plan, pairs: Sequence[Pair], asked: bool = False, everything: Sequence[Pair] | None = None
 ) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of both sides; ``asked`` if the vocabulary was given.
 
-    Sub-words and words are learned from some of ``pairs``. Characters and symbols are those of ``everything``.
+    Sub-words and words are learned from some of ``pairs``. Characters and symbols are those of ``everything``: of all
+    pairs of the training, where ``pairs`` are a sample of them.
     """
     everything = pairs if everything is None else everything
     pairs = pairs[:: max(1, -(-len(pairs) // LEARNED_FROM))]
@@ -269,6 +309,8 @@ def _tokenizer(kind: str, plan: Plan, texts: Sequence[str]) -> Tokenizer:
         return Tokenizer.symbols(texts, kind[8:] or " ")
     if kind == "features":
         return Tokenizer.features(texts)
+    if kind == "decomposed":
+        return Tokenizer.decomposed_of(texts)
     return Tokenizer.characters_of(texts) if kind == "characters" else Tokenizer.of_file(Path(kind))
 
 

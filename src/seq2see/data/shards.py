@@ -85,9 +85,14 @@ def survey(
     strict: bool = False,
     progress: Callable[[int], None] = lambda count: None,
     columns: tuple[str, str] | None = None,
+    unseen: bool = False,
 ) -> Survey:
-    """Read all pairs once, in bounded memory; parts that are not given are split off by the hash of the source."""
-    given = frozenset(hash_of(source, seed) for part in (validation, test) for source, _ in part or ())
+    """Read all pairs once, in bounded memory; parts that are not given are split off by the hash of the source.
+
+    ``unseen`` leaves the sources of parts that are given out of the training.
+    """
+    held_back = [*(validation or ()), *(test or ())] if unseen else []
+    given = frozenset(hash_of(source, seed) for source, _ in held_back)
     found = Survey(list(paths), seed, Corpus(name_of(paths)), given=given, columns=columns)
     random, held = Random(seed), _Smallest(2 * HELD_OUT + 1)
     corpus = found.corpus

@@ -13,6 +13,7 @@ import numpy as np
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Ragged
+from seq2see.data.splicing import Splicer
 from seq2see.errors import InputError
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -217,7 +218,7 @@ CHANGES: dict[str, Callable[[Pair, Random], Pair]] = {
 
 def varies(settings: TrainingConfig) -> bool:
     """Whether any pair is to be changed."""
-    return settings.joined > 0 or any(getattr(settings, name) > 0 for name in CHANGES)
+    return settings.joined > 0 or settings.spliced > 0 or any(getattr(settings, name) > 0 for name in CHANGES)
 
 
 def varied(
@@ -226,8 +227,9 @@ def varied(
     settings: TrainingConfig,
     number: int,
     longest: int,
+    splicer: Splicer | None = None,
 ) -> tuple[Ragged, Ragged]:
-    """Return pairs of ids of which some are replaced by what became of them, with joined ones added.
+    """Return pairs of ids of which some are replaced by what became of them, with joined and spliced ones added.
 
     ``number`` is that of the epoch, or of its part if it has several: each draws anew. Only what changes is
     turned into text and back. What would be longer than ``longest`` stays as it was.
@@ -249,8 +251,9 @@ def varied(
         changed.append(pair)
     pool = _texts(sides, partners, tokenizers) if more else []
     changed += [joined(pool, random) for _ in range(more)]
+    crossed = None if splicer is None else splicer.drawn(int(settings.spliced * count), longest, random)
     if not changed:
-        return sides
+        return sides if crossed is None else _both(sides, crossed)
     source, target = (
         Ragged.of(tokenizer.encode_batch(texts))
         for tokenizer, texts in zip(tokenizers, zip(*changed, strict=True), strict=True)
@@ -259,10 +262,16 @@ def varied(
     fits &= np.minimum(source.lengths, target.lengths) > 2  # nothing but the ends is left
     kept = np.ones(count, dtype=bool)
     kept[rows[fits[: len(rows)]]] = False
-    return (
+    found = (
         _put_together(sides[0], np.flatnonzero(kept), source, np.flatnonzero(fits)),
         _put_together(sides[1], np.flatnonzero(kept), target, np.flatnonzero(fits)),
     )
+    return found if crossed is None else _both(found, crossed)
+
+
+def _both(one: tuple[Ragged, Ragged], other: tuple[Ragged, Ragged]) -> tuple[Ragged, Ragged]:
+    """Return all pairs of the first, then all of the second."""
+    return one[0].and_then(other[0]), one[1].and_then(other[1])
 
 
 def _known(pair: Pair, tokenizers: tuple[Tokenizer, Tokenizer]) -> bool:
@@ -289,6 +298,4 @@ def _texts(
 
 def _put_together(old: Ragged, old_rows: np.ndarray, new: Ragged, new_rows: np.ndarray) -> Ragged:
     """Return some rows of one array, then some of another."""
-    parts = [side.taken(rows) for side, rows in ((old, old_rows), (new, new_rows))]
-    offsets = np.concatenate([parts[0].offsets, parts[0].offsets[-1] + parts[1].offsets[1:]])
-    return Ragged(np.concatenate([part.values for part in parts]), offsets)
+    return old.taken(old_rows).and_then(new.taken(new_rows))

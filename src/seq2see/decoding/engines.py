@@ -200,7 +200,7 @@ def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
 def digest_of(path: Path, config: ModelConfig) -> str:
     """Return what tells a model apart from another: its weights, tokenizers and shape."""
     # A setting that came later does not count at its default: exports from before it stay valid.
-    later = {"scale_embeddings": True, "embedding_norm": False, "output_bias": False}
+    later = {"members": 1, "scale_embeddings": True, "embedding_norm": False, "output_bias": False}
     shape = {
         name: value
         for name, value in asdict(config).items()

@@ -237,6 +237,8 @@ class Rule:
     @staticmethod
     def _at(logits: Tensor, tokens: Tensor, when: Tensor) -> Tensor:
         """Rule tokens out in the rows, (1,) or (R,), in which it is said."""
+        if _nowhere(when):
+            return logits
         return torch.where(when[:, None], logits.index_fill(-1, tokens, -inf), logits)
 
     def _forced(self, logits: Tensor, total: Tensor, t: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,6 +256,8 @@ class Rule:
             last = (limits == t + 1) & ~must
             token = torch.where(last, self.special.end, token)
             must = must | last
+        if _nowhere(must):
+            return logits, total
         other = must[:, None] & (tokens != token[:, None])  # (R, V)
         only = must[:, None] & (tokens == token[:, None])
         logits = logits.masked_fill(other, -inf).masked_fill(only, 0.0)
@@ -275,6 +279,11 @@ class Rule:
             return state
         after = self.gate.after(state, token)
         return torch.where(t < len(self.first), state, after) if len(self.first) else after
+
+
+def _nowhere(when: Tensor) -> bool:
+    """Whether something holds in no row, where the host can tell: on a GPU it would have to wait."""
+    return when.device.type == "cpu" and not bool(when.any())
 
 
 def without_repeats(

@@ -22,7 +22,7 @@ from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.rule import Gate, Rule
 from seq2see.model.fast import HAS_TRITON, decoding_layout
-from seq2see.model.fast.cache import DecoderCache, Layout
+from seq2see.model.fast.cache import Layout
 from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
@@ -111,7 +111,7 @@ class CachedReader:
 
     def __init__(self, model: Transformer, memory: Tensor, mask: Mask, layout: Layout = "rows") -> None:
         self.model, self.memory, self.mask = model, memory, mask
-        self.cache = DecoderCache.empty(len(model.decoder.layers), layout)
+        self.cache = model.empty_cache(layout)
 
     @classmethod
     def of(

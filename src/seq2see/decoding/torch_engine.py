@@ -36,10 +36,13 @@ class TorchEngine:
         self.original, self.special = transformer, special
         weight = next(transformer.parameters())
         self.kind, self.on_gpu = (weight.dtype, weight.device), weight.device.type == "cuda"
+        #: An ensemble has no graphs, so that a GPU searches with it step by step.
+        self.has_graphs = self.on_gpu and transformer.config.members == 1
         self.narrow = (
-            weight.dtype == torch.float32
+            self.has_graphs
+            and weight.dtype == torch.float32
             and transformer.config.d_model >= LARGE
-            and self.on_gpu  # on a CPU an answer would depend on the others of its batch
+            # on a CPU an answer would depend on the others of its batch
             and torch.cuda.is_bf16_supported(including_emulation=False)
         )
         self.where: list[int] = []
@@ -81,7 +84,7 @@ class TorchEngine:
         allowed: Automaton | None = None,
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        if self.on_gpu and not self._watched():
+        if self.has_graphs and not self._watched():
             return self._graphs().ids(sources, rules, allowed)
         if rules.beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
@@ -99,7 +102,7 @@ class TorchEngine:
         allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
-        if self.on_gpu and not self._watched():
+        if self.has_graphs and not self._watched():
             found_all = self._graphs().search(sources, rules, allowed)
             return [hypotheses[:n_best] for hypotheses in found_all]
 

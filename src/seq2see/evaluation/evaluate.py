@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +19,22 @@ from seq2see.errors import InputError
 from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.folding import fold_unknown
 
 Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
 ROWS = 128  # pairs scored together
 EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
+LETTER_EDGES = (4, 6, 8, 12)  # the same in characters, where most sources are single words
+
+
+class Confusion(NamedTuple):
+    """A symbol or character that was said instead of another; empty where one is missing or too many."""
+
+    expected: str
+    given: str
+    times: int
+    place: float  # where in the answer, on average: 0 is its beginning, 1 its end
 
 
 @dataclass
@@ -99,6 +112,11 @@ class Evaluation:
         """Insertions, deletions and substitutions of words (or of symbols with spaces between) per expected word."""
         return self.token_edits / max(1, self.expected_tokens)
 
+    def of_others(self, sources: Collection[str], separator: str | None = None) -> Evaluation:
+        """The scores of the pairs whose source is not among these, such as those of the training."""
+        others = [answer for answer in self.answers if answer[0] not in sources]
+        return Evaluation.of(others, separator=separator)
+
     def by_source(self, separator: str | None = None) -> Evaluation:
         """The scores of each source once: its answer is compared with the nearest target, so that any of them counts."""
         targets: dict[str, dict[str, None]] = {}
@@ -126,18 +144,53 @@ class Evaluation:
         """Corpus chrF."""
         return chrf(self.given, self.expected)
 
-    def worst(self, count: int) -> list[tuple[float, str, str, str]]:
-        """The wrong answers that resemble their references least: (chrF, source, expected, given)."""
-        return sorted((sentence_chrf(g, e), s, e, g) for s, e, g in self.misses)[:count]
+    def worst(self, count: int, separator: str | None = None) -> list[tuple[float, str, str, str]]:
+        """The wrong answers that resemble their references least: (score, source, expected, given).
+
+        The score is chrF; of symbols, with a ``separator`` between them, it is the share that is right, in percent.
+        """
+        if separator is None:
+            return sorted((sentence_chrf(g, e), s, e, g) for s, e, g in self.misses)[:count]
+        found = []
+        for source, expected, given in self.misses:
+            right = expected.split(separator)
+            wrong = edit_distance(right, given.split(separator))
+            found.append((100 * max(0.0, 1 - wrong / len(right)), source, expected, given))
+        return sorted(found)[:count]
+
+    @property
+    def are_words(self) -> bool:
+        """Whether most sources are single words, so that their lengths are counted in characters."""
+        return 2 * sum(" " not in source for source, _, _ in self.answers) > len(self.answers)
 
     def by_length(self) -> list[tuple[str, Evaluation]]:
-        """The scores by the number of words of the source; empty buckets are left out."""
-        buckets = []
-        for low, high in zip((0, *EDGES), (*EDGES, 10**9), strict=True):
-            part = [answer for answer in self.answers if low < max(1, len(answer[0].split())) <= high]
+        """The scores by the length of the source: in words, or in characters of single words. Empty ones are left out."""
+        buckets, edges = [], LETTER_EDGES if self.are_words else EDGES
+        for low, high in zip((0, *edges), (*edges, 10**9), strict=True):
+            part = [
+                answer
+                for answer in self.answers
+                if low < max(1, len(answer[0] if self.are_words else answer[0].split())) <= high
+            ]
             if part:
                 buckets.append((f"{low + 1}-{high}" if high < 10**9 else f"over {low}", Evaluation.of(part)))
         return buckets
+
+    def confusions(self, separator: str | None = None) -> list[Confusion]:
+        """What was said instead of what, the most frequent first: characters, or symbols with a ``separator``."""
+        counts: Counter[tuple[str, str]] = Counter()
+        places: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for _, expected, given in self.misses:
+            right, wrong = (
+                (list(text) if separator is None else text.split(separator) if text else [])
+                for text in (expected, given)
+            )
+            for place, change in differences(right, wrong):
+                counts[change] += 1
+                places[change].append((place + 0.5) / max(1, len(right)))
+        return [
+            Confusion(*change, count, sum(places[change]) / count) for change, count in counts.most_common()
+        ]
 
     def add(self, other: Evaluation) -> None:
         """Count another part in."""
@@ -154,12 +207,15 @@ def evaluate(
     engine: Engine | None = None,
     rules: DecodingConfig = PAPER,
 ) -> Evaluation:
-    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model."""
+    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model.
+
+    Sources are read as ``predict`` reads them: what the vocabulary does not have is written in what it has. A source
+    that the model cannot take all the same is answered by nothing, which is wrong. The loss is that of the pairs whose
+    target can be written in the vocabulary.
+    """
     special = Special.of(tokenizers)
     engine = engine or TorchEngine(model, special)
     total = Evaluation()
-    for number, pair in enumerate(pairs, 1):
-        check_pair(model.config, tokenizers, pair, number)
     for part in parts(pairs, batch):
         total.add(_evaluate_batch(model, tokenizers, part, engine, rules))
         progress(total.pairs)
@@ -176,26 +232,65 @@ def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
 def _evaluate_batch(
     model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine, rules: DecodingConfig
 ) -> Evaluation:
-    device = next(model.parameters()).device
-    sources = tokenizers.source.encode_batch([source for source, _ in pairs])
-    targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
+    read = [(fold_unknown(tokenizers.source, source), target) for source, target in pairs]
+    sides = [[_takes(model.config, tokenizers, side, pair[side]) for pair in read] for side in (0, 1)]
+    takable = [row for row, takes in enumerate(sides[0]) if takes]
+    scorable = [row for row in takable if sides[1][row]]
+    sources = tokenizers.source.encode_batch([read[row][0] for row in takable])
+    given = [""] * len(pairs)
+    if sources:
+        answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
+        for row, answer in zip(takable, answers, strict=True):
+            given[row] = answer
+    loss, tokens = _loss(model, tokenizers, [read[row] for row in scorable]) if scorable else (0.0, 0)
+    plain = tokenizers.target.plain  # a model of words is asked for words
+    return Evaluation.of(
+        [(source, plain(target), answer) for (source, target), answer in zip(pairs, given, strict=True)],
+        loss_total=loss,
+        tokens=tokens,
+        separator=tokenizers.target.separator,
+    )
 
+
+def _loss(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> tuple[float, int]:
+    """Return the summed loss of some pairs, teacher-forced, and the number of its tokens."""
     pads = (tokenizers.source.pad, tokenizers.target.pad)
-    whole = Batch.of(sources, targets, pads).to(device)
+    source, target = (
+        tokenizer.encode_batch(list(texts))
+        for tokenizer, texts in zip(
+            (tokenizers.source, tokenizers.target), zip(*pairs, strict=True), strict=True
+        )
+    )
+    whole = Batch.of(source, target, pads).to(next(model.parameters()).device)
     with at_rest(model):
         logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
     loss = F.cross_entropy(
         logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
     )
+    return float(loss), whole.tokens
 
-    plain = tokenizers.target.plain  # a model of words is asked for words
-    return Evaluation.of(
-        [(source, plain(target), answer) for (source, target), answer in zip(pairs, answers, strict=True)],
-        loss_total=float(loss),
-        tokens=whole.tokens,
-        separator=tokenizers.target.separator,
-    )
+
+def differences(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
+    """Return the fewest changes that turn a into b: the place in a, and what becomes what; "" is nothing."""
+    costs = [list(range(len(b) + 1))]
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(costs[-1][j] + 1, row[-1] + 1, costs[-1][j - 1] + (x != y)))
+        costs.append(row)
+    found, i, j = [], len(a), len(b)
+    while i or j:
+        if i and j and costs[i][j] == costs[i - 1][j - 1] + (a[i - 1] != b[j - 1]):
+            i, j = i - 1, j - 1
+            if a[i] != b[j]:
+                found.append((i, (a[i], b[j])))
+        elif i and costs[i][j] == costs[i - 1][j] + 1:
+            i -= 1
+            found.append((i, (a[i], "")))
+        else:
+            j -= 1
+            found.append((i, ("", b[j])))
+    return found[::-1]
 
 
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
@@ -234,14 +329,27 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
 def check_pair(config: ModelConfig, tokenizers: Tokenizers, pair: Pair, number: int | None = None) -> None:
     """Raise an InputError if the model cannot take this pair; ``number`` says which of many it is."""
     try:
-        for side, tokenizer, text in zip(
-            ("source", "target"), (tokenizers.source, tokenizers.target), pair, strict=True
-        ):
-            tokenizer.check(text)
-            longest = config.max_length + (side == "target")  # the last token of a target is not read
-            if len(text.encode()) + 2 > longest and (length := len(tokenizer.encode(text))) > longest:
-                raise InputError(
-                    f"The {side} has {length:,} tokens, but this model takes at most {longest:,}: cut it up."
-                )
+        for side, text in enumerate(pair):
+            _check_side(config, tokenizers, side, text)
     except InputError as error:
         raise InputError(str(error) if number is None else f"Pair {number:,}: {error}") from None
+
+
+def _check_side(config: ModelConfig, tokenizers: Tokenizers, side: int, text: str) -> None:
+    """Raise an InputError if the model cannot take this text as its source (0) or target (1)."""
+    tokenizer = (tokenizers.source, tokenizers.target)[side]
+    tokenizer.check(text)
+    longest = config.max_length + side  # the last token of a target is not read
+    if len(text.encode()) + 2 > longest and (length := len(tokenizer.encode(text))) > longest:
+        raise InputError(
+            f"The {('source', 'target')[side]} has {length:,} tokens, but this model takes at most {longest:,}: "
+            "cut it up."
+        )
+
+
+def _takes(config: ModelConfig, tokenizers: Tokenizers, side: int, text: str) -> bool:
+    try:
+        _check_side(config, tokenizers, side, text)
+    except InputError:
+        return False
+    return True

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
-from seq2see.model.fast.cache import DecoderCache
+from seq2see.model.fast.cache import DecoderCache, Layout
 from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import Observable
@@ -54,6 +54,14 @@ class Transformer(Observable):
                 nn.init.normal_(module.table.weight, std=self.config.d_model**-0.5)
                 if isinstance(module.positions, nn.Parameter):
                     nn.init.normal_(module.positions, std=0.02)
+
+    def member(self, number: int = 0) -> Transformer:
+        """Return the network whose values can be looked at: this one, which is not an ensemble."""
+        return self
+
+    def empty_cache(self, layout: Layout = "rows") -> DecoderCache:
+        """Begin to decode with nothing remembered."""
+        return DecoderCache.empty(len(self.decoder.layers), layout)
 
     def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (…, S) to memory (…, S, D)."""

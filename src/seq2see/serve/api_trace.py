@@ -113,7 +113,7 @@ class Tracer:
     @cached_property
     def network(self) -> Transformer:
         """The network that is watched; it is read when the first trace is asked for."""
-        return view_of(self.model.network.inner())
+        return view_of(self.model.network.inner().member())
 
     @cached_property
     def names(self) -> list[str]:

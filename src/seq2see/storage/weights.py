@@ -14,6 +14,7 @@ from torch import Tensor
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, UserError, printable
 from seq2see.files import STEP, writing
+from seq2see.model.ensemble import network_of
 from seq2see.model.transformer import Transformer
 
 
@@ -109,7 +110,7 @@ def put_weights(model: Transformer, weights: dict[str, Tensor], origin: str) -> 
 def read_model(config: ModelConfig, path: Path, device: torch.device | str = "cpu") -> Transformer:
     """Build a model and fill it from a file."""
     check_device(str(device))
-    model = Transformer(config)
+    model = network_of(config)
     put_weights(model, read_weights(path), path.name)
     return model.to(device).eval()
 

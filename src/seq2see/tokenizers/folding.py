@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 
-from seq2see.tokenizers.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer, decomposed, fold
 
 #: Signs that mean the same, as keyboards and word processors write them.
 SAME = {
@@ -29,7 +29,8 @@ def fold_unknown(tokenizer: Tokenizer, text: str) -> str:
         if part not in known:
             part = next((one for one in _others(part) if known.keys() >= set(tokenizer.cut(one))), part)
         parts.append(part)
-    return (tokenizer.separator or "").join(parts)
+    text = (tokenizer.separator or "").join(parts)
+    return fold(text) if tokenizer.cut is decomposed else text
 
 
 def _others(part: str) -> Iterator[str]:

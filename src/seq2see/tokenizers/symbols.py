@@ -9,11 +9,12 @@ from statistics import median
 
 SEPARATORS = " |;,-_/+·."  # tried in this order
 MOST_SYMBOLS = 512  # different ones; a language has more words than that
-UNSEEN = 0.001  # share of symbols that occur once, which estimates how many more there are outside the data
+ONCE = 0.3  # share of the different symbols that may occur once; of the words of a text, about half do
 LOOKED_AT = 20_000  # texts that tell what a side is made of
 FEATURE_PATTERN = r" <[^<>\s]+>"
 FEATURE = re.compile(FEATURE_PATTERN)
 PARTS = re.compile(rf"{FEATURE_PATTERN}|[\s\S]")
+NAME_OR_BRACKET = re.compile(r"[^;,|\s()]+|[()]")  # of a cell of features
 NUMBER = re.compile(r"[0-9]{2,}")
 
 
@@ -25,8 +26,8 @@ def cut(text: str, separator: str) -> list[str]:
 def separator_of(texts: Sequence[str]) -> str | None:
     """Return what stands between the symbols of these texts, if they are made of symbols.
 
-    They are, if a few hundred different ones make up all texts, hardly any occurs only once, and none is a number, since
-    there are always more numbers.
+    They are, if a few hundred different ones make up all texts, most occur more than once, and none is a number, since
+    there are always more numbers. A rare one may be missing in the training data.
     """
     looked_at = texts[:: max(1, len(texts) // LOOKED_AT)]
     for separator in SEPARATORS:
@@ -48,7 +49,7 @@ def _are_symbols(texts: Sequence[str], separator: str) -> bool:
         if len(counts) > MOST_SYMBOLS:
             return False
     once = sum(count == 1 for count in counts.values())
-    return once <= UNSEEN * counts.total() and not any(map(NUMBER.fullmatch, counts))
+    return once <= ONCE * len(counts) and not any(map(NUMBER.fullmatch, counts))
 
 
 def have_features(texts: Sequence[str]) -> bool:
@@ -59,6 +60,10 @@ def have_features(texts: Sequence[str]) -> bool:
 
 
 def features_of(cell: str) -> str:
-    """Write a cell of features, ``V;PST;3``, as symbols in angle brackets that follow a text: `` <V> <PST> <3>``."""
-    names = re.split(r"[;,|\s]+", cell.strip())
-    return "".join(f" <{name.replace('<', '‹').replace('>', '›')}>" for name in names if name)
+    """Write a cell of features, ``V;PST;3``, as symbols in angle brackets that follow a text: `` <V> <PST> <3>``.
+
+    Nested features are cut too, and their brackets are symbols: ``PSS(2,PL)`` becomes `` <PSS> <(> <2> <PL> <)>``. So
+    every name is one symbol, wherever it stands.
+    """
+    names = NAME_OR_BRACKET.findall(cell)
+    return "".join(f" <{name.replace('<', '‹').replace('>', '›')}>" for name in names)

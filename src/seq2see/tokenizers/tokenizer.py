@@ -60,6 +60,11 @@ def fold(text: str) -> str:
     return " ".join(text.split())
 
 
+def decomposed(text: str) -> str:
+    """Write a text in Unicode NFD: letters, marks and jamo apart."""
+    return text if text.isascii() else unicodedata.normalize("NFD", text)
+
+
 def _composed(text: str) -> str:
     """Write a text in Unicode NFC.
 
@@ -186,6 +191,16 @@ class Tokenizer:
         return cls.characters([PAD, START, END, *sorted({character for text in texts for character in text})])
 
     @classmethod
+    def decomposed_of(cls, texts: Iterable[str]) -> Tokenizer:
+        """One token for each letter, mark or jamo that the characters of ``texts`` are made of (Unicode NFD).
+
+        한 is three tokens, and é is two. Answers are put together again.
+        """
+        made = cls.characters_of(map(decomposed, texts))
+        made.engine.normalizer = normalizers.NFD()
+        return cls(made.engine)
+
+    @classmethod
     def symbols(cls, texts: Iterable[str], separator: str = " ") -> Tokenizer:
         """One token for each symbol of ``texts``, such as a phone or a tag; between two of them is the separator."""
         known = sorted({symbol for text in texts for symbol in symbols.cut(text, separator)})
@@ -302,7 +317,7 @@ class Tokenizer:
             if self.separator is not None:
                 return "symbols" if self.separator == " " else f"symbols:{self.separator}"
             if self.engine.normalizer is not None:
-                return "words"
+                return "decomposed" if self.cut is decomposed else "words"
             return "features" if self.cut is not str else "characters"
         return "bytes" if self.size == 3 + len(BYTES) and self.has_bytes else name.lower()
 
@@ -399,8 +414,9 @@ class Tokenizer:
         silent = {*self.before, *self.after, self.start, self.pad}
         if self.letters is not None:
             between = self.separator or ""
-            return [between.join([self.names[i] for i in row if i not in silent]) for row in rows]
-        texts: list[str] = self.engine.decode_batch([[i for i in row if i not in silent] for row in rows])
+            texts = [between.join([self.names[i] for i in row if i not in silent]) for row in rows]
+            return [fold(text) for text in texts] if self.cut is decomposed else texts
+        texts = self.engine.decode_batch([[i for i in row if i not in silent] for row in rows])
         return [text.strip() for text in texts] if self.spaces else texts
 
     def raw(self, ids: Sequence[int], length: int = 0) -> str:
@@ -490,12 +506,15 @@ def _looked_up(engine: Engine) -> tuple[Callable[[str], Iterable[str]], str | No
     """
     if (
         not isinstance(engine.model, models.WordLevel)
-        or engine.normalizer is not None
+        or not isinstance(engine.normalizer, normalizers.NFD | None)
         or engine.get_added_tokens_decoder()
         or not isinstance(engine.pre_tokenizer, pre_tokenizers.Split)
     ):
         return None
     split = json.loads(engine.pre_tokenizer.__getstate__())
+    if engine.normalizer is not None:
+        by_character = split == json.loads(EVERY_CHARACTER.__getstate__())
+        return (decomposed, None) if by_character and isinstance(engine.decoder, decoders.Fuse) else None
     separator = split["pattern"].get("String")
     if separator and split["behavior"] == "Removed" and not split["invert"]:
         return partial(symbols.cut, separator=separator), separator

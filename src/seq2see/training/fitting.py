@@ -6,16 +6,35 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seq2see.config import TrainingConfig
+from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq, load
 
 if TYPE_CHECKING:
-    from seq2see.config import ModelConfig, TrainingConfig
+    from seq2see.config import ModelConfig
     from seq2see.evaluation.evaluate import Evaluation
     from seq2see.training.loop import Step
+    from seq2see.training.run import Start
+
+
+def beside_of(out: Path) -> Path:
+    """Return the folder of the ensemble that teaches the model of another folder."""
+    return out.with_name(f"{out.name}-ensemble")
+
+
+def _as_start(model: Seq2Seq | str | os.PathLike[str] | None) -> Start | None:
+    """Return a model to go on from, or to be taught by."""
+    from seq2see.storage.weights import weights_of
+    from seq2see.training.run import Start
+
+    if isinstance(model, Seq2Seq):
+        return Start(model.config, model.tokenizers, weights_of(model.transformer))
+    return None if model is None else Start.read(Path(model))
 
 
 def fit(
@@ -29,7 +48,14 @@ def fit(
     preset: str | None = None,
     model: ModelConfig | dict[str, Any] | None = None,
     training: TrainingConfig | dict[str, Any] | None = None,
+    decoding: dict[str, Any] | None = None,
+    seed: int | None = None,
     device: str = "cpu",
+    ensemble: int = 1,
+    distil: bool = False,
+    teacher: Seq2Seq | str | os.PathLike[str] | None = None,
+    unlabelled: Sequence[str] = (),
+    unseen: bool = False,
     start: Seq2Seq | str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -68,7 +94,15 @@ def fit(
             vocabularies are those of the tokenizers.
         training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
             ``TrainingConfig``, which is taken whole.
+        decoding: settings of the search that the model uses unless a request says otherwise, such as ``{"beam": 5}``.
+        seed: the start of the weights, the batches and dropout; the split stays the same.
         device: cpu or cuda.
+        ensemble: train so many models together, which differ by their start, and average their probabilities.
+        distil: teach one model by the ensemble, and return that one; the ensemble is written to ``out`` + ``-ensemble``.
+        teacher: a model, an ensemble or its folder with the tokenizers to use. The new model learns from its
+            probabilities too; for short texts it also answers sources that are made up from those of the data.
+        unlabelled: more sources, which the teacher answers.
+        unseen: leave sources of the given validation and test pairs out of the training.
         start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
         out: a folder for checkpoints and for the finished model.
         resume: go on with the unfinished training in ``out``, to the same weights as without the interruption; a
@@ -76,45 +110,66 @@ def fit(
         progress: show a bar on a terminal.
         on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
 
+    The model's ``history`` has the lines of the table: steps, losses and scores on the validation pairs.
+
     Ctrl-C ends the training early: the model is returned as it is then, with a warning, and its card says after how many
     steps. An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a
     checkpoint in ``out``.
     """
-    from seq2see.storage.weights import weights_of
     from seq2see.training import run as runs
 
-    before = None
-    if isinstance(start, Seq2Seq):
-        before = runs.Start(start.config, start.tokenizers, weights_of(start.transformer))
-    elif start is not None:
-        before = runs.Start.read(Path(start))
-    folder_of_run = None if out is None else Path(out)
+    if distil:
+        if ensemble < 2:
+            raise UserError(
+                f"`distil` teaches one model by an ensemble, but `ensemble` is {ensemble}: give 2 or more."
+            )
+        settings: dict[str, Any] = dict(
+            validation=validation, test=test, columns=columns, tokenizer=tokenizer, vocabulary=vocabulary, preset=preset,
+            model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, resume=resume,
+            progress=progress, on_step=on_step,
+        )  # fmt: skip
+        beside = None if out is None else beside_of(Path(out))
+        several = fit(data, ensemble=ensemble, start=start, out=beside, **settings)
+        settings |= {"tokenizer": None, "vocabulary": None}
+        return fit(data, teacher=several, unlabelled=unlabelled, out=out, **settings)
+    own = {} if seed is None else {"seed": seed}
+    chosen = training or {}
     request = runs.Request(
-        folder_of_run,
-        resume,
-        tokenizer,
-        vocabulary,
-        preset,
-        model or {},
-        training or {},
-        None,
-        device,
-        before,
+        out=None if out is None else Path(out),
+        resume=resume,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        preset=preset,
+        model=model or {},
+        decoding=decoding or {},
+        training=chosen.but(**own) if isinstance(chosen, TrainingConfig) else {**chosen, **own},
+        unseen=unseen,
+        device=device,
+        start=_as_start(start),
+        teacher=_as_start(teacher),
+        unlabelled=unlabelled,
+        members=ensemble,
     )
     if request.finished("pairs"):
         return load(Path(out or ""), device)
     said = logging.getLogger("seq2see").warning
-    ready = runs.prepare(runs.Data.read(data, validation, test, request.seed, columns), request)
+    ready = runs.prepare(
+        runs.Data.read(data, validation, test, request.seed, columns, unseen=unseen), request
+    )
     for remark in ready.remarks:
         said(remark)
     run = runs.Run(ready, request, said)
 
+    history: list[dict[str, object]] = []
+
     def so_far(scores: Evaluation | None = None) -> Seq2Seq:
         network = run.trainer.finish() if scores is None else run.trainer.model
         card, sure = run.card(scores, "seq2see.fit"), run.confidence
-        return Seq2Seq(
+        made = Seq2Seq(
             run.trainer.config, run.trainer.tokenizers, network, card, device=device, confidence=sure
         )
+        made.history = history
+        return made
 
     failed = False
     with runs.progress_bar(run, progress) as show:
@@ -122,6 +177,8 @@ def fit(
         def after(step: Step) -> None:
             nonlocal failed
             show(step)
+            if step.line is not None:
+                history.append(asdict(step.line))
             failed = True
             if on_step is not None:
                 on_step(step)

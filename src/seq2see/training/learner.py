@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,14 @@ from torch import Tensor, nn
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
+from seq2see.errors import UserError
+from seq2see.model.ensemble import Ensemble
 from seq2see.model.fast import summed_loss
 from seq2see.model.fast.operators import mark_cache
-from seq2see.model.masks import PackedMasks
+from seq2see.model.masks import Mask, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
+from seq2see.training.stack import Rows, Stack
 
 #: The compiler tries the shapes of fused kernels; matrix products stay the library's.
 TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
@@ -26,28 +30,46 @@ TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
     "coordinate_descent_tuning": True,
     "online_softmax": False,
 }
+UNCOMPILED = 256  # a d_model up to which a step is captured as it is written
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
 
+def members_of(model: Transformer) -> list[Transformer]:
+    """Return the members of an ensemble, or the model itself."""
+    return model.all if isinstance(model, Ensemble) else [model]
+
+
 class Objective(nn.Module):
-    """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set."""
+    """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set.
 
-    def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
+    With a teacher, a part of it is the cross-entropy with the teacher's probabilities (Hinton et al., 2015).
+    """
+
+    def __init__(self, model: Transformer, settings: TrainingConfig, pad: int, written: bool = False) -> None:
         super().__init__()
-        self.model, self.settings, self.pad = model, settings, pad
+        self.model, self.settings, self.pad, self.written = model, settings, pad, written
 
-    def forward(self, batch: Batch | PackedBatch, masks: PackedMasks | None, tokens: Tensor) -> Tensor:
-        """Return the summed loss of the batch's real tokens, divided by ``tokens``, the real tokens of the whole step."""
-        if isinstance(batch, PackedBatch):
-            assert masks is not None
-            logits = self.model.forward_packed(batch.source, batch.target_in, masks)  # (T, V)
-        else:
-            logits = self.model(batch.source, batch.target_in, batch.source_mask).flatten(0, 1)  # (B·T, V)
-        return self.summed(logits, batch.target_out.flatten()) / tokens
+    def forward(
+        self,
+        batch: Batch | PackedBatch,
+        masks: PackedMasks | None,
+        tokens: Tensor,
+        taught: Tensor | None = None,
+    ) -> Tensor:
+        """Return the summed loss of the batch's real tokens, divided by ``tokens``, the real tokens of the whole step.
 
-    def summed(self, logits: Tensor, right: Tensor) -> Tensor:
+        ``taught`` (T, V) are the teacher's log-probabilities.
+        """
+        logits = logits_of(self.model, batch, masks)
+        return self.summed(logits, batch.target_out.flatten(), taught) / tokens
+
+    def summed(self, logits: Tensor, right: Tensor, taught: Tensor | None = None) -> Tensor:
         """Return the sum of the losses of logits (T, V), where the tokens (T,) are right."""
-        loss = summed_loss(logits, right, self.pad, self.settings.label_smoothing)
+        loss = summed_loss(logits, right, self.pad, self.settings.label_smoothing, self.written)
+        if taught is not None:
+            each = -(taught.exp() * logits.float().log_softmax(-1)).sum(-1)  # (T,)
+            soft = each.masked_fill(right == self.pad, 0.0).sum()
+            loss = (1 - self.settings.taught) * loss + self.settings.taught * soft
         if self.settings.r_drop:
             loss = loss + self.settings.r_drop / 2 * self._divergence(logits, right)
         return loss
@@ -60,6 +82,24 @@ class Objective(nn.Module):
         return each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
 
 
+def logits_of(model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor:
+    """Return the logits of all positions of a batch, (T, V), packed or padded."""
+    if isinstance(batch, PackedBatch):
+        assert masks is not None
+        return model.forward_packed(batch.source, batch.target_in, masks)
+    logits: Tensor = model(batch.source, batch.target_in, batch.source_mask)
+    return logits.flatten(0, 1)
+
+
+@dataclass
+class StackGraph:
+    """A step of a stack for batches of one size: where its inputs lie, and the graph once it is recorded."""
+
+    rows: Rows
+    graph: torch.cuda.CUDAGraph | None = None
+    loss: Tensor | None = None
+
+
 class Learner:
     """A model with its optimiser.
 
@@ -67,32 +107,62 @@ class Learner:
     small update would be lost in bfloat16. On a GPU all packed batches have one shape: the parts of the step are
     compiled, and then it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes
     share the batches of a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
+
+    The members of an ensemble learn from the same batches, each by its own loss; on a GPU as one (``stack``). A
+    ``teacher`` is asked about each batch.
     """
 
-    def __init__(self, model: Transformer, settings: TrainingConfig, pad: int) -> None:
-        self.model, self.settings, self.pad = model, settings, pad
+    def __init__(
+        self,
+        model: Transformer,
+        settings: TrainingConfig,
+        pad: int,
+        teacher: Transformer | None = None,
+        source_pad: int = 0,
+    ) -> None:
+        self.model, self.settings, self.pad, self.pads = model, settings, pad, (source_pad, pad)
         self.sharded = settings.sharded and distributed.size() > 1
         self.device = next(model.parameters()).device
-        compiles = self.device.type == "cuda" and settings.layout == "packed"
+        packed = self.device.type == "cuda" and settings.layout == "packed"
+        # Compiling takes longer than a small model learns.
+        compiles = packed and model.config.d_model > UNCOMPILED
         self.copies = settings.precision == "bfloat16" and not self.sharded
+        self.stack: Stack | None = None
+        if isinstance(model, Ensemble) and self.device.type == "cuda" and distributed.size() == 1:
+            if settings.accumulate > 1 or settings.layout == "packed":
+                raise UserError("On a GPU an ensemble takes one padded batch a step: leave training.layout and "
+                                "training.accumulate out.")  # fmt: skip
+            self.stack = Stack(model, torch.bfloat16 if self.copies else torch.float32)
+            packed = compiles = self.copies = False
         self.worker = model
         if self.copies:
             self.worker = copy.deepcopy(model).bfloat16()
         elif compiles and not self.sharded:
             # other modules with the same weights, so that the model's own stay uncompiled
             self.worker = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
-        self.captures = compiles and distributed.size() == 1
-        self.loss = self._spread(Objective(self.worker, settings, pad), compiles)
+        self.captures = packed and distributed.size() == 1
+        self.objective = Objective(self.worker, settings, pad, written=True)  # of a stack
+        self.losses = [
+            self._spread(Objective(member, settings, pad), compiles) for member in members_of(self.worker)
+        ]
+        self.teacher = None
+        if teacher is not None:
+            self.teacher = teacher.to(self.device).eval()
+            if self.copies:
+                self.teacher = copy.deepcopy(teacher).bfloat16()
         self.learning_rate = torch.zeros((), device=self.device)
+        self.trained = dict(model.named_parameters()) if self.stack is None else self.stack.weights
+        on_device = self.captures or self.stack is not None
         self.optimiser = torch.optim.Adam(
-            model.parameters(),
-            lr=self.learning_rate if self.captures else 0.0,
+            self.trained.values(),
+            lr=self.learning_rate if on_device else 0.0,
             betas=(settings.beta1, settings.beta2),
             eps=settings.epsilon,
             fused=True,
-            capturable=self.captures,
+            capturable=on_device,
         )
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.graphs: dict[torch.Size, StackGraph] = {}
         self.warm = 0
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
@@ -100,7 +170,7 @@ class Learner:
         compiled = partial(
             torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
         )
-        encoder, decoder = self.worker.encoder, self.worker.decoder
+        encoder, decoder = objective.model.encoder, objective.model.decoder
         layers = [*encoder.layers, *decoder.layers]
         if compiles:
             mark_cache()
@@ -116,6 +186,10 @@ class Learner:
     def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
         """Take one step on some batches; return its loss on the device, so that the host need not wait for it."""
         self.worker.train()
+        if self.stack is not None:
+            (batch,) = batches
+            assert isinstance(batch, Batch)
+            return self._learn_stacked(batch, learning_rate)
         if self.captures:
             return self._learn_by_graph([b for b in batches if isinstance(b, PackedBatch)], learning_rate)
         for group in self.optimiser.param_groups:
@@ -130,17 +204,74 @@ class Learner:
         )
         total = torch.zeros((), device=self.device)
         for batch in batches:
-            distributed.exchange(self.loss, now=batch is batches[-1])  # gradients are exchanged once a step
-            loss = self.loss(batch, batch.masks() if isinstance(batch, PackedBatch) else None, tokens)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total = total + loss.detach()
+            masks = batch.masks() if isinstance(batch, PackedBatch) else None
+            taught = self._taught(batch, masks)
+            found = []
+            for loss_of in self.losses:
+                distributed.exchange(loss_of, now=batch is batches[-1])  # gradients are exchanged once a step
+                loss = loss_of(batch, masks, tokens, taught)
+                loss.backward()  # type: ignore[no-untyped-call]
+                found.append(loss.detach())
+            total = total + torch.stack(found).mean()
         self._gradients_to_model()
         if self.settings.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            for member in members_of(self.model):
+                torch.nn.utils.clip_grad_norm_(member.parameters(), self.settings.clip)
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.weights_to_worker()
         return distributed.mean(total)
+
+    @torch.no_grad()
+    def _taught(self, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor | None:
+        """Ask the teacher for its log-probabilities, (T, V)."""
+        if self.teacher is None:
+            return None
+        return logits_of(self.teacher, batch, masks).float().log_softmax(-1)
+
+    def _learn_stacked(self, batch: Batch, learning_rate: float) -> Tensor:
+        """Take a step of all members. For each width of a batch the second such step is recorded, and then replayed."""
+        rows = Rows.of(batch, self.settings.batch_tokens, self.pads)
+        self.learning_rate.fill_(learning_rate)
+        known = self.graphs.get(rows.source.shape)
+        if known is None:
+            here = Rows(*(part.to(self.device) for part in rows))
+            self.graphs[rows.source.shape] = StackGraph(here)
+            stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                loss = self._step_stacked(here)
+            torch.cuda.current_stream().wait_stream(stream)
+            return loss
+        for slot, part in zip(known.rows, rows, strict=True):
+            slot.copy_(part.pin_memory(), non_blocking=True)
+        if known.graph is None:
+            known.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(known.graph):
+                known.loss = self._step_stacked(known.rows)
+        known.graph.replay()
+        assert known.loss is not None
+        return known.loss.clone()
+
+    def _step_stacked(self, rows: Rows) -> Tensor:
+        assert self.stack is not None
+        self.stack.one.train()
+        if self.settings.r_drop:
+            rows = rows.twice()
+        right, taught = rows.target_out.flatten(), self._taught_rows(rows)
+        tokens = (right != self.pad).sum()
+        summed = torch.vmap(lambda logits: self.objective.summed(logits, right, taught))
+        losses = summed(self.stack.logits(rows)) / tokens  # (M,)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        if self.settings.clip:
+            self.stack.clip(self.settings.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        return losses.detach().mean()
+
+    def _taught_rows(self, rows: Rows) -> Tensor | None:
+        batch = Batch(rows.source, rows.target_in, rows.target_out, Mask(keys=rows.keys), 0)
+        return self._taught(batch, None)
 
     def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
         """Take the first steps on a separate stream, then record one step as a graph, and replay it from then on."""
@@ -192,7 +323,7 @@ class Learner:
         state = {"random": torch.get_rng_state()}
         if self.device.type == "cuda":
             state["random-cuda"] = torch.cuda.get_rng_state(self.device)
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self.trained.items():
             for key, value in self.optimiser.state[parameter].items():
                 state[f"{key}/{name}"] = value
         return state
@@ -202,10 +333,11 @@ class Learner:
         """Restore what ``weights`` and ``state`` returned."""
         for name, parameter in self.model.named_parameters():
             parameter.copy_(distributed.cut_like(weights[name], parameter))
-            self.optimiser.state[parameter] = {
+        for name, leaf in self.trained.items():
+            self.optimiser.state[leaf] = {
                 "step": state[f"step/{name}"].to(self.device),
                 **{
-                    key: distributed.cut_like(state[f"{key}/{name}"], parameter)
+                    key: distributed.cut_like(state[f"{key}/{name}"], leaf)
                     for key in ("exp_avg", "exp_avg_sq")
                 },
             }

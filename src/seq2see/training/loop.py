@@ -24,6 +24,7 @@ from seq2see.data.packing import PackedBatches, sizes_of
 from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
+from seq2see.data.splicing import Splicer
 from seq2see.data.variation import varied, varies
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
@@ -34,6 +35,7 @@ from seq2see.evaluation.evaluate import Pair, evaluate
 from seq2see.files import LOCK, Lock, remove_leftovers
 from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.machine import free_cores
+from seq2see.model.ensemble import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
@@ -46,6 +48,7 @@ from seq2see.training.schedule import Timekeeper, learning_rate
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 #: Pairs that are varied at a time. The first step waits for these alone; the others are varied while it learns.
 VARIED_AT_ONCE = 100_000
+BLEU_CHANCE = 0.5  # BLEU that two evaluations of equally good models may differ by
 SAMPLES = 3  # answers kept with each line of the table
 NOT_AVERAGED = (
     0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
@@ -96,6 +99,14 @@ class Best:
         return Best(step, score) if score >= self.score else replace(self, lines_since=self.lines_since + 1)
 
 
+def watched(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    """Draw the held-out pairs that each line of the table answers: files are often sorted, so not the first ones."""
+    if len(pairs) <= most:
+        return list(pairs)
+    chosen = np.random.default_rng(0).permutation(len(pairs))[:most]
+    return [pairs[place] for place in sorted(chosen.tolist())]
+
+
 def _digest(source: Ragged, target: Ragged) -> str:
     arrays = (source.values, source.offsets, target.values, target.offsets)
     return hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=16).hexdigest()
@@ -123,11 +134,12 @@ class Trainer:
         say: Callable[[str], None] = lambda text: None,
         start: dict[str, Tensor] | None = None,
         ids: tuple[Ragged, Ragged] | None = None,
+        teacher: Transformer | None = None,
     ) -> None:
         """Make ready to train; ``ids`` are those of the training pairs, if the texts are cut already."""
         self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
         self.device = torch.device(device)
-        self.validation = list(validation)[: config.training.evaluate_on]
+        self.validation = watched(validation, config.training.evaluate_on)
         self.sentences = bool(self.validation) and are_sentences(self.validation)
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
         if isinstance(train, Shards):
@@ -152,6 +164,10 @@ class Trainer:
             raise UserError(
                 "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
             )
+        #: for pairs made of two; aligned once
+        self.splicer = Splicer(source, target) if settings.spliced else None
+        if self.splicer is not None and not self.splicer.is_right():
+            self.splicer = None
         if settings.bpe_dropout or varies(settings):
             recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
             parts = 1 if recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
@@ -162,11 +178,12 @@ class Trainer:
             self.batches = self._arranged(source, target)
 
         torch.manual_seed(settings.seed)
-        self.model = Transformer(config.model).to(self.device)
+        self.model = network_of(config.model).to(self.device)
         if start is not None:
             put_weights(self.model, start, "the model to start from")
         sharded = settings.sharded and distributed.size() > 1
-        self.learner = Learner(copy.deepcopy(self.model) if sharded else self.model, settings, self.pads[1])
+        own = copy.deepcopy(self.model) if sharded else self.model
+        self.learner = Learner(own, settings, self.pads[1], teacher, self.pads[0])
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
         special = Special.of(tokenizers)
@@ -217,7 +234,9 @@ class Trainer:
             sides = as_read[0].taken(mixed[part::parts]), as_read[1].taken(mixed[part::parts])
         longest = self._longest()
         tokenizers = self.tokenizers.source, self.tokenizers.target
-        return varied(sides, tokenizers, settings, number, longest) if varies(settings) else sides
+        if not varies(settings):
+            return sides
+        return varied(sides, tokenizers, settings, number, longest, self.splicer)
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length
@@ -259,14 +278,14 @@ class Trainer:
                     self._set(**changes)
             self.seconds = time.perf_counter() - started
 
-            line, evaluates, saves = None, self._evaluates(self.step), self._saves(self.step)
-            if evaluates or saves:
+            line, evaluates = None, self._evaluates(self.step)
+            if evaluates or self._saves(self.step):
                 mean = self._finite(float(self.total) / self.count)
                 before = time.perf_counter()
                 if evaluates:
                     line = self._line(mean)
                     self.total, self.count = torch.zeros_like(self.total), 0
-                if saves:
+                if self._saves(self.step):  # a line may be the best so far
                     self._snapshot()
                     self.save()
                 if clock is not None:
@@ -320,7 +339,7 @@ class Trainer:
             if distributed.first():
                 put_weights(self.model, weights, "the sharded model")
         line = self._measured(loss) if distributed.first() else None
-        score = 0.0 if line is None else line.exact_match if line.bleu is None else line.bleu
+        score = 0.0 if line is None else self._score(line)
         self.best = self.best.after(self.step, distributed.from_first(score))
         if self.out is not None and line is not None:
             with (self.out / LOG).open("a", encoding="utf-8") as log:
@@ -352,14 +371,35 @@ class Trainer:
         return self.step >= self.config.training.steps or self._out_of_patience()
 
     def finish(self) -> Transformer:
-        """Return the model ready for use: the average of the last checkpoints.
+        """Return the model ready for use: the average of the last checkpoints, or the best one by held-out score.
 
         Of a run that was stopped before its end it is the best model so far with patience, and else the last one.
         """
         self.saved.result()
-        averaged = list(self.snapshots.values()) if self.ended or self.config.training.patience else []
-        put_weights(self.model, checkpoint.average(averaged or [self._weights()]), "the averaged checkpoints")
+        averaged = [weights for step, weights in self.snapshots.items() if self._in_average(step)]
+        if not self.ended and not self.config.training.patience:
+            averaged = []
+        self._take(checkpoint.average(averaged or [self._weights()]))
+        best = self.snapshots.get(self.best.step)
+        if self.ended and averaged and best is not None and self._clearly_better(self._measured(0.0)):
+            self.say(f"The model of step {self.best.step:,} does better on the held-out pairs, and is kept.")
+            self._take(best)
         return self.model.eval()
+
+    def _clearly_better(self, average: Line) -> bool:
+        """Whether the best line beats the average of the last checkpoints by more than chance."""
+        if average.bleu is not None:
+            return self.best.score > average.bleu + BLEU_CHANCE
+        share = average.exact_match
+        return self.best.score > share + math.sqrt(share * (1 - share) / max(1, len(self.validation)))
+
+    def _take(self, weights: dict[str, Tensor]) -> None:
+        put_weights(self.model, weights, "the averaged checkpoints")
+
+    @staticmethod
+    def _score(line: Line) -> float:
+        """Return the free-running score by which models are compared."""
+        return line.exact_match if line.bleu is None else line.bleu
 
     def write(self, card: str, confidence: Confidence | None = None) -> None:
         """Write the finished model folder and drop the checkpoints, which it no longer needs."""
@@ -380,10 +420,10 @@ class Trainer:
         return step % self.config.training.evaluate_every == 0 or step == self.config.training.steps
 
     def _saves(self, step: int) -> bool:
-        """Whether a checkpoint is written after this step: with patience at every line, so that the best one is kept."""
+        """Whether a checkpoint is written after this step: at the best line so far too; with patience at every line."""
         settings = self.config.training
         every = settings.evaluate_every if settings.patience else settings.checkpoint_every
-        return step % every == 0 or step == settings.steps
+        return step % every == 0 or step == settings.steps or step == self.best.step
 
     def _in_average(self, step: int) -> bool:
         """Whether the weights after this step are part of the final average."""
@@ -394,13 +434,18 @@ class Trainer:
         others = min(settings.average - 1, before)
         earliest = (before - others + 1) * settings.checkpoint_every if others else settings.steps
         # In a short run the last few checkpoints may reach back to when the model knew nothing.
-        return self._saves(step) and step >= max(earliest, NOT_AVERAGED * settings.steps)
+        regular = step % settings.checkpoint_every == 0 or step == settings.steps
+        return regular and step >= max(earliest, NOT_AVERAGED * settings.steps)
 
     def _snapshot(self) -> None:
-        """Keep the weights if they are part of the average, and only those that still are."""
-        self.snapshots = {step: kept for step, kept in self.snapshots.items() if self._in_average(step)}
-        if self._in_average(self.step):
+        """Keep the weights if they are part of the average, or the best so far, and only those that still are."""
+        self.snapshots = {step: kept for step, kept in self.snapshots.items() if self._stays(step)}
+        if self._stays(self.step):
             self.snapshots[self.step] = self._weights()
+
+    def _stays(self, step: int) -> bool:
+        """Whether the weights after this step are needed at the end."""
+        return self._in_average(step) or step == self.best.step
 
     def save(self, at_once: bool = False) -> None:
         """Keep a checkpoint of this step; it is written while training goes on, or ``at_once``."""
@@ -487,9 +532,7 @@ class Trainer:
         for step in sorted(whole, reverse=True):
             self.best = Best(**json.loads(whole[step].notes.get("best", "{}")))
             noted = whole[step].notes.get("averaged")
-            companions = (
-                json.loads(noted) if noted else [s for s in range(1, step + 1) if self._in_average(s)]
-            )
+            companions = json.loads(noted) if noted else [s for s in range(1, step + 1) if self._stays(s)]
             if all(s in whole for s in companions):
                 self._restore(whole[step])
                 self.snapshots = {s: whole[s].weights for s in companions}

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.batching import Cut, Ragged
 from seq2see.data.doctor import lines_named
-from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, split
+from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, seen_in, split
 from seq2see.data.plan import (
     LEARNED,
     LONGEST,
@@ -33,6 +35,7 @@ from seq2see.data.plan import (
 )
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
+from seq2see.data.splicing import made_up
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import InputError, UserError, counted
@@ -41,9 +44,11 @@ from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.evaluation.evaluate import Evaluation, evaluate
 from seq2see.evaluation.familiar import Familiar
 from seq2see.machine import uncollected
+from seq2see.model.ensemble import Ensemble, network_of
+from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
-from seq2see.storage.weights import check_device, read_weights
+from seq2see.storage.weights import check_device, put_weights, read_weights
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import distributed
@@ -54,6 +59,8 @@ LOWER_RATE = 0.3  # of the learning rate with which a model was trained, to trai
 HELD_OUT_DATES = 10_000  # for validation, and as many for the test
 MORE_LENGTH = 1.25  # times the longest answers of the training data may be given
 NAMED = 10  # bad rows that are named; the others are counted
+MADE_UP, MOST_MADE_UP = 10, 40_000  # sources that are made up for a teacher: for each pair, and at most
+ANSWERED_AT_ONCE = 2048
 PRESET_SHAPE = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers")  # the same for all data
 
 
@@ -72,6 +79,12 @@ class Start:
         weights = read_weights(folder.weights_path(path))
         return cls(folder.read_config(path), folder.read_tokenizers(path), weights)
 
+    def network(self, device: str) -> Transformer:
+        """Make its network."""
+        made = network_of(self.config.model)
+        put_weights(made, self.weights, "the model")
+        return made.to(device).eval()
+
 
 @dataclass
 class Request:
@@ -88,9 +101,14 @@ class Request:
     preset: str | None = None
     model: ModelConfig | dict[str, Any] = field(default_factory=dict)
     training: TrainingConfig | dict[str, Any] = field(default_factory=dict)
-    split_seed: int | None = None  # that of the training if not given
+    decoding: dict[str, Any] = field(default_factory=dict)
+    split_seed: int = 1
+    unseen: bool = False  # leave sources of the given validation and test pairs out of the training
     device: str = "cpu"
     start: Start | None = None
+    teacher: Start | None = None
+    unlabelled: Sequence[str] = ()  # more sources, which the teacher answers
+    members: int = 1  # of an ensemble
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -106,12 +124,18 @@ class Request:
             raise UserError(
                 f"steps ({steps}) and seconds ({seconds:g}) both say how long to train: give one of them."
             )
-        own = self.settings["training"].get("seed", 1)
-        self.seed = int(own if self.split_seed is None else self.split_seed)
-        if self.start is not None:
+        self.seed = self.split_seed
+        DecodingConfig.of(**self.decoding)  # a wrong setting is an error at once
+        if self.members > 1:
+            self.settings["model"]["members"] = self.members
+            self.settings["training"].setdefault("layout", "padded")
+        if self.unlabelled and self.teacher is None:
+            raise UserError("`unlabelled` are sources that a teacher answers: give a `teacher` too.")
+        for role in ("start", "teacher"):
             for name in ("tokenizer", "vocabulary"):
-                if (value := getattr(self, name)) is not None:
-                    raise UserError(f"`{name}` is {value!r}, but `start` has a tokenizer: leave it out.")
+                if getattr(self, role) is not None and (value := getattr(self, name)) is not None:
+                    raise UserError(f"`{name}` is {value!r}, but `{role}` has a tokenizer: leave it out.")
+        if self.start is not None:
             before = self.start.config
             rate = LOWER_RATE * peak(before.training, before.model.d_model)
             self.settings["model"] = asdict(before.model) | self.settings["model"]
@@ -141,12 +165,13 @@ class Request:
         return distributed.from_first(found)
 
     def tokenizers(self) -> Tokenizers | None:
-        """Return the tokenizers of the training to resume, or of the model to start from, if there is one."""
+        """Return the tokenizers of the training to resume, of the model to start from, or of the teacher."""
         if self.resume and self.out is not None and (self.out / folder.CONFIG).is_file():
             found = folder.read_tokenizers(self.out)
             self._same_tokenizer(found)
             return found
-        return None if self.start is None else self.start.tokenizers
+        other = self.start or self.teacher
+        return None if other is None else other.tokenizers
 
     def _same_tokenizer(self, found: Tokenizers) -> None:
         asked, both = kinds_asked(self.tokenizer), (found.source, found.target)
@@ -202,6 +227,7 @@ class Data:
         seed: int = 1,
         columns: tuple[str, str] | None = None,
         strict: bool = False,
+        unseen: bool = False,
     ) -> Data:
         """Read all parts; each may be files, a table, or pairs."""
         watched, tested = (
@@ -210,7 +236,7 @@ class Data:
         )
         paths = paths_in(data)
         if paths and is_large(paths):
-            found = survey(paths, seed, watched, tested, strict, columns=columns)
+            found = survey(paths, seed, watched, tested, strict, columns=columns, unseen=unseen)
             return cls(found.corpus, watched, tested, found)
         return cls(corpus_of(data, columns, strict), watched, tested)
 
@@ -229,17 +255,44 @@ class Prepared:
     plan: Plan | None = None  # dates have none
     remarks: list[str] = field(default_factory=list)  # about rows and pairs that are left out
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
+    taught: int = 0  # pairs of the training whose targets are a teacher's answers
+    given: bool = False  # whether validation or test were given, and not split off by source
 
     @property
     def counts(self) -> str:
         """Say how many pairs each part has."""
-        return f"{len(self.train):,} to learn from, {len(self.validation):,} to watch, {len(self.test):,} to test"
+        taught = f" and {self.taught:,} that the teacher answered" if self.taught else ""
+        return (
+            f"{len(self.train) - self.taught:,} to learn from{taught}, {len(self.validation):,} to watch, "
+            f"{len(self.test):,} to test"
+        )
+
+    @property
+    def labelled(self) -> list[Pair]:
+        """The pairs of the data that are trained on; none of a corpus larger than memory."""
+        return self.train[: len(self.train) - self.taught] if isinstance(self.train, list) else []
+
+    @property
+    def seen(self) -> int:
+        """How many test pairs have a source that is trained on, which happens only where they are given."""
+        return seen_in(self.labelled, self.test) if self.given else 0
 
     @property
     def apart(self) -> str:
-        """Say whether validation and test share a source, which they can only where both are given."""
-        both = {source for source, _ in self.validation} & {source for source, _ in self.test}
-        return f"{counted(len(both), 'source')} to watch and to test" if both else "no source in two parts"
+        """Say which parts share sources, which they can only where they are given."""
+        if not self.given:
+            return "no source in two parts"
+        if isinstance(self.train, Shards):
+            return "parts as they were given"
+        shared = [
+            f"{counted(count, 'pair')} to {what} ({count / len(part):.1%})"
+            for what, part in (("watch", self.validation), ("test", self.test))
+            if (count := seen_in(self.labelled, part))
+        ]
+        told = (
+            f"{' and '.join(shared)} with a source to learn from (--unseen leaves those out of the training)"
+        )
+        return told if shared else "no source to watch or to test is learned from"
 
 
 def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepared:
@@ -277,9 +330,8 @@ def prepare(data: Data, request: Request) -> Prepared:
     if not distributed.first():
         tokenizers = distributed.from_first(None)
     if found is None:
-        parts = split(data.corpus.pairs, data.validation, data.test, request.seed)
-        # Characters are no secret of the test set; sub-words and words are learned from the training part alone.
-        everything = [*parts.train, *parts.validation, *parts.test]
+        parts = split(data.corpus.pairs, data.validation, data.test, request.seed, request.unseen)
+        everything = parts.train
     else:
         if request.out is None:
             raise UserError(
@@ -296,18 +348,19 @@ def prepare(data: Data, request: Request) -> Prepared:
             everything = parts.train
         tokenizers = Tokenizers(*tokenizers_of(plan, parts.train, request.vocabulary is not None, everything))
     else:
-        _check_characters(tokenizers, everything)
+        _check_characters(tokenizers, parts.train if found is None else everything)
     if distributed.first():
         distributed.from_first(tokenizers)
 
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
-    learned, validation, test = (
-        Cut.within(both, part, limit)
-        for part in (parts.train if found is None else [], parts.validation, parts.test)
-    )
+    learned = Cut.within(both, parts.train if found is None else [], limit)
+    validation, test = (Held.within(both, part, limit) for part in (parts.validation, parts.test))
     longest = max(1, learned.longest, validation.longest, test.longest)
     train: list[Pair] | Shards = learned.pairs
     ids = learned.ids
+    if request.teacher is not None and found is None:
+        train, ids = _with_taught(request, learned, plan)
+    taught = len(ids[0].lengths) - len(learned.pairs)
     if found is not None:
         assert request.out is not None
         train = write_shards(request.out / SHARDS, found, both, limit)
@@ -317,13 +370,66 @@ def prepare(data: Data, request: Request) -> Prepared:
             f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
         )
     config = config_of(plan, both, longest, model, training)
-    rules = config.decoding.but(sentences=plan.prose)
-    config = replace(config, decoding=limits_by(ids[0].lengths, ids[1].lengths, rules))
+    rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=plan.prose))
+    config = replace(config, decoding=rules.but(**request.decoding))
     remarks = _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(
-        data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample
-    )
+        data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample,
+        0 if found is not None else taught, data.validation is not None or data.test is not None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """Held-out pairs that are not too long. One with a character that the training lacks stays: it counts as wrong."""
+
+    pairs: list[Pair]
+    dropped: list[Pair]
+    longest: int  # tokens of a side
+
+    @classmethod
+    def within(cls, tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int) -> Held:
+        """Leave out pairs with more tokens than the limit."""
+        known = [pair for pair in pairs if all(map(_is_known, tokenizers, pair))]
+        cut = Cut.within(tokenizers, known, limit)
+        dropped = set(cut.dropped)
+        return cls([pair for pair in pairs if pair not in dropped], cut.dropped, cut.longest)
+
+
+def _is_known(tokenizer: Tokenizer, text: str) -> bool:
+    try:
+        tokenizer.check(text)
+    except InputError:
+        return False
+    return True
+
+
+def _with_taught(request: Request, learned: Cut, plan: Plan) -> tuple[list[Pair], tuple[Ragged, Ragged]]:
+    """Add sources without targets to the pairs to learn from: those that are given, and for short texts made-up ones.
+
+    Their targets are the teacher's answers.
+    """
+    assert request.teacher is not None
+    tokenizers = request.teacher.tokenizers
+    source, target = tokenizers.source, tokenizers.target
+    sources = source.encode_batch([text for text in request.unlabelled if _is_known(source, text)])
+    if not set(plan.kinds) & set(LEARNED):
+        count = min(MADE_UP * len(learned.pairs), MOST_MADE_UP)
+        sources += made_up(learned.ids[0], count, Random(request.seed))
+    if not sources:
+        return learned.pairs, learned.ids
+    engine = TorchEngine(request.teacher.network(request.device), Special.of(tokenizers))
+    rules = request.teacher.config.decoding
+    answers = [
+        answer
+        for first in range(0, len(sources), ANSWERED_AT_ONCE)
+        for answer in engine.ids(sources[first : first + ANSWERED_AT_ONCE], rules)
+    ]
+    texts = zip(source.decode_batch(sources), target.decode_batch(answers), strict=True)
+    more = Cut.within((source, target), [pair for pair in texts if all(pair)], LONGEST)
+    ids = tuple(one.and_then(other) for one, other in zip(learned.ids, more.ids, strict=True))
+    return [*learned.pairs, *more.pairs], (ids[0], ids[1])
 
 
 def limits_by(source: np.ndarray, target: np.ndarray, rules: DecodingConfig) -> DecodingConfig:
@@ -392,6 +498,7 @@ class Run:
             say,
             None if request.start is None else request.start.weights,
             ready.ids,
+            None if request.teacher is None else request.teacher.network(request.device),
         )
 
     def train(self, show: Callable[[Step], None], *signals: signal.Signals) -> bool:
@@ -422,6 +529,23 @@ class Run:
         self.confidence = self._calibrated()
         return found
 
+    def unseen(self, scores: Evaluation) -> Evaluation | None:
+        """Return the scores of the test pairs whose source was not trained on, where there are others too."""
+        if not self.ready.seen:
+            return None
+        sources = {source for source, _ in self.ready.labelled}
+        return scores.of_others(sources, self.trainer.tokenizers.target.separator)
+
+    def members(self) -> list[float]:
+        """Return the exact match of each member of an ensemble on the pairs that were watched."""
+        found, rules = self.trainer.model, self.ready.config.decoding
+        if not isinstance(found, Ensemble):
+            return []
+        return [
+            evaluate(member, self.trainer.tokenizers, self.trainer.validation, rules=rules).exact_match
+            for member in found.all
+        ]
+
     def _calibrated(self) -> Confidence | None:
         """Fit on the validation pairs how sure an answer is, and measure it on the test pairs."""
         ready, tokenizers = self.ready, self.trainer.tokenizers
@@ -430,7 +554,13 @@ class Run:
         engine = TorchEngine(self.trainer.model, Special.of(tokenizers))
         chrf = GOOD_CHRF if are_sentences(ready.validation) else None
         seen, others = (
-            calibrate.observe(engine, tokenizers, ready.config.decoding, pairs, chrf)
+            calibrate.observe(
+                engine,
+                tokenizers,
+                ready.config.decoding,
+                [pair for pair in pairs if _is_known(tokenizers.source, pair[0])],
+                chrf,
+            )
             for pairs in (ready.validation, ready.test)
         )
         return calibrate.calibrated(seen, others, self._familiar(), chrf)
@@ -448,12 +578,20 @@ class Run:
         """Write the model folder, if there is to be one."""
         if self.request.out is not None:
             self.trainer.write(card, self.confidence)
-            if self.confidence is not None:
-                # matplotlib takes long to import
+            if self.confidence is not None and find_spec("matplotlib") is not None:
+                # it takes long to import
                 from seq2see.inspection.reliability import reliability_png
 
                 picture = reliability_png(self.confidence)
                 folder.write_atomically(self.request.out / folder.PICTURE, picture)
+
+    def _of_unseen(self, scores: Evaluation) -> list[str]:
+        found = self.unseen(scores)
+        if found is None:
+            return []
+        return [
+            f"| exact match on the {found.pairs:,} pairs whose source was not trained on | {found.exact_match:.2%} |"
+        ]
 
     def card(self, scores: Evaluation | None, command: str) -> str:
         """Say what the model is, what was measured on which pairs, and how to repeat it."""
@@ -468,7 +606,8 @@ class Run:
             f"{shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.encoder_layers}+{shape.decoder_layers} "
             f"layers, {shape.norm}-norm.",
             "",
-            *(["| not tested | |", "|---|---|"] if scores is None else _scores(scores)),
+            *(["| not tested | |", "|---|---|"] if scores is None else _scores(scores, ready.seen)),
+            *([] if scores is None else self._of_unseen(scores)),
             f"| trained on | {counted(len(ready.train), 'pair')}, {steps}, {trainer.seconds:.0f} s |",
             f"| watched while training | {counted(len(ready.validation), 'validation pair')}, {ready.apart} |",
             "",
@@ -479,7 +618,8 @@ class Run:
         ]
         if ready.plan is not None:
             lines += [
-                f"Data: {ready.name}, {ready.counts}, split by source with seed {self.request.seed}; tokenizer "
+                f"Data: {ready.name}, {ready.counts}, "
+                f"{'as given' if ready.given else f'split by source with seed {self.request.seed}'}; tokenizer "
                 f"{trainer.tokenizers.named}, preset {ready.plan.preset}.",
                 "",
             ]
@@ -488,10 +628,10 @@ class Run:
         return "\n".join(lines)
 
 
-def _scores(scores: Evaluation) -> list[str]:
+def _scores(scores: Evaluation, seen: int) -> list[str]:
     """Write the rows of the measured figures; BLEU and chrF with their signatures, where the pairs are sentences."""
     rows = [
-        "| measured on test pairs, which were not trained on | |",
+        f"| measured on test pairs{', which were not trained on' if not seen else ''} | |",
         "|---|---|",
         f"| pairs | {scores.pairs:,} |",
         f"| exact match, free-running | {scores.exact_match:.2%} |",
@@ -527,7 +667,7 @@ def _noted(signals: Sequence[signal.Signals]) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
-    """Return a function that shows each step as a bar on standard error, if that is a terminal."""
+    """Return a function that shows each step on standard error: as a bar, or the scores alone if that is no terminal."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -545,8 +685,12 @@ def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
         task = bar.add_task("", total=run.trainer.config.training.steps, completed=run.trainer.step)
 
         def show(step: Step) -> None:
-            bar.update(task, total=run.trainer.config.training.steps, completed=step.step)
+            steps = run.trainer.config.training.steps
+            bar.update(task, total=steps, completed=step.step)
             if step.line is not None:
-                bar.update(task, description=f"validation loss {step.line.validation_loss:.4f}")
+                told = f"validation loss {step.line.validation_loss:.4f}, {step.line.exact_match:.1%} right"
+                bar.update(task, description=told)
+                if visible and not sys.stderr.isatty():
+                    print(f"step {step.step:,} of {steps:,}: {told}", file=sys.stderr, flush=True)
 
         yield show

@@ -86,9 +86,12 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout =
     return TABLE[body_of(q, mask, layout)].attend(q, k, v, mask)
 
 
-def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float) -> Tensor:
-    """Return the sum of the cross-entropies of logits (T, V) with smoothed labels (T,), leaving out padding."""
-    if HAS_TRITON and logits.is_cuda:
+def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float, written: bool = False) -> Tensor:
+    """Return the sum of the cross-entropies of logits (T, V) with smoothed labels (T,), leaving out padding.
+
+    ``written`` takes no kernel of ours.
+    """
+    if HAS_TRITON and logits.is_cuda and not written:
         each: Tensor = operators.smoothed_loss(logits, right, pad, smoothing)[0]  # (T,)
         return each.sum()
     return F.cross_entropy(

@@ -1,0 +1,244 @@
+"""Ensembles: several models that learn together, answer together, live in one folder, and teach one model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import seq2see
+from conftest import small_model
+from seq2see.cli import app
+from seq2see.config import ModelConfig, TrainingConfig
+from seq2see.data.batching import Batch
+from seq2see.decoding.hypothesis import Special, with_beam
+from seq2see.decoding.search import beam_search, greedy
+from seq2see.errors import UserError
+from seq2see.model.ensemble import Ensemble, averaged, network_of
+from seq2see.model.masks import Mask
+from seq2see.model.transformer import at_rest
+from seq2see.training.learner import Learner, Objective
+from seq2see.training.stack import Rows, Stack
+
+SHAPE: dict[str, Any] = dict(d_model=8, heads=2, d_ff=8, encoder_layers=1, decoder_layers=1)
+QUICK: dict[str, Any] = dict(
+    steps=6, warmup=2, batch_tokens=128, evaluate_every=3, checkpoint_every=2, r_drop=0.0
+)
+PAIRS = [(f"{n:02}", f"{n:02}"[::-1]) for n in range(60)]
+
+
+def ensemble(members: int = 3, **settings: object) -> Ensemble:
+    """An ensemble of random models."""
+    made = network_of(small_model(**settings).config.but(members=members))
+    assert isinstance(made, Ensemble)
+    for number, member in enumerate(made.all):
+        member.load_state_dict(small_model(number, **settings).state_dict())
+    return made.eval()
+
+
+def batch() -> Batch:
+    sources = [[1, 5, 6, 2], [1, 7, 2], [1, 9, 9, 9, 9, 2]]
+    return Batch.of(sources, [[1, 4, 2], [1, 5, 6, 7, 8, 2], [1, 3, 2]], (0, 0))
+
+
+def test_probabilities_are_averaged() -> None:
+    model, source, target = ensemble(), torch.tensor([[1, 4, 5, 2]]), torch.tensor([[1, 6, 3]])
+    found = model(source, target).softmax(-1)
+    each = torch.stack([member(source, target).softmax(-1) for member in model.all])
+    assert torch.allclose(found, each.mean(0), atol=1e-6)
+    assert torch.allclose(model(source, target), averaged([m(source, target) for m in model.all]), atol=1e-6)
+    assert model.config.parameters == model.parameter_count() == 3 * small_model().parameter_count()
+    assert model.member(2) is model.all[2]
+    alone = small_model()
+    assert alone.member(0) is alone
+
+
+def test_both_searches_follow_the_average() -> None:
+    """Each token of an answer is the likeliest by the mean of the members, read again from the start."""
+    model, special = ensemble(), Special(start=1, end=2, pad=0)
+    sources = [[1, 4, 5, 2], [1, 7, 2], [1, 3, 8, 9, 10, 2]]
+    with at_rest(model):
+        for ids, found in zip(sources, greedy(model, sources, special), strict=True):
+            so_far = [special.start]
+            for token in found.ids:
+                logits = model(torch.tensor([ids]), torch.tensor([so_far]))[0, -1]
+                assert token == int(logits.argmax())
+                so_far.append(token)
+        (best, *_), *_ = beam_search(model, sources[:1], special, with_beam(3))
+        lead = torch.tensor([[special.start, *best.ids[:-1]]])
+        values = model(torch.tensor(sources[:1]), lead)[0].log_softmax(-1)
+        right = [float(values[place, token]) for place, token in enumerate(best.ids)]
+        assert best.log_probabilities == pytest.approx(right, abs=1e-5)
+
+
+def test_a_stack_computes_what_its_members_compute() -> None:
+    """The losses and the gradients of all members at once are those of each alone, whatever is padded."""
+    model = ensemble(norm="pre", dropout=0.0).train()
+    settings = TrainingConfig.of(r_drop=2.0, label_smoothing=0.1)
+    expected = []
+    for member in model.all:
+        twice = batch().twice()
+        loss = Objective(member, settings, 0)(twice, None, (twice.target_out != 0).sum())
+        loss.backward()
+        expected.append((loss.detach(), {name: p.grad for name, p in member.named_parameters()}))
+    stack, rows = Stack(model), Rows.of(batch(), 24, (0, 0))
+    assert rows.source.shape == rows.target_in.shape == (4, 8)  # a multiple of four; as many rows as fit
+    assert rows.keys.any(1).all()
+    rows = rows.twice()
+    right = rows.target_out.flatten()
+    objective = Objective(model, settings, 0, written=True)
+    losses = torch.vmap(lambda logits: objective.summed(logits, right, None))(stack.logits(rows))
+    (losses / (right != 0).sum()).sum().backward()
+    for number, (loss, gradients) in enumerate(expected):
+        assert float(losses[number].detach() / (right != 0).sum() - loss) == pytest.approx(0, abs=1e-5)
+        for name, gradient in gradients.items():
+            assert torch.allclose(stack.weights[name].grad[number], gradient, atol=1e-5), name
+    norms = [
+        torch.stack([whole.grad[number].norm() for whole in stack.weights.values()]).norm()
+        for number in range(3)
+    ]
+    stack.clip(float(norms[0]) * 0.5)
+    after = torch.stack([whole.grad[0].norm() for whole in stack.weights.values()]).norm()
+    assert float(after) == pytest.approx(float(norms[0]) * 0.5, rel=1e-3)
+    with torch.no_grad():
+        next(iter(stack.weights.values())).fill_(7.0)
+    assert all(
+        float(next(member.parameters()).detach().mean()) == 7.0 for member in model.all
+    )  # they are views
+
+
+def test_members_learn_each_by_its_own_loss() -> None:
+    """A step of an ensemble changes each member as a step of that member alone does, its clipping too."""
+    settings = TrainingConfig.of(label_smoothing=0.1, clip=0.01)
+    together, alone = ensemble(dropout=0.0), ensemble(dropout=0.0)
+    Learner(together, settings, 0).learn([batch()], 0.01)
+    for number, member in enumerate(alone.all):
+        Learner(member, settings, 0).learn([batch()], 0.01)
+        for (name, a), b in zip(member.named_parameters(), together.all[number].parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-6), name
+
+
+def test_a_teacher_adds_its_probabilities() -> None:
+    """With all weight on the teacher, a pupil that is the teacher has no gradient to speak of."""
+    teacher, pupil = small_model(dropout=0.0), small_model(dropout=0.0)
+    settings = TrainingConfig.of(taught=1.0, label_smoothing=0.0)
+    objective, one = Objective(pupil, settings, 0), batch()
+    with torch.no_grad():
+        taught = teacher(one.source, one.target_in, one.source_mask).flatten(0, 1).log_softmax(-1)
+    loss = objective(one, None, torch.tensor(1.0), taught)
+    loss.backward()
+    assert max(float(p.grad.abs().max()) for p in pupil.parameters() if p.grad is not None) < 1e-4
+    mask = Mask(keys=one.source != 0)
+    logits = pupil(one.source, one.target_in, mask).flatten(0, 1)
+    real = (one.target_out.flatten() != 0)[:, None]
+    expected = -(taught.exp() * logits.log_softmax(-1) * real).sum().detach()
+    assert float(loss.detach()) == pytest.approx(float(expected), 1e-4)
+    half = Objective(pupil, settings.but(taught=0.25), 0)
+    plain = Objective(pupil, settings, 0)(one, None, torch.tensor(1.0))
+    mixed = half(one, None, torch.tensor(1.0), taught)
+    assert float(mixed.detach()) == pytest.approx(float((0.75 * plain + 0.25 * loss).detach()), 1e-4)
+
+
+def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None:
+    out = tmp_path / "several"
+    made = seq2see.fit(PAIRS, ensemble=3, model=SHAPE, training=QUICK, out=out)
+    again = seq2see.load(out)
+    assert again.config.model.members == made.config.model.members == 3
+    assert isinstance(again.transformer, Ensemble)
+    first, second, _ = again.transformer.all
+    assert not torch.equal(first.encoder.embedding.table.weight, second.encoder.embedding.table.weight)
+    texts = [source for source, _ in PAIRS[:9]]
+    assert [one.output for one in again.answers(texts)] == [one.output for one in made.answers(texts)]
+    looked = [again.trace("12", target="21", member=number)["logits"] for number in range(3)]
+    assert looked[0].shape[-1] == again.config.model.target_vocabulary
+    assert not torch.equal(looked[0], looked[1])
+    with pytest.raises(UserError, match="`member` is 3, but the ensemble has members 0 to 2"):
+        again.trace("12", member=3)
+    assert again.evaluate(PAIRS[:5]).pairs == 5
+    done = CliRunner().invoke(app, ["export", "--model", str(out)])
+    assert "an ensemble of 3" in str(done.exception)
+
+
+def test_an_ensemble_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    settings: dict[str, Any] = dict(ensemble=2, model=SHAPE, training=QUICK)
+    whole = seq2see.fit(PAIRS, **settings)
+
+    def stop(step: Any) -> None:
+        if step.step == 4:
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        seq2see.fit(PAIRS, out=tmp_path / "a", on_step=stop, **settings)
+    resumed = seq2see.fit(PAIRS, out=tmp_path / "a", resume=True, **settings)
+    for a, b in zip(whole.transformer.parameters(), resumed.transformer.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
+    out = tmp_path / "one"
+    one = seq2see.fit(PAIRS, ensemble=2, distil=True, model=SHAPE, training=QUICK, out=out)
+    assert one.config.model.members == 1
+    assert seq2see.load(tmp_path / "one-ensemble").config.model.members == 2
+    with pytest.raises(UserError, match="`distil` teaches one model by an ensemble, but `ensemble` is 1"):
+        seq2see.fit(PAIRS, distil=True)
+    more = seq2see.fit(PAIRS, teacher=out, unlabelled=["77", "88", "99", "é"], model=SHAPE, training=QUICK)
+    assert "3 that the teacher answered" in more.card  # nothing new can be made up of two digits but these
+    assert more.tokenizers.source.vocabulary() == one.tokenizers.source.vocabulary()
+    with pytest.raises(UserError, match="`unlabelled` are sources that a teacher answers"):
+        seq2see.fit(PAIRS, unlabelled=["77"])
+    with pytest.raises(UserError, match="`tokenizer` is 'bytes', but `teacher` has a tokenizer"):
+        seq2see.fit(PAIRS, teacher=out, tokenizer="bytes")
+
+
+def test_the_command_trains_an_ensemble_and_tells_of_its_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    Path("more.txt").write_text("77\n88\n")
+    sizes = [word for key, value in SHAPE.items() for word in ("--set", f"model.{key}={value}")]
+    options = [*sizes, "--steps", "4", "--set", "training.batch_tokens=128"]
+    run = CliRunner().invoke
+    options += ["--ensemble", "2", "--distil", "--unlabelled", "more.txt", "--out", "m"]
+    done = run(app, ["train", "mine.tsv", *options])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "Members on the held-out pairs: " in done.output
+    assert "One model learns from the ensemble in m-ensemble." in done.output
+    assert run(app, ["predict", "--model", "m-ensemble", "12"]).exit_code in (0, 1)
+    assert run(app, ["inspect", "m-ensemble"]).exit_code == 0
+    scored = run(app, ["evaluate", "mine.tsv", "--model", "m-ensemble", "--json"])
+    assert json.loads(scored.stdout)["pairs"] == len(PAIRS)
+    assert "--distil teaches one model" in str(run(app, ["train", "mine.tsv", "--distil"]).exception)
+
+
+def test_the_parameters_of_a_config_count_all_members() -> None:
+    config = ModelConfig.of(**SHAPE, source_vocabulary=9, target_vocabulary=9)
+    assert config.but(members=4).parameters == 4 * config.parameters
+
+
+def test_fit_keeps_its_history_and_what_the_search_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    made = seq2see.fit(PAIRS, model=SHAPE, training=QUICK, decoding={"beam": 3}, seed=7)
+    assert [line["step"] for line in made.history] == [3, 6]
+    assert made.config.decoding.beam == 3
+    assert made.config.training.seed == 7
+    assert "step 6 of 6: validation loss" in capsys.readouterr().err
+    same, other = (
+        seq2see.fit(PAIRS, model=SHAPE, training=QUICK, seed=seed, progress=False) for seed in (7, 8)
+    )
+    assert same.card.splitlines()[-3:] == other.card.splitlines()[-3:]  # the split is the same
+    assert not torch.equal(*(m.transformer.encoder.embedding.table.weight for m in (same, other)))
+    assert capsys.readouterr().err == ""
+    with pytest.raises(UserError, match=r"no setting decoding\.bem\."):
+        seq2see.fit(PAIRS, decoding={"bem": 3})
+
+
+def test_evaluate_takes_what_fit_takes(tmp_path: Path) -> None:
+    made, path = seq2see.fit(PAIRS, model=SHAPE, training=QUICK, progress=False), tmp_path / "a.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:7]))
+    table = {"id": list(range(7)), "in": [a for a, _ in PAIRS[:7]], "out": [b for _, b in PAIRS[:7]]}
+    expected = made.evaluate(PAIRS[:7]).given
+    assert made.evaluate(path).given == made.evaluate(table, columns=("in", "out")).given == expected
