@@ -41,7 +41,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE, LISTED = ROOT / "src" / "seq2see", ROOT / "tests" / "mutants.md"
 NOTES = ROOT / "build" / "mutation"  # which test calls which function, kept until a file changes
-FOLDERS = ("model", "model/fast", "training", "decoding")
+#: The folders of the package, and the package itself.
+FOLDERS = sorted({str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")})
 #: What a CPU does not run: Triton kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
 #: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
 LEFT_OUT = (
@@ -55,7 +56,12 @@ TESTS = (  # those nearest to the mutated folders first
     "test_model.py", "test_fast.py", "test_search.py", "test_graphs.py", "test_schedule.py", "test_run.py",
     "test_training.py", "test_engines.py", "test_packing.py", "test_folder.py", "test_properties.py", "test_tracer.py",
     "test_api.py", "test_train_file.py", "test_allowed.py", "test_interchange.py", "test_sides.py", "test_shards.py",
-    "test_recut.py", "test_export.py", "test_glossary.py",
+    "test_recut.py", "test_export.py", "test_glossary.py", "test_confidence.py", "test_config.py", "test_columns.py",
+    "test_pairs.py", "test_data.py", "test_doctor.py", "test_tokenizers.py", "test_text.py", "test_sentences.py",
+    "test_texts.py", "test_exact.py", "test_human_dates.py", "test_serve.py", "test_live.py", "test_wire.py",
+    "test_trace.py", "test_tables.py", "test_alignment.py", "test_saliency.py", "test_similarity.py", "test_plots.py",
+    "test_interchange_out.py", "test_interchange_settings.py", "test_strangers.py", "test_cli.py", "test_predict_file.py",
+    "test_evaluate_file.py", "test_parts.py", "test_site.py",
 )  # fmt: skip
 SLOW = 8.0  # seconds of a test that mutants are not given
 MOST = 25.0  # seconds of all tests of one mutant
@@ -481,6 +487,7 @@ def listed() -> dict[str, str]:
 
 
 def main() -> int:
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # tests import benchmarks, and each other
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

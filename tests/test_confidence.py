@@ -67,6 +67,16 @@ def test_the_fit_mends_probabilities_that_are_too_high() -> None:
     assert mended.risk[-1] == (1.0, pytest.approx(1 - mended.right))
 
 
+@pytest.mark.parametrize("right", [[True] * 3 + [False], [True] * 5, [False] * 2, [True, False, False]])
+def test_the_targets_are_those_of_platt(right: list[bool]) -> None:
+    """Figures that never change say nothing: what is left is the mean of the targets, n+1 of n+2 and 1 of n+2."""
+    count = len(figures_of([-0.1]))
+    good, bad = sum(right), len(right) - sum(right)
+    mean = (good * (good + 1) / (good + 2) + bad / (bad + 2)) / len(right)
+    weights = fit([[0.0] * count] * len(right), right, believed=False)
+    assert probability(weights, [0.0] * count) == pytest.approx(mean, abs=1e-6)
+
+
 def test_a_few_pairs_do_not_take_the_model_s_own_probability_away() -> None:
     figures, _ = drawn(60, 3)
     random = Random(1)

@@ -15,11 +15,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import seq2see
+from seq2see.config import ModelConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
-from seq2see.interchange import languages, to_ctranslate2
+from seq2see.interchange import huggingface, languages, to_ctranslate2
 from seq2see.interchange.reading import import_model
 from seq2see.seq2seq import Seq2Seq
 from test_interchange import FAMILIES, LANGUAGES, LINES, SHAPE, difference, shaken, trained_spm
@@ -546,3 +547,16 @@ def test_a_licence_is_found_in_a_time_that_grows_with_its_file(tmp_path: Path) -
     ):
         (tmp_path / "README.md").write_text(text)
         assert _licence(tmp_path) == licence
+
+
+@pytest.mark.parametrize(
+    ("early", "stopping", "noted"),
+    [(True, "full", False), (False, "beaten", False), ("never", "beaten", True)],
+)
+def test_early_stopping_is_followed(early: object, stopping: str, noted: bool) -> None:
+    rules, notes = huggingface._decoding(
+        {"early_stopping": early, "eos_token_id": 2, "num_beams": 4},
+        ModelConfig(source_vocabulary=9, target_vocabulary=9),
+    )
+    assert rules.stopping == stopping
+    assert any("early_stopping" in note for note in notes) is noted
