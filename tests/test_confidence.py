@@ -194,7 +194,9 @@ def test_answers_that_are_less_sure_are_withheld() -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of small letters, trained for a second, with enough held-out pairs to know how sure it is."""
     out = tmp_path_factory.mktemp("sure") / "model"
-    pairs = [(word + other, (word + other).upper()) for word in WORDS for other in ("", "da", "fo")]
+    pairs = [
+        (word + other, (word + other).upper()) for word in WORDS for other in ("", "da", "fo", "uv", "eb")
+    ]
     held = [(word + "vu", (word + "vu").upper()) for word in WORDS] + [
         (w + "be", (w + "be").upper()) for w in WORDS
     ]
@@ -202,10 +204,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pairs,
         validation=held[:60],
         test=held[60:],
-        training={"steps": 60, "evaluate_every": 60, "warmup": 10, "learning_rate": 0.01},
+        training={"steps": 120, "evaluate_every": 120, "warmup": 10, "learning_rate": 0.01},
         model=TINY,
         out=out,
         tokenizer="characters",
+        preset="tiny",
     )
     assert made.confidence is not None
     return out

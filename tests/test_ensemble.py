@@ -15,7 +15,7 @@ from conftest import small_model
 from seq2see.cli import app
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
-from seq2see.decoding.hypothesis import Special, with_beam
+from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.model.ensemble import Ensemble, averaged, network_of
@@ -62,13 +62,14 @@ def test_both_searches_follow_the_average() -> None:
     model, special = ensemble(), Special(start=1, end=2, pad=0)
     sources = [[1, 4, 5, 2], [1, 7, 2], [1, 3, 8, 9, 10, 2]]
     with at_rest(model):
-        for ids, found in zip(sources, greedy(model, sources, special), strict=True):
+        short = PAPER.but(max_length=6)
+        for ids, found in zip(sources, greedy(model, sources, special, short), strict=True):
             so_far = [special.start]
             for token in found.ids:
                 logits = model(torch.tensor([ids]), torch.tensor([so_far]))[0, -1]
                 assert token == int(logits.argmax())
                 so_far.append(token)
-        (best, *_), *_ = beam_search(model, sources[:1], special, with_beam(3))
+        (best, *_), *_ = beam_search(model, sources[:1], special, short.but(beam=3))
         lead = torch.tensor([[special.start, *best.ids[:-1]]])
         values = model(torch.tensor(sources[:1]), lead)[0].log_softmax(-1)
         right = [float(values[place, token]) for place, token in enumerate(best.ids)]

@@ -461,6 +461,7 @@ def read(text: str, form: str) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.heavy  # minutes on a busy machine; the expressions of the documents are measured above
 @pytest.mark.parametrize("form", PARTS)
 def test_a_document_is_read_in_a_time_that_grows_with_it(form: str) -> None:
     worst = 0.0, ""

@@ -252,10 +252,9 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
     few = count < SPLICED_BELOW and "features" not in kinds
     settings: dict[str, Any] = {"spliced": 1.0} if few else {}
     if device == "cpu":
-        steps, batch = (
-            (900 + count // 2, 512) if count < FEW_WORDS else (min(12_000, 2000 + count // 2), 1024)
-        )
-        settings |= {"r_drop": 0.0} if count >= FEW_WORDS else {}  # it reads every batch twice
+        few_words = count < FEW_WORDS
+        steps, batch = (1000 + count // 4, 768) if few_words else (min(12_000, 2000 + count // 2), 1024)
+        settings["r_drop"] = 0.0  # it reads every batch twice
     elif preset == "words":
         steps, batch = 5000 + count, 768
     else:
