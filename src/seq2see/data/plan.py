@@ -24,9 +24,9 @@ LOOKED_AT = 2000  # pairs that tell what kind of text it is
 LEARNED_FROM = 500_000  # pairs at most: more of them change no sub-word that matters, and take minutes
 LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone would fill a batch
 WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fast there, and 0.6 times at 16
-#: Pairs of short texts below which a small model learns best, and from which on a deep one does. See RESULTS.md.
+#: Pairs of short texts below which the model is small, and from which on it is deep. Neither bound was measured.
 FEW_WORDS, MANY_WORDS = 2500, 100_000
-SPLICED_BELOW = 10_000  # pairs of short texts; with more of them, pairs made of two teach nothing new
+SPLICED_BELOW = 10_000  # pairs of short texts below which pairs are made of two; not measured
 FEWER = 2  # times as many characters as parts of them, from which on a text is cut into the parts
 ROOM = 2  # an input may be so many times as long as the longest one of the training
 
@@ -247,7 +247,8 @@ def _training(
 def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> dict[str, Any]:
     """Return what suits words: more steps and larger batches for more of them, and new words made of two for few.
 
-    A CPU takes fewer and smaller steps. Found on the development sets of the SIGMORPHON shared tasks; see RESULTS.md.
+    The shape for few words on a GPU was chosen on development sets of 800 words (RESULTS.md). The steps for more words,
+    and all of what a CPU does, are not measured yet.
     """
     few = count < SPLICED_BELOW and "features" not in kinds
     settings: dict[str, Any] = {"spliced": 1.0} if few else {}

@@ -5,8 +5,8 @@ belong to which of its target, in order. Two pairs that have the same piece befo
 after it, can be crossed there: *na|tion* and *sta|te* become *nate* and *station*. With few pairs, such new ones teach
 more than the same pairs once more.
 
-That is so where the parts of a text stand for themselves. The 4 of 14 is IV in Roman numerals and that of 41 is XL, so
-that crossed numerals would be wrong. Some crossed sources are in the data, and their targets tell: ``is_right``.
+That is so where the parts of a text stand for themselves and come in order. Texts that are reversed, for example, cannot
+be crossed. Some crossed sources are in the data, and their targets tell: ``is_right``.
 """
 
 from __future__ import annotations
