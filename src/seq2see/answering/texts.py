@@ -73,6 +73,14 @@ class Texts:
         """
         self._fitting(self.tokenizers.source.encode(self._readable(text, anyway)))
 
+    def unfit(self, text: str) -> str:
+        """Say why the model was not made for a text, or nothing."""
+        try:
+            CHECKS.get(self.config.task, str)(text)
+        except InputError as error:
+            return str(error)
+        return ""
+
     def _readable(self, text: str, anyway: bool = False) -> str:
         """Return a text as the model reads it."""
         if not isinstance(text, str):

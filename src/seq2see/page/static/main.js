@@ -5,7 +5,7 @@ import { askText, askTrace, inside, listModels, live, saved, wake } from "./back
 import { beamPanel } from "./beams.js";
 import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
-import { announce, byId, h, roving, visible } from "./dom.js";
+import { announce, byId, canShow, h, roving, visible } from "./dom.js";
 import { fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
 import { setUpFiles, showTools } from "./files.js";
@@ -22,7 +22,7 @@ import { change, fit, framed, fromAddress, hover, isLinked, onChange, pin, view 
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], texts: string[], sentences?: boolean, small: boolean}} Model */
+/** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean}} Model */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
@@ -34,6 +34,7 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {{key: string, translation: Translation, leave: AbortController}|null} */ let whole = null; // the text, by a model of sentences
 /** @type {import("./texts.js").Sentence|undefined} */ let looked; // the sentence of it that is shown inside
 let asked = 0;
+/** @type {string|null} */ let answered = null; // the text of the view that the shown answer belongs to
 let typed = false; // whether the reader has entered a text
 let typing = false; // whether the reader is in the middle of it
 
@@ -190,11 +191,20 @@ const plainTrace = () => (looked?.parts ? getTrace(looked.parts[0].read, looked.
 /** The trace of the view. */
 const wantedTrace = () => (isTouched() ? getTrace(looked?.parts?.[0].read ?? view.text, view.prefix, view.muted, view.patches) : plainTrace());
 
+/** Fade an answer that belongs to another text than the one in the field, and say to which. */
+function showAge() {
+  const old = answered !== null && byId("text").value !== answered;
+  document.body.classList.toggle("stale", old);
+  if (old) byId("answer").dataset.of = [...(answered ?? "")].slice(0, 40).join("");
+  else delete byId("answer").dataset.of;
+}
+
 /** Ask for the trace of the view, and rebuild the page. */
 async function load() {
   const mine = (asked += 1);
   stop();
   if (byId("text").value !== view.text) byId("text").value = view.text;
+  showAge();
   showGlossary(Boolean(chosenModel().sentences), view.terms);
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
@@ -206,17 +216,17 @@ async function load() {
     if (mine !== asked) return;
     trace = found;
     byId("error").textContent = "";
-    document.body.classList.remove("stale");
+    answered = view.text;
+    showAge();
     clamp(trace);
     build(trace);
     byId("flow").removeAttribute("data-waiting");
-    announce(`Answer: ${trace.output}`);
+    announce(trace.json.unfit ? `Not to be trusted: ${trace.output}. ${trace.json.unfit}` : `Answer: ${trace.output}`);
     if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds shades
     explain();
     await compare(mine);
   } catch (error) {
     if (mine !== asked) return;
-    document.body.classList.add("stale");
     byId("flow").removeAttribute("data-waiting");
     if (typing) setTimeout(() => mine === asked && refuse(/** @type {Error} */ (error)), PATIENCE); // what is half typed is no mistake
     else refuse(/** @type {Error} */ (error));
@@ -284,13 +294,14 @@ function build(/** @type {Trace} */ found) {
     byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
   }
   fitText();
+  byId("ask").classList.toggle("unfit", Boolean(found.json.unfit));
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
   const fetchMore = fetchInto(found);
   if (drawing?.of !== model) drawing = { of: model, panel: figurePanel(model) };
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
-    drawing.panel, panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
+    drawing.panel, panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live, model)),
     ...(live ? [rankingPanel(found, model, asking(found))] : []), panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
     beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
     ...(live ? [comparePanel()] : []),
@@ -318,8 +329,9 @@ function build(/** @type {Trace} */ found) {
 function buildRemark(/** @type {Trace} */ found) {
   const remarks = looked ? sentenceChooser() : [];
   const { finished, confidence, remark } = found.json;
+  if (found.json.unfit) remarks.push(h("span", { className: "warning" }, `Not to be trusted: ${found.json.unfit} It has learned nothing about such texts, and must write something.`));
   const said = looked && !isTouched() ? saidOf(looked) : saidOf({ source: "", finished, confidence, remark });
-  remarks.push(...said.map((each) => h("span", each.startsWith("confidence") ? { className: "sure", title: "The calibrated probability that the answer is right" } : {}, each)));
+  remarks.push(...said.map((each) => h("span", each.startsWith("confidence") ? { className: "sure" } : {}, each)));
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
@@ -466,7 +478,7 @@ async function start() {
   });
   const { models: listed, limits } = await listModels();
   models = listed;
-  setUpField(ask);
+  setUpField(ask, showAge);
   setUpFiles({ ask: (text, form) => ask(text, false, form), refuse, translated: () => whole?.translation.text ?? "", most: limits.body });
   roving(byId("answer"), ".phrase");
   // the address holds the view, so the link that skips to the numbers must not change it
@@ -499,7 +511,7 @@ async function start() {
 }
 
 function showExamples(/** @type {Model} */ model) {
-  byId("examples").replaceChildren(...model.examples.map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example, false, "") }, example)));
+  byId("examples").replaceChildren(...model.examples.filter(canShow).map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example, false, "") }, example)));
 }
 
 start().catch((error) => {
