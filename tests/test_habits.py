@@ -40,13 +40,13 @@ def test_the_page_says_what_the_package_measures(browser: Browser, tmp_path: Pat
     path.write_text(live_page("dates", seq2see.load("dates"), "1845-01-05"), encoding="utf-8")
     page.goto(path.as_uri())
     page.wait_for_function("() => document.querySelectorAll('.card').length === 24")
-    labels = {
-        key: page.locator(f'.card[data-head="{key}"] .label').text_content() for key in found
-    }
+    labels = {key: page.locator(f'.card[data-head="{key}"] .label').text_content() for key in found}
     assert labels == {key: str(one) for key, one in found.items()}
     # The page measures the same itself, over the same dates.
     page.get_by_role("button", name="Read 100 texts").click()
-    page.wait_for_function("() => document.querySelector('#ranking .progress').textContent.includes('over 100 texts')")
+    page.wait_for_function(
+        "() => document.querySelector('#ranking .progress').textContent.includes('over 100 texts')"
+    )
     again = {key: page.locator(f'.card[data-head="{key}"] .label').text_content() for key in found}
     assert again == labels
     page.close()

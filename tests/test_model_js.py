@@ -304,7 +304,16 @@ def some_texts(count: int) -> list[str]:
     made = [
         "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randint(1, 24))) for _ in range(count)
     ]
-    return [*made, *known[::7], "the 29th of August 1958", "5 Jan '45", "May 5 2010", "x" * 81, "  ", "𝟏𝟐 ΟΔΟΣ"]
+    return [
+        *made,
+        *known[::7],
+        "the 29th of August 1958",
+        "5 Jan '45",
+        "May 5 2010",
+        "x" * 81,
+        "  ",
+        "𝟏𝟐 ΟΔΟΣ",
+    ]
 
 
 def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer]) -> None:

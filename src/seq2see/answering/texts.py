@@ -40,6 +40,9 @@ class Texts:
         self, config: Config, tokenizers: Tokenizers, network: Network, confidence: Confidence | None
     ) -> None:
         self.config, self.tokenizers, self.network, self.confidence = config, tokenizers, network, confidence
+        self._language: str | None = (
+            None  # that the model reads, once it is asked for; empty if that is not known
+        )
         self._allowed: tuple[Options, Automaton] | None = None  # what was asked for last, and made of it
 
     @property
@@ -234,9 +237,20 @@ class Texts:
 
                 text = unmarked(text)
             told = self.read(text)
-            unlike = self.confidence.familiar.why_not(told, real, thorough)
+            unlike = self.confidence.familiar.why_not(told, real, thorough) or self._foreign(told)
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
+
+    def _foreign(self, text: str) -> str:
+        """Say in one sentence that a text is not in the language of a model of sentences; nothing if it may be."""
+        if not self.config.decoding.sentences or self.confidence is None:
+            return ""
+        from seq2see.documents import languages
+
+        if self._language is None:
+            self._language = languages.read_by(self.confidence.familiar.surprise) or ""
+        other = languages.other_than(self._language, text) if self._language else None
+        return f"The input does not look like {self._language}: its words are {other}." if other else ""
 
     def judged(
         self, text: str, log_probabilities: Sequence[float], finished: bool, length: int | None = None

@@ -70,8 +70,12 @@ def _measure(into: dict[str, _Measure], trace: Trace, kind: str, weights: list[l
 def _places(trace: Trace, kind: str, rows: int, cols: int) -> dict[str, Callable[[int], list[int]]]:
     """Return which columns belong to a habit, by row."""
     keys = trace.target_tokens if kind == "decoder" else trace.source_tokens
-    signs = [place for place, token in enumerate(keys) if not any(one.isalnum() or one == "<" for one in token)]
-    ends = [place for place, token in enumerate(keys) if len(token) > 2 and token[0] == "<" and token[-1] == ">"]
+    signs = [
+        place for place, token in enumerate(keys) if not any(one.isalnum() or one == "<" for one in token)
+    ]
+    ends = [
+        place for place, token in enumerate(keys) if len(token) > 2 and token[0] == "<" and token[-1] == ">"
+    ]
 
     def within(*places: int) -> list[int]:
         return [place for place in places if 0 <= place < cols]
@@ -85,9 +89,9 @@ def _places(trace: Trace, kind: str, rows: int, cols: int) -> dict[str, Callable
             **marks,
             "looks two back": lambda t: within(t - 2),
             "looks three back": lambda t: within(t - 3),
-            "looks at what is near": lambda t: within(t - 1, t, t + 1)
-            if kind == "encoder"
-            else within(t - 2, t - 1, t),
+            "looks at what is near": lambda t: (
+                within(t - 1, t, t + 1) if kind == "encoder" else within(t - 2, t - 1, t)
+            ),
             "looks at itself": lambda t: [t],
             "looks at the previous token": lambda t: within(t - 1),
             "looks at the next token": lambda t: within(t + 1),

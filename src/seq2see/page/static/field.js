@@ -13,6 +13,13 @@ export function fitText() {
   style.height = `${byId("text").scrollHeight}px`;
 }
 
+/** Let a long text and its answer be smaller, so that what stands below is in sight. */
+export function fitLength() {
+  const many = byId("text").value.length + byId("answer").textContent.length;
+  byId("ask").classList.toggle("wordy", many > 44);
+  byId("ask").classList.toggle("wordier", many > 160);
+}
+
 /** Light parts of the text, each from its first character to the one after its last, counted in UTF-16. */
 export function lightText(/** @type {[number, number][]} */ ranges) {
   const { value } = byId("text");

@@ -228,7 +228,7 @@ function arcDiagram(/** @type {Trace} */ trace) {
     if (share > 0.1) picture.append(svg("text", { x: at(s), y: 8, class: "share" }, share.toFixed(2)));
   });
   // what is said below stays within the picture, also at its ends
-  const half = 3.2 * says[row].length;
+  const half = 4 * says[row].length;
   if (view.kind !== "encoder") picture.append(svg("text", { x: Math.min(Math.max(from, half), Math.max(half, width - half)), y: 150, class: "share" }, says[row]));
   written.forEach((token, t) => picture.append(svg("text", {
     x: queries.middles[t] + middle(queries.width), y: 134, class: t === row ? "query strong" : "query",
@@ -275,7 +275,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
   aside.classList.toggle("empty", cell === null);
   aside.classList.toggle("pinned", view.pin !== null || box.length > 0);
   if (cell === null || !trace.has(cell.name, cell.head)) {
-    aside.replaceChildren(.../** @type {Node[]} */ (box.length ? box : [h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it."), contents()]));
+    aside.replaceChildren(.../** @type {Node[]} */ (box.length ? box : [h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it.")]));
     return;
   }
   const { title, symbol, sentence, lines, value } = arithmetic(trace, cell, live ? (cell === view.pin ? "Fetching the numbers that it is made of …" : TO_PIN) : LEFT_OUT);
@@ -292,7 +292,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
 
 /** The list of panels. The entries are buttons that scroll, not links, because the address holds the view. */
 export function contents() {
-  const list = h("nav", { "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll(".panel")].map((panel) =>
+  const list = h("nav", { id: "contents", "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll("#flow .panel")].map((panel) =>
     h("li", {}, h("button", { type: "button", className: "link", onclick: () => goTo(panel.id) }, panel.querySelector("h2")?.textContent ?? "")))));
   roving(list, "button");
   return list;

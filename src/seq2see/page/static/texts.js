@@ -1,7 +1,7 @@
 /** A whole text by a model of sentences: it is shown sentence by sentence as they come, and each of them can be looked into. */
 
 import { byId, h, percent, thousands } from "./dom.js";
-import { lightText } from "./field.js";
+import { fitLength, lightText } from "./field.js";
 import { change, view } from "./state.js";
 
 /** What the model read and wrote. @typedef {{read: string, ids?: number[]}} Part */
@@ -102,7 +102,7 @@ export function showText(/** @type {Translation} */ translation, instead = "") {
   lightSentence(translation);
   const long = translation.isLong;
   byId("ask").classList.toggle("long", long);
-  byId("ask").classList.toggle("wordy", byId("text").value.length + place.textContent.length > 44);
+  fitLength();
   if (held) place.querySelector(".phrase.chosen")?.focus({ preventScroll: true });
   const { sentences, done } = translation;
   const unsure = sentences.filter((one) => one.output !== undefined && isUnsure(one)).length;
