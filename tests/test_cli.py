@@ -52,6 +52,9 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["calibrate"] == [
         "--chrf", "--columns", "--device", "--exact", "--file", "--json", "--like", "--seed",
     ]  # fmt: skip
+    assert options["serve"] == [
+        "--access-log", "--device", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
+    ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
         "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset", "--resume",
