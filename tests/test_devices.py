@@ -180,10 +180,11 @@ def test_the_command_says_which_device_answers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[str, str]] = []
+    dates = seq2see.load("dates")
 
     def load(name: str, device: str, engine: str) -> Any:
         asked.append((name, device))
-        return seq2see.load("dates")
+        return dates
 
     lines = tmp_path / "lines.txt"
     lines.write_text("1845-01-05\n")
