@@ -24,7 +24,7 @@ from typing import Any
 
 import typer
 
-from seq2see.cli.answering import Asked, Job, Unsure, answer_all, lines_of
+from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
 from seq2see.cli.output import complain, progress_bar
 from seq2see.errors import UserError, counted, printable
 from seq2see.files import LOCK, Lock, write_atomically, writing
@@ -67,13 +67,13 @@ class Report:
 class Worker:
     """Answers parts, one after another, with a model that it loads once."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, asked: Asked, characters: float = 0) -> None:
+        self.asked, self.characters = asked, characters
 
     @cached_property
     def job(self) -> Job:
         """The model and what is asked of it."""
-        return self.asked.job()
+        return self.asked.job(self.characters)
 
     def ready(self) -> str:
         """Load the model; return the error message if that fails."""
@@ -120,7 +120,8 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
     if ray and find_spec("ray") is None:
         raise UserError('--ray needs the package ray: `pip install "seq2see[ray]"` brings it.')
     # Whatever is wrong is said here, and not by each worker; it may be that this machine has no GPU.
-    local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked)
+    amount = characters_in(*(part.path for part in parts if not part.out.exists()))
+    local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked, amount)
     with _folder(out, parts, _digest(asked, local.job)):
         waiting = [part for part in parts if not part.out.exists()]
         if len(waiting) < len(parts):
