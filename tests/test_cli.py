@@ -69,7 +69,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["push"] == ["--model", "--private"]
     assert options["compress"] == ["--model", "--out"]
     assert options["serve"] == [
-        "--access-log", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
+        "--access-log", "--device", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
     assert options["see"] == ["--bits", "--html", "--model", "--open"]
     assert options["site"] == ["--model", "--root"]

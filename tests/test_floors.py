@@ -25,6 +25,7 @@ FLOORS = [
     ["errors", "stopping"],
     ["files", "machine"],
     ["config"],
+    ["devices"],
     ["tokenizers", "model"],
     ["storage", "data", "tasks"],
     ["decoding"],

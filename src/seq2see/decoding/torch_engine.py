@@ -121,13 +121,15 @@ class TorchEngine:
         beam: int = 1,
         allowed: Automaton | None = None,
     ) -> list[T]:
-        """Search on the CPU with as many threads as the work is worth.
+        """Search step by step: on a CPU with as many threads as the work is worth.
 
         The products of a small model are too small to be shared out. Instead each thread searches on some sources.
         """
         config = self.original.config
         numbers, most = len(sources) * beam * config.d_model, torch.get_num_threads()
         with at_rest(self.original), without_onednn() if self.kind[0] == torch.float32 else nullcontext():
+            if self.kind[1].type != "cpu":
+                return found(sources, allowed)
             if config.d_model >= SMALL:
                 alone = config.d_model < LARGE and numbers < ONE_THREAD
                 with threads_of(1 if alone else min(most, machine.free_cores())):

@@ -158,7 +158,7 @@ class Learner:
             lr=self.learning_rate if on_device else 0.0,
             betas=(settings.beta1, settings.beta2),
             eps=settings.epsilon,
-            fused=True,
+            fused=self.device.type in ("cpu", "cuda"),
             capturable=on_device,
         )
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -323,6 +323,8 @@ class Learner:
         state = {"random": torch.get_rng_state()}
         if self.device.type == "cuda":
             state["random-cuda"] = torch.cuda.get_rng_state(self.device)
+        elif self.device.type == "mps":
+            state["random-mps"] = torch.mps.get_rng_state()
         for name, parameter in self.trained.items():
             for key, value in self.optimiser.state[parameter].items():
                 state[f"{key}/{name}"] = value
@@ -344,4 +346,6 @@ class Learner:
         torch.set_rng_state(state["random"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random-cuda"], self.device)
+        elif self.device.type == "mps":
+            torch.mps.set_rng_state(state["random-mps"])
         self.weights_to_worker()
