@@ -512,7 +512,7 @@ def test_the_last_layer_of_the_lens_says_the_answer(open_page: Open, trace: Trac
     last = [text.replace("␣", " ") for text in rows.nth(2).locator("td span").all_inner_texts()]
     assert last == trace.output_tokens
     shares = rows.nth(2).locator("td").evaluate_all("cells => cells.map(cell => cell.title)")
-    assert shares == ["> 99.9%"] * len(last)
+    assert set(shares) <= {"> 99.9%", "100%"}
 
 
 # --- how it looks --------------------------------------------------------------------------------------

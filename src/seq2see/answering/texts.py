@@ -237,7 +237,8 @@ class Texts:
 
                 text = unmarked(text)
             told = self.read(text)
-            unlike = self.confidence.familiar.why_not(told, real, thorough) or self._foreign(told)
+            unlike = self.confidence.familiar.why_not(told, real, thorough)
+            unlike = unlike or (self._foreign(told) if thorough else "")
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
 
