@@ -273,9 +273,9 @@ class Trainer:
             wait([self.saved])  # no checkpoint is half written when the caller goes on
 
     def _steps(self) -> Iterator[Step]:
+        started, seconds = time.perf_counter() - self.seconds, self.config.training.seconds
         if self.tries and not self.ended:
             self._find_room()
-        started, seconds = time.perf_counter() - self.seconds, self.config.training.seconds
         clock = None if seconds is None else Timekeeper(seconds, self.step)
         while not self.ended:
             loss = self._learn()
