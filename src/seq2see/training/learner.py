@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +24,6 @@ from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 from seq2see.training.stack import Rows, Stack
 
-#: The compiler tries the shapes of fused kernels; matrix products stay the library's.
-TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
-    "max_autotune": True,
-    "max_autotune_gemm_backends": "ATEN",
-    "coordinate_descent_tuning": True,
-    "online_softmax": False,
-}
 UNCOMPILED = 256  # a d_model up to which a step is captured as it is written
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
@@ -170,9 +162,7 @@ class Learner:
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
         """Compile the objective where that pays, and divide the work among the processes."""
-        compiled = partial(
-            torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
-        )
+        compiled = partial(torch.compile, fullgraph=True, dynamic=False)
         encoder, decoder = objective.model.encoder, objective.model.decoder
         layers = [*encoder.layers, *decoder.layers]
         if compiles:
