@@ -339,7 +339,7 @@ def again() -> Iterator[tuple[str, float, float]]:
             # one layer of each kind is compiled for all, so that fewer of them leave nothing out
             command = [sys.executable, "-m", "seq2see", "train", str(data), "--out", str(data.with_name(out)),
                        "--validation", str(data.with_stem("watched")), "--test", str(data.with_stem("tested")),
-                       "--device", DEVICE, "--preset", "medium", "--steps", str(steps),
+                       "--device", DEVICE, "--preset", "medium" if DEVICE == "cuda" else "tiny", "--steps", str(steps),
                        "--set", "model.encoder_layers=2", "--set", "model.decoder_layers=2",
                        "--set", "training.checkpoint_every=20", "--set", "training.evaluate_every=1000",
                        "--set", "training.average=1", *more]  # fmt: skip

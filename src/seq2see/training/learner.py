@@ -22,6 +22,7 @@ from seq2see.model.fast.operators import mark_cache
 from seq2see.model.masks import Mask, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
+from seq2see.training.adam import Adam
 from seq2see.training.stack import Rows, Stack
 
 UNCOMPILED = 256  # a d_model up to which a step is captured as it is written
@@ -147,12 +148,11 @@ class Learner:
         self.learning_rate = torch.zeros((), device=self.device)
         self.trained = dict(model.named_parameters()) if self.stack is None else self.stack.weights
         on_device = self.captures or self.stack is not None
-        self.optimiser = torch.optim.Adam(
+        self.optimiser = Adam(
             self.trained.values(),
-            lr=self.learning_rate if on_device else 0.0,
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.epsilon,
-            fused=self.device.type in ("cpu", "cuda"),
+            self.learning_rate if on_device else 0.0,
+            (settings.beta1, settings.beta2),
+            settings.epsilon,
             capturable=on_device,
         )
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -185,8 +185,7 @@ class Learner:
             return self._learn_stacked(batch, learning_rate)
         if self.captures:
             return self._learn_by_graph([b for b in batches if isinstance(b, PackedBatch)], learning_rate)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
+        self.optimiser.learning_rate = learning_rate
         return self._step([batch.to(self.device) for batch in batches])
 
     def try_out(self, batches: Sequence[Batch | PackedBatch]) -> None:
@@ -201,7 +200,7 @@ class Learner:
                 moments = [
                     torch.empty_like(weight)
                     for weight in self.trained.values()
-                    if not self.optimiser.state.get(weight)
+                    if weight not in self.optimiser.state
                     for _ in range(2)
                 ]
                 if self.stack is None:
@@ -378,7 +377,7 @@ class Learner:
         elif self.device.type == "mps":
             state["random-mps"] = torch.mps.get_rng_state()
         for name, parameter in self.trained.items():
-            for key, value in self.optimiser.state[parameter].items():
+            for key, value in self.optimiser.state.get(parameter, {}).items():
                 state[f"{key}/{name}"] = value
         return state
 
