@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+import seq2see
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig, parse_overrides, preset
 from seq2see.errors import ConfigError
 from seq2see.storage import folder
+from seq2see.storage.folder import SHIPPED
 
 
 def test_heads_are_free_of_d_model() -> None:
@@ -57,6 +62,26 @@ def test_toml_round_trip() -> None:
 def test_bad_toml_is_explained(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config.from_toml(text, "config.toml")
+
+
+@pytest.mark.parametrize("name", ["suppressed", "first_suppressed", "other_ends"])
+@pytest.mark.parametrize("number", [68, 10**12])
+def test_the_id_of_a_token_that_is_not_there_is_refused_when_a_model_is_loaded(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    copy = Path(shutil.copytree(SHIPPED / "dates", tmp_path / "copy"))
+    path = copy / "config.toml"
+    text = path.read_text()
+    size = Config.read(path).model.target_vocabulary
+    assert size == 68
+    for good in (0, size - 1):
+        path.write_text(f"{text}[decoding]\n{name} = [{good}]\n")
+        assert getattr(Config.read(path).decoding, name) == (good,)
+    path.write_text(f"{text}[decoding]\n{name} = [3, {number}]\n")
+    said = f"decoding.{name} has the id {number}, but the model has 68 target tokens: an id from 0 to 67 was expected."
+    with pytest.raises(ConfigError) as error:
+        seq2see.load(copy)
+    assert str(error.value) == f"config.toml: {said}"
 
 
 def test_overrides() -> None:

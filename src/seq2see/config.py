@@ -379,6 +379,17 @@ class Config:
     training: TrainingConfig
     decoding: DecodingConfig = DecodingConfig()
 
+    def __post_init__(self) -> None:
+        """Refuse ids of tokens that the model does not have."""
+        size = self.model.target_vocabulary
+        for name in ("suppressed", "first_suppressed", "other_ends"):
+            wrong = [number for number in getattr(self.decoding, name) if number >= size]
+            if wrong:
+                raise ConfigError(
+                    f"decoding.{name} has the id {wrong[0]}, but the model has {size:,} target tokens: an id from 0 to "
+                    f"{size - 1:,} was expected."
+                )
+
     def to_toml(self) -> str:
         """Write as TOML, each setting with its sentence."""
         lines = [f"task = {json.dumps(self.task)}"]

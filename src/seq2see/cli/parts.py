@@ -13,10 +13,9 @@ import io
 import json
 import os
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -28,6 +27,7 @@ import typer
 from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
 from seq2see.cli.output import complain, progress_bar
 from seq2see.errors import UserError, counted, printable
+from seq2see.files import LOCK, Lock, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: what they are answers to
 HALF = ".half"  # how the name of an unfinished file of answers ends
@@ -88,32 +88,28 @@ class Worker:
         report = Report(part)
         tell = report.said.append
         try:
-            handle, half = tempfile.mkstemp(HALF, f".{part.out.name}.", part.out.parent)
-        except OSError as error:
-            return replace(report, error=f"{part.out} cannot be written: {error.strerror or error}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                with _packed(file, part.out) as packed:
-                    out = io.TextIOWrapper(packed, "utf-8", newline="\n")
-                    unsure = Unsure(None, self.asked.options.min_confidence, tell)
-                    lines = lines_of(part.path)
-                    counts = answer_all(self.job, lines, "line", out, nullcontext(), unsure, tell=tell)
-                    out.detach()
-                file.flush()
-                os.fsync(file.fileno())
-            Path(half).chmod(0o644)
-            Path(half).replace(part.out)
+            with writing(part.out, HALF) as file, _packed(file, part.out) as packed:
+                out = io.TextIOWrapper(packed, "utf-8", newline="\n")
+                unsure = Unsure(None, self.asked.options.min_confidence, tell)
+                lines = lines_of(part.path)
+                counts = answer_all(self.job, lines, "line", out, nullcontext(), unsure, tell=tell)
+                out.detach()
             report.answered, report.refused = counts
         except (UserError, OSError) as error:
             report.error = str(error)
-        finally:
-            Path(half).unlink(missing_ok=True)
         return report
 
 
-def _packed(file: Any, out: Path) -> Any:
+@contextmanager
+def _packed(file: Any, out: Path) -> Iterator[Any]:
     """Compress the output if the file name ends in .gz; the same answers give the same bytes."""
-    return gzip.GzipFile("", "wb", 6, file, mtime=0) if out.suffix == ".gz" else nullcontext(file)
+    if out.suffix == ".gz":
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            yield packed
+    else:
+        buffered = io.BufferedWriter(file)
+        yield buffered
+        buffered.flush()
 
 
 def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str | None) -> None:
@@ -202,8 +198,6 @@ def _digest(asked: Asked, job: Job) -> str:
 
 def _folder(out: Path, parts: list[Part], digest: str) -> Any:
     """Prepare and lock the folder of answers, or raise a UserError."""
-    from seq2see.files import LOCK, Lock, write_atomically
-
     if out.exists() and not out.is_dir():
         raise UserError(
             f"--out is {str(out)!r}, a file: a folder was expected, for the answers of many files."
