@@ -102,7 +102,8 @@ const asked = {
     const made = batches.map(([sources, targets]) => batchOf(sources, targets, pad));
     if (rates) return rates.map((rate, n) => learner.step(made[n], pad, rate));
     const loss = learner.gradients(made[0], pad);
-    return { loss, gradients: [...learner.parameters].map(([name, { rows, cols, grad }]) => ({ name, ...written({ shape: [rows * cols], data: grad }) })) };
+    const flat = (data) => written({ shape: [data.length], data });
+    return { loss, gradients: [...learner.parameters].map(([name, { grad }]) => ({ name, ...flat(grad) })) };
   },
   train({ about, plan, steps }) {
     const trainer = new Trainer(about, plan);
@@ -242,8 +243,6 @@ def torch_loss(model: Transformer, pairs: tuple[list[list[int]], list[list[int]]
 def test_gradients_are_those_of_pytorch_on_every_parameter(run: Run, shape: dict[str, Any]) -> None:
     model = small_model(**shape, dropout=0.0).train()
     [pairs] = some_batches(1, (model.config.source_vocabulary, 13))
-    loss = torch_loss(model, pairs)
-    loss.backward()
     argument = {
         "config": vars(model.config),
         "weights": packed(weights_bytes(weights_of(model))),
@@ -252,6 +251,9 @@ def test_gradients_are_those_of_pytorch_on_every_parameter(run: Run, shape: dict
         "pad": 0,
     }
     found = run("learn", argument)
+    model.double()  # what PyTorch rounds is no fault of ours
+    loss = torch_loss(model, pairs)
+    loss.backward()
     assert found["loss"] == pytest.approx(loss.item(), rel=1e-5)
     ours = {one["name"]: numbers(one) for one in found["gradients"]}
     theirs = {
@@ -261,7 +263,7 @@ def test_gradients_are_those_of_pytorch_on_every_parameter(run: Run, shape: dict
     for name, expected in theirs.items():
         if name not in ours:
             continue  # a table that is shared has one name here
-        scale = max(np.abs(expected).max(), 1e-5)  # the gradient of a key’s bias is 0, but for rounding
+        scale = max(np.abs(expected).max(), 1e-4)  # the gradient of a key's bias is 0, but for rounding
         np.testing.assert_allclose(ours[name] / scale, expected / scale, atol=1e-4, err_msg=name)
 
 
