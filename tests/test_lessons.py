@@ -61,14 +61,19 @@ def execute(name: str, kernel: KernelManager | None = None) -> NotebookNode:
         cell.outputs, cell.execution_count = [], None
     if kernel is not None:
         notebook.cells.insert(0, nbformat.v4.new_code_cell(FORGOTTEN))
-    NotebookClient(
+    client = NotebookClient(
         notebook,
         km=kernel,
         timeout=300,
         kernel_name="python3",
         record_timing=False,
         resources={"metadata": {"path": str(LESSONS)}},
-    ).execute()
+    )
+    try:
+        client.execute()
+    finally:
+        if kernel is not None and client.kc is not None:
+            client.kc.stop_channels()
     if kernel is not None:
         del notebook.cells[0]
     notebook.metadata = {
