@@ -10,6 +10,7 @@ import pytest
 import seq2see
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig, parse_overrides, preset
 from seq2see.errors import ConfigError
+from seq2see.storage import folder
 from seq2see.storage.folder import SHIPPED
 
 
@@ -114,3 +115,17 @@ def test_a_setting_of_another_section_is_found_there() -> None:
     with pytest.raises(ConfigError, match=r"no setting model\.beam\. .*another section: decoding\.beam\."):
         ModelConfig.of(beam=5)
     assert parse_overrides(["decoding.beam=5"])["decoding"] == {"beam": 5}
+
+
+def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere() -> None:
+    """Model folders of earlier versions have training.tuned, those that ship among them."""
+    text = Config("pairs", ModelConfig(), TrainingConfig()).to_toml()
+    old = text.replace("[training]\n", "[training]\ntuned = true  # gone\n")
+    assert old != text
+    assert Config.from_toml(old, "config.toml") == Config.from_toml(text, "config.toml")
+    assert "tuned" not in Config.from_toml(old, "config.toml").to_toml()
+    assert "tuned" in (folder.find("en-fr") / folder.CONFIG).read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"no setting training\.tuned"):
+        TrainingConfig.of(tuned=True)
+    with pytest.raises(ConfigError, match=r"no setting model\.tuned"):
+        Config.from_toml(text.replace("[model]\n", "[model]\ntuned = true\n"), "config.toml")

@@ -1,4 +1,5 @@
-"""Which device does a piece of work: the one that is asked for, or with ``auto`` a GPU where it pays.
+"""Which device does a piece of work: the one that is asked for, or with ``auto`` a GPU where it pays; and what becomes
+of work for which a GPU has no room.
 
 Whether it pays is decided before anybody looks for a GPU, and looking begins without torch: importing torch takes
 longer than a small model needs to answer.
@@ -6,6 +7,7 @@ longer than a small model needs to answer.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import sys
@@ -14,9 +16,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 from seq2see.config import ModelConfig
-from seq2see.errors import UserError, counted
+from seq2see.errors import FullMemoryError, UserError, counted
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 TRAINED = 128  # a d_model from which a GPU trains faster, its start included
 MANY_PAIRS = 200_000  # from which it does so with any d_model
@@ -128,3 +134,53 @@ def check(device: str) -> None:
 def is_cuda(device: str) -> bool:
     """Whether our kernels and graphs run there, and work overlaps."""
     return device.startswith("cuda")
+
+
+# --- a full memory -------------------------------------------------------------------------------------------------
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that the memory of a GPU is full: PyTorch's own, or one of CUDA's, cuBLAS's or Apple's."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return True
+    said = str(error).lower()
+    return isinstance(error, RuntimeError) and ("out of memory" in said or "alloc_failed" in said)
+
+
+def full(what: str, advice: str = "End what else runs there, or use `device` cpu.") -> FullMemoryError:
+    """Return the error for something that has no room on a GPU."""
+    return FullMemoryError(f"The GPU's memory is full: there is no room for {what}{_room()}. {advice}")
+
+
+def _room() -> str:
+    """Say how much memory is free."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return ""
+    free, total = (count / 2**30 for count in torch.cuda.mem_get_info())
+    return f" ({free:.1f} of {total:.1f} GiB are free)"
+
+
+def release() -> None:
+    """Give memory that nobody uses any more back to the GPU; call it when the error is no longer held."""
+    gc.collect()  # graphs and their buffers refer to each other
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def in_halves(work: Callable[[Sequence[A]], Sequence[B]], items: Sequence[A], what: str) -> list[B]:
+    """Do some work on all items together; where the GPU's memory is full, on each half of them, down to one.
+
+    ``what`` names one item for the error.
+    """
+    try:
+        return [*work(items)]
+    except RuntimeError as error:
+        if not is_full(error):
+            raise
+        if len(items) == 1:
+            raise full(what) from None
+    release()
+    half = -(-len(items) // 2)
+    return [*in_halves(work, items[:half], what), *in_halves(work, items[half:], what)]

@@ -108,7 +108,9 @@ class Network:
         edited = self.is_edited()
         self.device = device
         if self._transformer is not None:
-            self._transformer.to(device)
+            from seq2see.storage.weights import placed
+
+            placed(self._transformer, device)
             if self._as_read is not None and not edited:
                 self._as_read = _fingerprint(self._transformer)
 

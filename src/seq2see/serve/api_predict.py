@@ -25,7 +25,7 @@ from seq2see.decoding.allowed import MOST_CELLS, Automaton
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.errors import UserError
+from seq2see.errors import FullMemoryError, UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics, refusal
@@ -73,7 +73,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"model": Refusal, "description": "The request is longer than the limit."},
     422: {"model": Refusal, "description": "The request cannot be answered."},
     429: {"model": Refusal, "description": "Too many requests wait: ask again after Retry-After seconds."},
-    503: {"model": Refusal, "description": "The answer took too long."},
+    503: {"model": Refusal, "description": "The answer took too long, or the memory of the GPU is full."},
 }
 
 
@@ -440,7 +440,7 @@ def withheld_of(answer: Answer) -> dict[str, Any]:
 
 def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
     """Return the answer to a request that failed with an error."""
-    if isinstance(error, UserError):
+    if isinstance(error, UserError) and not isinstance(error, FullMemoryError):
         return refusal(422, message_of(error, limits))
     return refusal(429 if isinstance(error, Busy) else 503, message_of(error, limits), {"retry-after": "1"})
 

@@ -113,4 +113,14 @@ def read_model(config: ModelConfig, path: Path, device: torch.device | str = "cp
     devices.check(str(device))
     model = network_of(config)
     put_weights(model, read_weights(path), path.name)
-    return model.to(device).eval()
+    return placed(model, device).eval()
+
+
+def placed(model: Transformer, device: torch.device | str) -> Transformer:
+    """Move a model to a device, if that has room for it."""
+    try:
+        return model.to(device)
+    except RuntimeError as error:
+        if not devices.is_full(error):
+            raise
+        raise devices.full(f"a model of {model.parameter_count():,} parameters") from None

@@ -50,7 +50,7 @@ from seq2see.model.ensemble import Ensemble, network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
-from seq2see.storage.weights import put_weights, read_weights
+from seq2see.storage.weights import placed, put_weights, read_weights
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import distributed
@@ -85,7 +85,7 @@ class Start:
         """Make its network."""
         made = network_of(self.config.model)
         put_weights(made, self.weights, "the model")
-        return made.to(device).eval()
+        return placed(made, device).eval()
 
 
 @dataclass
