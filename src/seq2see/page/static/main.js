@@ -63,6 +63,8 @@ const anyway = () => (view.anyway ? { anyway: true } : {});
 /** Show an answer while it is being written, unless another is asked for meanwhile. */
 const writing = (/** @type {number} */ mine) => (/** @type {string} */ text) => {
   if (mine !== asked) return;
+  answered = view.text; // as far as it has come
+  showAge();
   byId("answer").textContent = text;
   byId("answer").classList.add("writing");
 };
@@ -157,6 +159,8 @@ function translated() {
   const leave = new AbortController();
   const translation = new Translation(() => {
     if (whole?.translation !== translation) return;
+    answered = view.text; // as far as it has come
+    showAge();
     showText(translation, isTouched() ? (trace?.output ?? "") : "");
     if (translation.whole && translation.sentences.length > 1) announce(`${translation.sentences.length} sentences are translated.`);
   });

@@ -53,7 +53,7 @@ async function reply(/** @type {number} */ id, /** @type {import("./answer.js").
 /** @type {Trainer|undefined} */ let trainer;
 let learning = false;
 const PORTION = 60; // milliseconds of learning, then requests are answered
-const REPORT = 250; // milliseconds between two reports
+const REPORT = 400; // milliseconds between two reports
 const TRY = 100; // steps between two trials on pairs that were kept
 
 /** Tell the page how far it has come. */
