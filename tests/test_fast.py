@@ -335,7 +335,9 @@ def test_a_small_model_trains_without_kernels_but_for_attention(
     monkeypatch.setattr(fast, "HAS_TRITON", True)
     with FakeTensorMode(), Seen() as seen:
         x = torch.empty(6, width, device="cuda")
-        linear = torch.nn.utils.skip_init(torch.nn.Linear, width, 32, device="cuda")
+        linear = torch.nn.Linear(width, 32, device="meta")
+        weights = {"weight": torch.empty(32, width, device="cuda"), "bias": torch.empty(32, device="cuda")}
+        linear._parameters.update(weights)  # type: ignore[arg-type]
         assert fast.has_own_norm(x, training=True) is kernels
         projections.activated(x, linear, F.relu, training=True)
         assert not fast.has_own_norm(x, training=False)
