@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Line
 
 
-OTHERS = ("busy", "engines", "growth", "interchange", "all")  # names that are no single line
+OTHERS = ("busy", "engines", "gpu-file", "growth", "interchange", "all")  # names that are no single line
 
 
 def bench(
@@ -27,7 +27,7 @@ def bench(
             metavar="NAME",
             help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, documents, serve-load, page, "
             "page-file, human-dates, preparation, busy (busy-training, busy-dates, busy-en-fr), or all of them; or "
-            "engines, growth or interchange.",
+            "engines, growth, interchange or gpu-file.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
@@ -38,6 +38,14 @@ def bench(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="With growth: draw it, .png, .svg or .pdf.")
     ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", metavar="N", min=1, help="With gpu-file: lines of the file.")
+    ] = 1_000_000,
+    beams: Annotated[str, typer.Option("--beams", help="With gpu-file: widths of the beam.")] = "1,4",
+    store: Annotated[bool, typer.Option("--store", help="With gpu-file: store the figures.")] = False,
+    stub: Annotated[
+        bool, typer.Option("--stub", help="With gpu-file: Python alone, without a search, and without a GPU.")
+    ] = False,
 ) -> None:
     """Measure ours beside its peers, in turns, in one process, on the same work.
 
@@ -57,6 +65,18 @@ def bench(
         )
     if plot is not None and (plot.suffix not in (".png", ".svg", ".pdf") or not plot.parent.is_dir()):
         raise UserError(f"--plot is {plot}: a .png, .svg or .pdf file in a folder that exists was expected.")
+    if name == "gpu-file":
+        from benchmarks import gpu_file
+
+        if stub:
+            gpu_file.profile(lines)
+            return
+        from seq2see.devices import found
+
+        if not any(one.startswith("cuda") for one in found()):
+            raise UserError("gpu-file needs a GPU, and PyTorch sees none: --stub does without.")
+        gpu_file.measure(lines, [int(beam) for beam in beams.split(",")], store)
+        return
     if name == "growth":
         _growth(min(rounds, 3), as_json, plot)
         return
