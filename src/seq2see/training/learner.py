@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -279,9 +280,9 @@ class Learner:
         return total
 
     def _await_kernels(self) -> None:
-        if self.built is not None:
-            self.built.result()
-            self.built = None
+        built, self.built = self.built, None
+        if built is not None:
+            wait([built])  # what has failed fails again in the step, and is said there
 
     @torch.no_grad()
     def _taught(self, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor | None:

@@ -39,9 +39,17 @@ def _build(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, 
             call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
+        wait([pool.submit(build, _begin)])
         wait(
             [pool.submit(build, call) for call in calls]
         )  # what fails here fails in the step, and is said there
+
+
+def _begin() -> None:
+    """Let Triton get to know the GPU, before many threads want to."""
+    import triton
+
+    triton.runtime.driver.active.get_current_device()
 
 
 def calls_of(
