@@ -90,6 +90,19 @@ def test_finished_parts_are_passed_over_and_half_written_ones_never_count(
     assert not list(out.glob(f".*{parts.HALF}"))
 
 
+def test_a_run_goes_on_that_was_killed_before_its_first_note(given: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".lock").touch()
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
+    (out / f".{parts.NOTE}.{int(ended.stdout)}.seq2see-ab12cd34").write_bytes(b"{")
+    assert predict("--file", given / "*.*", "--out", out) == "0"
+    assert {path.name for path in out.iterdir()} == {"a.txt.gz", "b.txt.gz", parts.NOTE, ".lock"}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/mine.txt").touch()
+    assert "holds other files" in predict("--file", given / "*.*", "--out", tmp_path / "other")
+
+
 def test_a_worker_that_is_stopped_leaves_no_answers(
     given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

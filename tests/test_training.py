@@ -16,7 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from conftest import small_model
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig
+from seq2see.data.batching import Batch
 from seq2see.errors import FolderError, UserError
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
@@ -673,6 +675,18 @@ def test_a_damaged_note_is_noticed(tmp_path: Path) -> None:
     newest = checkpoint.path_of(tmp_path / CHECKPOINTS, 16)
     newest.write_bytes(newest.read_bytes().replace(b"seconds", b"secomds"))
     assert small_trainer(tmp_path, resume=True).step == 10
+
+
+def test_a_restored_learner_computes_with_the_restored_weights() -> None:
+    """In half precision a copy of the weights computes: it must not stay behind."""
+    settings = TrainingConfig.of(precision="bfloat16")
+    batch = Batch.of([[1, 5, 6, 2], [1, 7, 2]], [[1, 4, 2], [1, 5, 6, 2]], (0, 0))
+    learner, other = (Learner(small_model(seed), settings, 0) for seed in (0, 1))
+    learner.learn([batch], 0.01)
+    assert other.worker is not other.model
+    other.restore(learner.weights(), learner.state())
+    for ours, theirs in zip(other.worker.parameters(), learner.worker.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_no_half_written_file_stays_when_the_disk_is_full(

@@ -263,6 +263,7 @@ def _train(run: Run, watch: bool, tensorboard: bool) -> None:
     from seq2see.training import distributed
 
     trainer, first = run.trainer, distributed.first()
+    trainer.early = watch
     with _page(trainer) if watch and first else nullcontext():
         board = _board(trainer.out) if tensorboard and trainer.out and first else None
         with _table(trainer, run.ready.plan is not None, board) as show:

@@ -51,6 +51,7 @@ CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 VARIED_AT_ONCE = 100_000
 BLEU_CHANCE = 0.5  # BLEU that two evaluations of equally good models may differ by
 SAMPLES = 3  # answers kept with each line of the table
+EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # steps after which a run that is watched has a line
 NOT_AVERAGED = (
     0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
 )
@@ -141,6 +142,7 @@ class Trainer:
         self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
         self.device = torch.device(device)
         self.validation = watched(validation, config.training.evaluate_on)
+        self.early = False  # whether somebody watches, who wants to see the first steps too
         self.sentences = bool(self.validation) and are_sentences(self.validation)
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
         if isinstance(train, Shards):
@@ -479,7 +481,8 @@ class Trainer:
 
     def _evaluates(self, step: int) -> bool:
         """Whether the table has a line after this step."""
-        return step % self.config.training.evaluate_every == 0 or step == self.config.training.steps
+        early = self.early and step in EARLY
+        return early or step % self.config.training.evaluate_every == 0 or step == self.config.training.steps
 
     def _saves(self, step: int) -> bool:
         """Whether a checkpoint is written after this step: at the best line so far too; with patience at every line."""
