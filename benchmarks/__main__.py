@@ -66,16 +66,7 @@ def bench(
     if plot is not None and (plot.suffix not in (".png", ".svg", ".pdf") or not plot.parent.is_dir()):
         raise UserError(f"--plot is {plot}: a .png, .svg or .pdf file in a folder that exists was expected.")
     if name == "gpu-file":
-        from benchmarks import gpu_file
-
-        if stub:
-            gpu_file.profile(lines)
-            return
-        from seq2see.devices import found
-
-        if not any(one.startswith("cuda") for one in found()):
-            raise UserError("gpu-file needs a GPU, and PyTorch sees none: --stub does without.")
-        gpu_file.measure(lines, [int(beam) for beam in beams.split(",")], store)
+        _gpu_file(lines, beams, store, stub)
         return
     if name == "growth":
         _growth(min(rounds, 3), as_json, plot)
@@ -100,7 +91,7 @@ def bench(
         return
     from benchmarks import busy, cpu, documents, human_dates, load, page, page_file, preparation, training
 
-    lines = {
+    known = {
         **cpu.LINES,
         **documents.LINES,
         **training.LINES,
@@ -111,16 +102,29 @@ def bench(
         **preparation.LINES,
         **busy.LINES,
     }
-    chosen = [line for line in lines if name == "all" or line == name or line.startswith(f"{name}-")]
+    chosen = [line for line in known if name == "all" or line == name or line.startswith(f"{name}-")]
     if not chosen:
-        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, *OTHERS])}")
+        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*known, *OTHERS])}")
     for one in chosen:
         complain(f"measuring {one} …")
-        line = lines[one](rounds)
+        line = known[one](rounds)
         if as_json:
             print(json.dumps(line.record()), flush=True)
         else:
             _show(line)
+
+
+def _gpu_file(count: int, beams: str, store: bool, stub: bool) -> None:
+    """Measure a file on a GPU, or Python alone."""
+    from benchmarks import gpu_file
+    from seq2see import devices
+
+    if stub:
+        gpu_file.profile(count)
+        return
+    if not any(map(devices.is_cuda, devices.found())):
+        raise UserError("gpu-file needs a GPU, and PyTorch sees none: --stub does without.")
+    gpu_file.measure(count, [int(beam) for beam in beams.split(",")], store)
 
 
 def _growth(rounds: int, as_json: bool, plot: Path | None) -> None:
