@@ -38,9 +38,6 @@ class MultiHeadAttention(Observable):
     MultiHead(Q, K, V) = Concat(head₁, …, head_h)·W^O,  head_i = Attention(Q·W_i^Q, K·W_i^K, V·W_i^V)
     """
 
-    written: bool = (
-        False  # whether the written body is to run, as for a stack of models, which no fast one is for
-    )
     whole: SideBySide | None = None  # W^Q, W^K and W^V in one piece, where decoding on a GPU has laid them so
 
     def __init__(self, config: ModelConfig) -> None:
@@ -77,7 +74,7 @@ class MultiHeadAttention(Observable):
             (q,) = self.project(x, self.w_q)
             k, v = self.keys_values(source) if cache is None else cache.once(self.keys_values, source)
         q, k, v = self.keep("q", q), self.keep("k", k), self.keep("v", v)
-        if self.recorder is None and not self.written:
+        if self.recorder is None:
             z = fast_attention(q, k, v, mask, "rows" if cache is None else cache.layout)  # (…, T, H, K)
         else:
             z = self.keep("z", written_attention(q, k, v, mask, self.keep))

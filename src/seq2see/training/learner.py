@@ -151,7 +151,9 @@ class Learner:
             if self.copies:
                 self.teacher = copy.deepcopy(teacher).bfloat16()
         self.learning_rate = torch.zeros((), device=self.device)
-        self.trained = dict(model.named_parameters()) if self.stack is None else self.stack.weights
+        self.trained = (
+            dict(model.named_parameters()) if self.stack is None else {"members": self.stack.weights}
+        )
         on_device = self.captures or self.stack is not None
         self.optimiser = torch.optim.Adam(
             self.trained.values(),
