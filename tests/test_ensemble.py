@@ -92,7 +92,7 @@ def test_a_stack_computes_what_its_members_compute() -> None:
     rows = rows.twice()
     right = rows.target_out.flatten()
     objective = Objective(model, settings, 0, written=True)
-    losses = torch.vmap(lambda logits: objective.summed(logits, right, None))(stack.logits(rows))
+    losses = torch.vmap(lambda logits: objective.summed(logits, right, None))(stack.logits(rows)[0])
     (losses / (right != 0).sum()).sum().backward()
     found = dict(zip(stack.shapes, stack.weights.grad.split(stack.sizes, dim=1), strict=False))
     for number, (loss, gradients) in enumerate(expected):
@@ -116,7 +116,7 @@ def test_members_of_a_stack_drop_different_numbers() -> None:
             member.load_state_dict(model.all[0].state_dict())
         stack = Stack(model)
         stack.one.train()
-        logits = stack.logits(Rows.of(batch(), 24, (0, 0)))
+        logits = stack.logits(Rows.of(batch(), 24, (0, 0)))[0]
         assert bool((logits[0] == logits[1]).all()) == (rate == 0.0)
 
 

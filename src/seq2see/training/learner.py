@@ -15,10 +15,12 @@ from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.errors import UserError
+from seq2see.model.attention import MultiHeadAttention, strayed
+from seq2see.model.decoder import DecoderLayer
 from seq2see.model.ensemble import Ensemble
 from seq2see.model.fast import summed_loss
 from seq2see.model.fast.operators import mark_cache
-from seq2see.model.masks import Mask, PackedMasks
+from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 from seq2see.training.stack import Rows, Stack
@@ -39,6 +41,16 @@ def members_of(model: Transformer) -> list[Transformer]:
     return model.all if isinstance(model, Ensemble) else [model]
 
 
+def guided_in(model: Transformer, settings: TrainingConfig) -> MultiHeadAttention | None:
+    """Mark the attention to the source that is shown where to look, if any is: that of the second layer."""
+    if not settings.guided:
+        return None
+    layer = model.decoder.layers[min(1, len(model.decoder.layers) - 1)]
+    assert isinstance(layer, DecoderLayer)
+    layer.cross_attention.guided = True
+    return layer.cross_attention
+
+
 class Objective(nn.Module):
     """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set.
 
@@ -48,6 +60,7 @@ class Objective(nn.Module):
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int, written: bool = False) -> None:
         super().__init__()
         self.model, self.settings, self.pad, self.written = model, settings, pad, written
+        self.guided = guided_in(model, settings)
 
     def forward(
         self,
@@ -60,8 +73,13 @@ class Objective(nn.Module):
 
         ``taught`` (T, V) are the teacher's log-probabilities.
         """
-        logits = logits_of(self.model, batch, masks)
-        return self.summed(logits, batch.target_out.flatten(), taught) / tokens
+        loss = self.summed(logits_of(self.model, batch, masks), batch.target_out.flatten(), taught)
+        if self.guided is not None and self.guided.asked is not None:
+            asked, self.guided.asked = self.guided.asked, None  # a model that holds them cannot be copied
+            mask = batch.source_mask if isinstance(batch, Batch) else masks.cross if masks else EVERYTHING
+            if batch.places is not None:
+                loss = loss + self.settings.guided * strayed(*asked, mask, batch.places)
+        return loss / tokens
 
     def summed(self, logits: Tensor, right: Tensor, taught: Tensor | None = None) -> Tensor:
         """Return the sum of the losses of logits (T, V), where the tokens (T,) are right."""
@@ -133,6 +151,7 @@ class Learner:
                 raise UserError("On a GPU an ensemble takes one padded batch a step: leave training.layout and "
                                 "training.accumulate out.")  # fmt: skip
             self.stack = Stack(model, torch.bfloat16 if self.copies else torch.float32)
+            self.stack.guided = guided_in(self.stack.one, settings)
             packed = compiles = self.copies = False
         self.worker = model
         if self.copies:
@@ -263,7 +282,8 @@ class Learner:
         right, taught = rows.target_out.flatten(), self._taught_rows(rows)
         tokens = (right != self.pad).sum()
         summed = torch.vmap(lambda logits: self.objective.summed(logits, right, taught))
-        losses = summed(self.stack.logits(rows)) / tokens  # (M,)
+        logits, astray = self.stack.logits(rows)
+        losses = (summed(logits) + self.settings.guided * astray) / tokens  # (M,)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         if self.settings.clip:
             self.stack.clip(self.settings.clip)

@@ -21,10 +21,10 @@ from torch import Tensor
 from seq2see.config import Config
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches, sizes_of
+from seq2see.data.places import with_places
 from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
-from seq2see.data.splicing import Splicer
 from seq2see.data.variation import varied, varies
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
@@ -164,10 +164,8 @@ class Trainer:
             raise UserError(
                 "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
             )
-        #: for pairs made of two; aligned once
-        self.splicer = Splicer(source, target) if settings.spliced else None
-        if self.splicer is not None and not self.splicer.is_right():
-            self.splicer = None
+        if settings.guided:
+            target = with_places(source, target)
         if settings.bpe_dropout or varies(settings):
             recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
             parts = 1 if recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
@@ -236,7 +234,7 @@ class Trainer:
         tokenizers = self.tokenizers.source, self.tokenizers.target
         if not varies(settings):
             return sides
-        return varied(sides, tokenizers, settings, number, longest, self.splicer)
+        return varied(sides, tokenizers, settings, number, longest)
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length

@@ -13,13 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from seq2see.data.batching import Batch
+from seq2see.model.attention import MultiHeadAttention, strayed
 from seq2see.model.ensemble import Ensemble
 from seq2see.model.masks import Mask
 
 ALIGNED = 8  # numbers of 16 bits in 16 bytes
+#: cuDNN's kernel is not among them: it takes one block of threads a processor, and there are thousands of short texts.
+FOR_SHORT_TEXTS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 STEP = 4  # widths of batches are multiples of this, so that few graphs serve all of them
 
 
@@ -30,6 +34,7 @@ class Rows(NamedTuple):
     keys: Tensor
     target_in: Tensor
     target_out: Tensor
+    places: Tensor
 
     @classmethod
     def of(cls, batch: Batch, batch_tokens: int, pads: tuple[int, int]) -> Rows:
@@ -46,7 +51,8 @@ class Rows(NamedTuple):
         target_in, target_out = (
             _widened(ids, rows, width, pads[1]) for ids in (batch.target_in, batch.target_out)
         )
-        return cls(source, keys, target_in, target_out)
+        known = torch.full_like(batch.target_out, -1) if batch.places is None else batch.places
+        return cls(source, keys, target_in, target_out, _widened(known, rows, width, -1))
 
     def twice(self) -> Rows:
         """Return the same texts twice in one batch."""
@@ -59,11 +65,12 @@ def _widened(ids: Tensor, rows: int, width: int, fill: int) -> Tensor:
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool) -> Tensor:
     """Attend in all members, (M, B, H, T, K) each: for PyTorch's kernel they are one larger batch."""
-    M = len(q)
+    M, B = q.shape[:2]
     if allowed is not None:
-        allowed = allowed.expand(*q.shape[:-1], k.shape[-2]).flatten(0, 1)
+        allowed = allowed.expand(M, B, *allowed.shape[2:]).flatten(0, 1)
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-    found = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=causal)
+    with sdpa_kernel(FOR_SHORT_TEXTS):
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=causal)
     return found.view(M, -1, *found.shape[1:])
 
 
@@ -157,6 +164,7 @@ class Stack:
 
     def __init__(self, ensemble: Ensemble, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
+        self.guided: MultiHeadAttention | None = None  # in ``one``
         # the code for all; its own weights are never read
         self.one = copy.deepcopy(ensemble.all[0]).to(dtype)
         named = [dict(member.named_parameters()) for member in ensemble.all]
@@ -174,14 +182,16 @@ class Stack:
             ):
                 parameter.data = part.view_as(parameter)
 
-    def logits(self, rows: Rows) -> Tensor:
-        """Return the logits of all members, (M, B·W, V)."""
+    def logits(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the logits of all members, (M, B·W, V), and how far the guided heads stray, (M,)."""
 
-        def of_one(weights: dict[str, Tensor]) -> Tensor:
-            logits: Tensor = functional_call(
-                self.one, weights, (rows.source, rows.target_in, Mask(keys=rows.keys))
-            )
-            return logits.flatten(0, 1)
+        def of_one(weights: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            mask = Mask(keys=rows.keys)
+            logits: Tensor = functional_call(self.one, weights, (rows.source, rows.target_in, mask))
+            astray = torch.zeros((), device=logits.device)
+            if self.guided is not None and self.guided.asked is not None:
+                astray = strayed(*self.guided.asked, mask, rows.places)
+            return logits.flatten(0, 1), astray
 
         parts = torch.split(self.weights.to(self.dtype), self.sizes, dim=1)
         named = {
@@ -189,7 +199,10 @@ class Stack:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=False)
         }
         with Together():
-            return torch.vmap(of_one, randomness="different")(named)
+            found: tuple[Tensor, Tensor] = torch.vmap(of_one, randomness="different")(named)
+        if self.guided is not None:
+            self.guided.asked = None  # these tensors mean nothing outside
+        return found
 
     def clip(self, most: float) -> None:
         """Scale the gradients of each member so that their norm is at most ``most``."""
