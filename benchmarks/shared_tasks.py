@@ -89,6 +89,7 @@ def scored(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
     from seq2see.data.pairs import corpus_of
     from seq2see.evaluation.evaluate import evaluate
+    from seq2see.training.learner import members_of
 
     parts = {name: corpus_of(file, columns).pairs for name, file in (("dev", dev), ("test", test))}
     models = {"one": model}
@@ -103,9 +104,11 @@ def scored(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
             }  # fmt: skip
     if options.ensemble > 1:  # each member is a model that was trained alone
         several = models["ensemble"]
-        found = [evaluate(member, several.tokenizers, parts["test"]) for member in several.transformer.all]
-        record["members test"] = {"WER": mean(100 - 100 * scores.exact_match for scores in found),
-                                  "each": [100 - 100 * scores.exact_match for scores in found]}  # fmt: skip
+        each = [
+            100 - 100 * evaluate(member, several.tokenizers, parts["test"]).exact_match
+            for member in members_of(several.transformer)
+        ]
+        record["members test"] = {"WER": mean(each), "each": each}
     return record
 
 
