@@ -1,29 +1,30 @@
 """Base-size decoding on one GPU: seq2see's graphs beside Hugging Face Marian's generate.
 
-    python benchmarks/gpu_decoding.py [--imported]            prints one JSON object a line
+    python benchmarks/gpu_decoding.py [--imported] [--store]            prints one JSON object a line
 
 Random weights shared by both, sources of 24 tokens, 40 output tokens forced (the end token is forbidden). The two
 take turns in one process; medians are compared. Checked: greedy tokens agree where the weights are the same.
-With --imported the model is Marian's own, of the shape of OPUS-MT, imported by seq2see: both have the same weights.
+Status 1: a figure has fallen by a fifth against gpu_figures.json. With --written-choice PyTorch's operations choose the
+tokens, not our kernels, and nothing is compared: what the kernels bring is the difference. With --imported the model is
+Marian's own, of the shape of OPUS-MT, imported by seq2see: both have the same weights.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+from benchmarks import figures
 from seq2see.config import ModelConfig
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special
@@ -81,12 +82,6 @@ def imported() -> tuple[Transformer, object]:
     return ours.cuda().eval(), theirs.cuda().bfloat16().eval()
 
 
-def versions() -> dict[str, str]:
-    """Return what was measured with."""
-    names = (name for name in ("torch", "transformers", "triton") if find_spec(name))
-    return {name: str(import_module(name).__version__) for name in names}
-
-
 def timed(run: Callable[[], object]) -> float:
     """Return the seconds that a call takes, the device's work included."""
     torch.cuda.synchronize()
@@ -100,17 +95,25 @@ def main() -> None:
     """Compare greedy and beam search at several batch sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--imported", action="store_true")
+    parser.add_argument("--written-choice", action="store_true")
+    figures.options(parser)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lines", default="1x1,512x1,256x4", help="batch x beam")
     options = parser.parse_args()
+    report = figures.Report(figures.gpu(), options.store)
+    if options.written_choice:
+        GraphSearch._can_choose = lambda self: False
+    counts = not (options.imported or options.written_choice)
     offset = OUTPUT - SOURCE  # forces 40 tokens: the end never comes, the limit does
     special = Special(start=1, end=2, pad=0)
     ours, theirs = imported() if options.imported else models()
     small = [torch.randint(3, VOCABULARY, (SOURCE,)).tolist() for _ in range(8)]
     plain = greedy(ours, small, special)
     graph = [h[0] for h in GraphDecoder(ours, special).search(small)]
-    print(json.dumps({"float32 tokens equal to the plain search": [h.ids for h in graph] == [h.ids for h in plain],
-                      "lengths": sorted({len(h.ids) for h in graph})}), flush=True)  # fmt: skip
+    same = [h.ids for h in graph] == [h.ids for h in plain]
+    figures.show(
+        {"float32 tokens equal to the plain search": same, "lengths": sorted({len(h.ids) for h in graph})}
+    )
     decoder = GraphDecoder(ours, special, torch.bfloat16)
     for line in options.lines.split(","):
         batch, beam = map(int, line.split("x"))
@@ -147,16 +150,18 @@ def main() -> None:
         step = timed(steps) / OUTPUT
         median = {name: statistics.median(values) for name, values in seconds.items() if values}
         tokens = batch * OUTPUT
-        print(json.dumps({
+        name = f"decoding {batch} x {beam}, output tokens/s"
+        report.add({
             "benchmark": f"gpu-decoding batch {batch} beam {beam}",
-            "imported": options.imported, "device": torch.cuda.get_device_name(), "versions": versions(),
+            "imported": options.imported, "written choice": options.written_choice,
             "output tokens/s": {name: tokens / value for name, value in median.items()},
             "spread": {name: (max(values) - min(values)) / median[name] for name, values in seconds.items() if values},
             "ratio": median.get("generate", float("nan")) / median["seq2see"],
             "seconds": seconds, "first call, seconds": first, "device step, µs": step * 1e6,
             "reading the source, ms": begin * 1e3,
             "percent of limit": 100 * limit_seconds(batch * beam) * OUTPUT / median["seq2see"],
-        }), flush=True)  # fmt: skip
+        }, **({"speed": (name, tokens / median["seq2see"], "more")} if counts else {}))  # fmt: skip
+    report.end()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """Base-size training on one GPU: seq2see, packed and compiled, beside Hugging Face Marian on padded buckets.
 
-    python benchmarks/gpu_training.py [--tuned]            prints one JSON object a line
+    python benchmarks/gpu_training.py [--store]            prints one JSON object a line
 
 Random ids with sentence lengths like a news corpus (about 27 tokens a side). Real target tokens per second:
-padding does not count. The two take turns in one process; medians of the rounds are compared.
+padding does not count. The two take turns in one process; medians of the rounds are compared. Status 1: a figure has
+fallen by a fifth against gpu_figures.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from gpu_decoding import versions
-
+from benchmarks import figures
 from seq2see.config import PRESETS, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
@@ -60,14 +60,12 @@ def training_flops(config: ModelConfig, source: Ragged, target: Ragged) -> float
     return float(products + attention) / t.sum()
 
 
-def ours(
-    source: Ragged, target: Ragged, tokens: int, tuned: bool = False
-) -> Callable[[int], tuple[int, torch.Tensor]]:
+def ours(source: Ragged, target: Ragged, tokens: int) -> Callable[[int], tuple[int, torch.Tensor]]:
     """Return a function that trains for some steps, counts real target tokens and returns the last loss."""
     config = ModelConfig.of(
         source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS["base"].model
     )
-    settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens, tuned=tuned)
+    settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens)
     torch.manual_seed(0)
     model = Transformer(config).cuda()
     learner = Learner(model, settings, pad=0)
@@ -146,36 +144,36 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=24_576)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--tuned", action="store_true", help="training.tuned: minutes of compiling first")
     parser.add_argument("--profile", action="store_true")
+    figures.options(parser)
     options = parser.parse_args()
+    report = figures.Report(figures.gpu(), options.store)
     source, target = corpus(100_000)
     flops = training_flops(ModelConfig(), source, target)
-    runs = {"seq2see": ours(source, target, options.tokens, options.tuned)}
+    runs = {"seq2see": ours(source, target, options.tokens)}
     try:
         runs["marian-sdpa"] = marian(source, target, options.tokens, "sdpa")
     except ImportError:
-        print(json.dumps({"peer": "transformers", "left out": "not installed"}))
+        figures.show({"peer": "transformers", "left out": "not installed"})
     for name, run in runs.items():
         started = time.perf_counter()
         run(10)
         torch.cuda.synchronize()
-        print(json.dumps({"run": name, "first 10 steps, seconds": time.perf_counter() - started}), flush=True)
+        figures.show({"run": name, "first 10 steps, seconds": time.perf_counter() - started})
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.rounds):
         for name, run in runs.items():
             speeds[name].append(timed(run, options.steps))
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     losses = {name: float(run(1)[1]) for name, run in runs.items()}
-    print(json.dumps({
+    report.add({
         "benchmark": "gpu-training-base", "losses after the same number of steps": losses,
-        "device": torch.cuda.get_device_name(), "versions": versions(),
-        "tokens a batch": options.tokens, "tuned": options.tuned, "target tokens/s": medians, "all": speeds,
+        "tokens a batch": options.tokens, "target tokens/s": medians, "all": speeds,
         "spread": {name: (max(values) - min(values)) / medians[name] for name, values in speeds.items()},
         "ratio": medians["seq2see"] / medians.get("marian-sdpa", float("nan")),
         "MFLOP a target token": flops / 1e6,
         "percent of limit": {name: 100 * value * flops / PEAK for name, value in medians.items()},
-    }))  # fmt: skip
+    }, speed=("training base, target tokens/s", medians["seq2see"], "more"))  # fmt: skip
     if options.profile:
         from torch.profiler import ProfilerActivity, profile
 
@@ -187,6 +185,7 @@ def main() -> None:
                 sort_by="self_device_time_total", row_limit=40, max_name_column_width=80
             )
         )
+    report.end()
 
 
 if __name__ == "__main__":

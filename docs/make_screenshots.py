@@ -42,7 +42,8 @@ LETTER = (
 
 #: Name of the picture, the view in the address, the panel at its top, the browser's settings.
 SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("top", CELL, "", WIDE),
+    ("top", "step=12", "", {**WIDE, "reduced_motion": "reduce"}),
+    ("zoom", "step=12&zoom=1.3.2", "", {**WIDE, "reduced_motion": "reduce"}),
     ("figure", "box=decoder.cross_attention&step=7", "figure", {"viewport": {"width": 1280, "height": 900}}),
     ("embedding", "pin=encoder.embedding.sum~-1~3~4", "embedding", WIDE),
     ("heads", CELL, "cross", WIDE),
@@ -53,13 +54,13 @@ SHOTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("lens", "step=3", "lens", {"viewport": {"width": 1280, "height": 960}}),
     ("compare", "muted=cross.1.3", "compare", {"viewport": {"width": 1280, "height": 1000}}),
     ("ranking", "step=3", "ranking", WIDE),
-    ("tour", "tour=3", "", {**WIDE, "reduced_motion": "reduce"}),
-    ("tour-off", "tour=5", "", {**WIDE, "reduced_motion": "reduce"}),
+    ("tour", "tour=2", "", {**WIDE, "reduced_motion": "reduce"}),
+    ("tour-off", "tour=2&muted=cross.1.3&step=12", "", {**WIDE, "reduced_motion": "reduce"}),
     ("en-fr", SENTENCE, "", WIDE),
     ("text", f"model=en-fr&sentence=2&text={quote(LETTER)}", "", WIDE),
     ("en-fr-head", SENTENCE, "head", {"viewport": {"width": 1280, "height": 1100}}),
-    ("dark", CELL, "", {**WIDE, "color_scheme": "dark"}),
-    ("narrow", "step=3", "", NARROW),
+    ("dark", "step=12&muted=cross.1.3", "", {**WIDE, "color_scheme": "dark", "reduced_motion": "reduce"}),
+    ("narrow", "step=12", "", NARROW),
     ("narrow-figure", "box=softmax", "figure", NARROW),
 ]
 
@@ -95,7 +96,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {**WIDE, "color_scheme": "dark"},
     "narrow": {"viewport": {"width": 390, "height": 844}},
 }
-STOPS = 8  # of the tour
+STOPS = 5  # of the tour
 
 
 def everything(out: Path) -> None:
@@ -112,7 +113,7 @@ def everything(out: Path) -> None:
             cell = CELL.split("&pin=")[0] if look == "narrow" else CELL
             page.goto(f"{file.as_uri()}#{cell}&against=2025-09-28")
             page.wait_for_selector("body:not(:has([data-waiting])) #difference li")
-            for panel in page.locator(".panel").evaluate_all("panels => panels.map(({ id }) => id)"):
+            for panel in page.locator("#flow .panel").evaluate_all("panels => panels.map(({ id }) => id)"):
                 page.evaluate("id => document.getElementById(id).scrollIntoView()", panel)
                 page.wait_for_timeout(1500)
                 page.screenshot(path=out / f"{look}-{panel}.png")

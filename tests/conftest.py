@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,14 @@ def small_model(seed: int = 0, **settings: object) -> Transformer:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     return model.eval()
+
+
+@contextmanager
+def small_disk(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size: a write is cut there, and the next one fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

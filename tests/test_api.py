@@ -212,7 +212,7 @@ def test_fit_says_what_is_wrong(model: seq2see.Seq2Seq) -> None:
     pairs = [("a", "b")] * 9
     with pytest.raises(UserError, match=r"of 9 pairs .* at least 3 different sources"):
         seq2see.fit(pairs)
-    with pytest.raises(UserError, match="'cpu' or 'cuda' was expected"):
+    with pytest.raises(UserError, match="auto, cpu, cuda, cuda:1 or mps was expected"):
         seq2see.fit(pairs, device="gpu")
     with pytest.raises(UserError, match=r"has 'é' .* The tokenizer is that of the model"):
         seq2see.fit([(f"é{n}", "b") for n in range(9)], start="dates")

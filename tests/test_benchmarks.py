@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import busy, cpu, grid, growth, training
+from benchmarks import busy, cpu, figures, grid, growth, training
 from benchmarks.growth_picture import plot_growth
 from benchmarks.measure import Line, take_turns
 from seq2see import machine
@@ -186,3 +186,66 @@ def test_the_small_preset_takes_steps_beside_its_peer(monkeypatch: pytest.Monkey
     line = training.small_training(rounds=1, sentences=2, length=5, vocabulary=50)
     assert list(line.seconds) == ["seq2see", "nn.Transformer"]
     assert line.amount == 2 * 4  # every token but the first is predicted
+
+
+# --- the figures of a GPU ------------------------------------------------------------------------------------------
+
+KNOWN = {
+    "speed": {"figure": 1000.0, "better": "more", "device": "made-up", "measured": "today"},
+    "step": {"figure": 100.0, "better": "less", "device": "made-up", "measured": "today"},
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "worse"),
+    [
+        ({"speed": 800.0, "step": 125.0}, []),
+        ({"speed": 5000.0, "step": 0.0}, []),
+        ({"speed": 799.0}, ["speed: 799, but 1,000 is stored (today)."]),
+        ({"step": 125.1}, ["step: 125.1, but 100 is stored (today)."]),
+        ({"speed": float("nan")}, ["speed: nan, but 1,000 is stored (today)."]),
+        ({"other": 1.0}, []),
+    ],
+)
+def test_a_figure_that_has_fallen_by_a_fifth_is_named(found: dict[str, float], worse: list[str]) -> None:
+    assert figures.fallen(found, KNOWN, "made-up") == worse
+    assert figures.fallen(found, KNOWN, "another device") == []
+
+
+def test_a_report_compares_or_stores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "figures.json"
+
+    def ended(speed: float, store: bool = False, device: str = "made-up") -> int:
+        report = figures.Report(device, store, path)
+        report.add({"benchmark": "x", "rate": float("nan")}, speed=("speed", speed, "more"))
+        with pytest.raises(SystemExit) as end:
+            report.end()
+        first, last = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (first["benchmark"], first["rate"], first["device"]) == ("x", None, device)
+        assert isinstance(last["fallen by a fifth"], list)
+        return int(end.value.code or 0)
+
+    assert ended(10.0) == 0  # nothing is stored yet
+    assert ended(10.0, store=True) == 0
+    assert (ended(8.0), ended(7.9), ended(12.0)) == (0, 1, 0)
+    assert ended(1.0, device="a slower one") == 0
+    assert ended(5.0, store=True) == 0
+    assert ended(4.1) == 0
+
+
+def test_the_stored_figures_are_whole() -> None:
+    stored = json.loads(figures.STORED.read_text())
+    for one in stored.values():
+        assert one["figure"] > 0
+        assert one["better"] in ("more", "less")
+        assert one["device"]
+        assert one["measured"]
+
+
+@pytest.mark.parametrize("name", ["gpu_check", "gpu_decoding", "gpu_training"])
+def test_the_gpu_benchmarks_print_by_the_same_way(name: str) -> None:
+    """Each ends with the check; none prints JSON by itself."""
+    text = (figures.STORED.parent / f"{name}.py").read_text(encoding="utf-8")
+    assert "figures.show(" in text
+    assert "json.dumps" not in text
+    assert ("report.end()" in text) == (name != "gpu_check")

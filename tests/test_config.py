@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+import seq2see
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig, parse_overrides, preset
 from seq2see.errors import ConfigError
+from seq2see.storage import folder
+from seq2see.storage.folder import SHIPPED
 
 
 def test_heads_are_free_of_d_model() -> None:
@@ -58,6 +64,26 @@ def test_bad_toml_is_explained(text: str, message: str) -> None:
         Config.from_toml(text, "config.toml")
 
 
+@pytest.mark.parametrize("name", ["suppressed", "first_suppressed", "other_ends"])
+@pytest.mark.parametrize("number", [68, 10**12])
+def test_the_id_of_a_token_that_is_not_there_is_refused_when_a_model_is_loaded(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    copy = Path(shutil.copytree(SHIPPED / "dates", tmp_path / "copy"))
+    path = copy / "config.toml"
+    text = path.read_text()
+    size = Config.read(path).model.target_vocabulary
+    assert size == 68
+    for good in (0, size - 1):
+        path.write_text(f"{text}[decoding]\n{name} = [{good}]\n")
+        assert getattr(Config.read(path).decoding, name) == (good,)
+    path.write_text(f"{text}[decoding]\n{name} = [3, {number}]\n")
+    said = f"decoding.{name} has the id {number}, but the model has 68 target tokens: an id from 0 to 67 was expected."
+    with pytest.raises(ConfigError) as error:
+        seq2see.load(copy)
+    assert str(error.value) == f"config.toml: {said}"
+
+
 def test_overrides() -> None:
     sections = parse_overrides(
         ["model.norm=pre", "training.steps = 5", "training.clip=0.5", "model.share_output=false"]
@@ -89,3 +115,17 @@ def test_a_setting_of_another_section_is_found_there() -> None:
     with pytest.raises(ConfigError, match=r"no setting model\.beam\. .*another section: decoding\.beam\."):
         ModelConfig.of(beam=5)
     assert parse_overrides(["decoding.beam=5"])["decoding"] == {"beam": 5}
+
+
+def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere() -> None:
+    """Model folders of earlier versions have training.tuned, those that ship among them."""
+    text = Config("pairs", ModelConfig(), TrainingConfig()).to_toml()
+    old = text.replace("[training]\n", "[training]\ntuned = true  # gone\n")
+    assert old != text
+    assert Config.from_toml(old, "config.toml") == Config.from_toml(text, "config.toml")
+    assert "tuned" not in Config.from_toml(old, "config.toml").to_toml()
+    assert "tuned" in (folder.find("en-fr") / folder.CONFIG).read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"no setting training\.tuned"):
+        TrainingConfig.of(tuned=True)
+    with pytest.raises(ConfigError, match=r"no setting model\.tuned"):
+        Config.from_toml(text.replace("[model]\n", "[model]\ntuned = true\n"), "config.toml")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seq2see
+from conftest import small_disk
 from seq2see import files
 from seq2see.errors import UserError
 from seq2see.storage import folder
@@ -171,17 +169,6 @@ def test_checksums_tell_a_file_that_is_not_the_one_that_was_shipped(copy: Path, 
         folder.check_sums(copy)
     seq2see.load("dates").save(copy)  # another model has no checksums of the old one
     assert folder.check_sums(copy) == 0
-
-
-@contextmanager
-def small_disk(size: int) -> Iterator[None]:
-    """Let no file grow beyond a size: a write is cut there, and the next one fails, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 7, 100, 81_920])

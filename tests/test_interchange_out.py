@@ -152,6 +152,7 @@ def test_shipped_dates_come_back_from_ctranslate2(tmp_path: Path) -> None:
     assert [row.ids for row in rows] == [row.ids for row in model.answers(DATES)]
 
 
+@pytest.mark.heavy  # the programs of the documentation, below, need a shipped model that answers as ours in ONNX
 def test_onnx_answers_as_ours(tmp_path: Path) -> None:
     model = small(norm="pre", positions="learned", embedding_norm=True, encoder_layers=1, decoder_layers=1)
     compared = to_onnx.export(tmp_path / "onnx", model.config, model.transformer, model.tokenizers)
@@ -346,7 +347,9 @@ def test_the_programs_of_the_documentation_run(tmp_path: Path, capsys: pytest.Ca
     assert len(programs) == 2
     model = seq2see.load("dates", engine="torch")
     to_hf(model, tmp_path / "dates-hf")
-    to_onnx.export(tmp_path / "dates-onnx", model.config, model.transformer, model.tokenizers)
+    compared = to_onnx.export(tmp_path / "dates-onnx", model.config, model.transformer, model.tokenizers)
+    assert compared.largest < 1e-4
+    assert compared.same_tokens == compared.tokens > 50
     monkeypatch.chdir(tmp_path)
     for program in programs:
         with warnings.catch_warnings():

@@ -9,11 +9,13 @@ import base64
 import io
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from PIL import Image
@@ -39,18 +41,41 @@ def read(name: str) -> NotebookNode:
     return nbformat.read(LESSONS / f"{name}.ipynb", as_version=4)
 
 
-def execute(name: str) -> NotebookNode:
-    """Run a lesson in a fresh kernel of this very Python, in the folder of the lessons."""
+#: Leaves nothing of a lesson to the next one but what is imported.
+FORGOTTEN = "%reset -f\nimport matplotlib.pyplot, torch\nmatplotlib.pyplot.close('all')\ntorch.manual_seed(0)\n%reset -f"
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelManager]:
+    """A kernel that many lessons share, since importing PyTorch takes longer than most of them."""
+    made = KernelManager(kernel_name="python3")
+    made.start_kernel(cwd=str(LESSONS))
+    yield made
+    made.shutdown_kernel(now=True)
+
+
+def execute(name: str, kernel: KernelManager | None = None) -> NotebookNode:
+    """Run a lesson in the folder of the lessons, by this very Python: in a fresh kernel, or in one that has forgotten."""
     notebook = read(name)
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
-    NotebookClient(
+    if kernel is not None:
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(FORGOTTEN))
+    client = NotebookClient(
         notebook,
+        km=kernel,
         timeout=300,
         kernel_name="python3",
         record_timing=False,
         resources={"metadata": {"path": str(LESSONS)}},
-    ).execute()
+    )
+    try:
+        client.execute()
+    finally:
+        if kernel is not None and client.kc is not None:
+            client.kc.stop_channels()
+    if kernel is not None:
+        del notebook.cells[0]
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
@@ -97,8 +122,8 @@ LONG = "07-training-on-dates"
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.heavy] if name == LONG else []) for name in NAMES]
 )
-def test_a_lesson_runs_from_top_to_bottom(name: str) -> None:
-    done = execute(name)
+def test_a_lesson_runs_from_top_to_bottom(name: str, kernel: KernelManager) -> None:
+    done = execute(name, kernel)
     assert all(output.output_type != "error" for cell in code_cells(done) for output in cell.outputs)
     assert all(output.get("name") != "stderr" for cell in code_cells(done) for output in cell.outputs)
     assert [kinds_of(cell) for cell in code_cells(done)] == [

@@ -13,7 +13,7 @@ import itertools
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -248,10 +248,10 @@ def seconds(use: Use, text: str, often: int = 1) -> float:
     return best
 
 
-def grows(use: Use, made: Callable[[int], str]) -> float:
+def grows(use: Use, made: Callable[[int], str], rounds: Sequence[int] = (1, 3, 3, 5)) -> float:
     """Return how many times as long a text takes that is four times as long; 0 if both are quick."""
     growth = 0.0
-    for often in (1, 3, 3, 5):  # again and better, since other programs run
+    for often in rounds:  # again and better, since other programs run
         long = seconds(use, made(4 * SHORT), often)
         growth = long / max(seconds(use, made(SHORT), often), 1e-9)
         if long < FLOOR or growth < 8:
@@ -289,7 +289,7 @@ def test_a_quadratic_pattern_is_noticed(pattern: str) -> None:
     if pattern == r"(a+)+b":  # its time doubles with each letter
         assert seconds(use, "a" * 20) > 4 * seconds(use, "a" * 16)
         return
-    assert any(grows(use, made) >= 8 for made in hostile(use))
+    assert any(grows(use, made, (1, 1)) >= 8 for made in hostile(use))
 
 
 # --- documents ---------------------------------------------------------------------------------------------

@@ -120,6 +120,8 @@ def test_the_page_shows_what_the_log_says(open_page: Open, run: Path) -> None:
         expect(page.locator("#state")).to_contain_text("Finished: step 12 of 12")
         expect(page.locator("#name")).to_have_text("few")
         assert_shows(page, log[-1])
+        steps = page.locator("#chart-loss text").all_text_contents()
+        assert [text for text in steps if text in {"0", "1", "2", "5", "10", "12"}] == ["1", "2", "5", "10"]
         points = page.locator(".curve").evaluate_all(
             "curves => curves.map(curve => Number(curve.dataset.points))"
         )
@@ -182,6 +184,9 @@ def test_the_map_has_the_colours_of_the_numbers(open_page: Open, run: Path) -> N
     cross = torch.tensor(log_of(run)[-1]["attention"]["cross"])
     assert (pixels[1], pixels[0]) == tuple(cross.shape)
     reds = torch.tensor(pixels[2]).view(-1, 4)[:, 0]
+    # The scale is from 0 to 1: what is spread over all tokens looks pale, however even.
+    assert cross.max() < 0.5
+    assert reds.min() > int("7a", 16) - 1  # the ramp's middle colour, which stands for a half
     assert (reds[cross.flatten().argsort()].diff() <= 0).all()  # the more weight, the darker
 
 
@@ -258,7 +263,7 @@ def test_train_watch_prints_the_address(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert re.search(r"watch it at http://127\.0\.0\.1:\d+/live/", done.stderr)
-    assert len(log_of(tmp_path / "w")) == 1
+    assert [line["step"] for line in log_of(tmp_path / "w")] == [1, 2, 3]  # the first steps can be seen too
 
 
 # --- the server ----------------------------------------------------------------------------------------

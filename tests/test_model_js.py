@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
+import unicodedata
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,15 @@ from playwright.sync_api import Browser
 
 import seq2see
 from conftest import small_model
+from seq2see.answering.texts import CHECKS, Texts
+from seq2see.errors import InputError
 from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.page import WORKER, live
+from seq2see.page.describe import EXAMPLES
 from seq2see.serve.api_trace import Patch, Tracer, describe_trace
 from seq2see.serve.batching import Limits
+from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -82,6 +89,10 @@ const asked = {
       const { ids, spans } = made.encode(fold(text));
       return { ids, spans, text: made.decode(ids), folded: fold(text) };
     });
+  },
+  read({ task, tokenizer, texts }) {
+    const made = new Tokenizer(tokenizer);
+    return texts.map((text) => ({ read: prepared(task, made, text), fit: !faultOf(task, text) }));
   },
 };
 """
@@ -278,12 +289,87 @@ def test_texts_are_cut_alike(run: Run) -> None:
             assert [tuple(span) for span in one["spans"]] == spans, (name, text)
 
 
+def some_texts(count: int) -> list[str]:
+    """Characters of every script that this Python and the browser know alike, in words with spaces and marks."""
+    draw = random.Random(5)
+    known = [
+        chr(code)
+        for code in range(0x20, 0x1F000)
+        if unicodedata.category(chr(code)) not in {"Cn", "Cs", "Co"}
+        # Newer versions of Unicode give these other cases and names: browsers are ahead of Python.
+        and not (0x1C80 <= code <= 0x1C8F or 0xA7C0 <= code <= 0xA7FF or 0x10500 <= code <= 0x105FF)
+    ]
+    near = [*"0123456789 -./,'’abcxyzABCÉéßİıΣσςŒœ\u00a0\u200b\u202f\u0301\u0327\ufeff", "ﬁ", "Ⅻ", "５", "٣"]
+    pools = [near, near, known]
+    made = [
+        "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randint(1, 24))) for _ in range(count)
+    ]
+    return [
+        *made,
+        *known[::7],
+        "the 29th of August 1958",
+        "5 Jan '45",
+        "May 5 2010",
+        "x" * 81,
+        "  ",
+        "𝟏𝟐 ΟΔΟΣ",
+    ]
+
+
+def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer]) -> None:
+    texts = some_texts(4000)
+    letters = Tokenizer.characters(["<pad>", "<sos>", "<eos>", *"abcxyz 0123456789-.,'ΣσABCäß", '"'])
+    network = tracers["dates"].model.network
+    others = {
+        "human-dates": seq2see.load("human-dates").texts,
+        "dates": tracers["dates"].model.texts,
+        "letters": Texts(
+            replace(network.config, task="letters"), Tokenizers(letters, letters), network, None
+        ),
+        "imported": Texts(
+            replace(network.config, task="imported"), Tokenizers(letters, letters), network, None
+        ),
+    }
+    for task, ours in others.items():
+        source = ours.tokenizers.source
+        found = run("read", {"task": task, "tokenizer": live.tokenizer_json(source), "texts": texts})
+        for text, one in zip(texts, found, strict=True):
+            assert one["read"] == ours.read(text), (task, text)
+            fit = True
+            try:
+                CHECKS.get(task, lambda _: None)(text)
+            except InputError:
+                fit = False
+            assert one["fit"] == fit, (task, text)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_suggested_text_is_answered_alike_by_file_and_server(
+    where: str, loaded: Run, tracers: dict[str, Tracer], name: str
+) -> None:
+    if "-" in name and name != "human-dates" and where == "chromium":
+        pytest.skip("handing 33 MB to a browser takes long: Node reads them here")
+    for text in EXAMPLES[name]:
+        expected = describe_trace(tracers[name], text, names=[])
+        found = loaded(name, {"input": text, "names": []})
+        assert (found["text"], found["output"]) == (expected["text"], expected["output"])
+        if name == "human-dates":
+            assert not found["output"].startswith("no ")
+
+
+def test_an_unfit_text_that_is_answered_anyway_is_called_so(loaded: Run, tracers: dict[str, Tracer]) -> None:
+    for text, unfit in (("hello", True), ("2000-02-30", True), ("2000-02-29", False)):
+        ours = describe_trace(tracers["dates"], text, names=[], anyway=True)
+        theirs = loaded("dates", {"input": text, "names": [], "anyway": True})
+        assert ("unfit" in ours, "unfit" in theirs) == (unfit, unfit)
+
+
 # --- answers -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def tracers() -> dict[str, Tracer]:
-    return {name: Tracer(seq2see.load(name), Limits(answer=2**30)) for name in ("dates", "en-fr")}
+    return {name: Tracer(seq2see.load(name), Limits(answer=2**30)) for name in EXAMPLES}
 
 
 @pytest.fixture(scope="module")

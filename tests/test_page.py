@@ -94,7 +94,9 @@ def open_page(browser: Browser, address: str) -> Iterator[Open]:
     contexts = []
 
     def open_(view: str = "", url: str | None = None, expected: str = "-", **settings: Any) -> Page:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
+        context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **settings}
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(8000)
@@ -137,7 +139,7 @@ def answer(page: Page) -> Any:
 
 
 def number(text: str) -> float:
-    return float(text.replace("−", "-").replace("∞", "inf"))
+    return float(text.replace("−", "-").replace("∞", "inf").lstrip("<> "))
 
 
 def table(page: Page, title: str) -> np.ndarray:
@@ -406,7 +408,7 @@ def test_a_head_is_switched_off_and_on(open_page: Open, model: Seq2Seq) -> None:
     expected = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)})
     answer(page).to_have_text(expected.output)
     log_p = number(page.locator("#difference tbody tr").nth(1).locator(".n").inner_text())
-    assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=1e-3)
+    assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=0.006)
     page.get_by_role("switch", name="cross layer 1, head 3").click()
     answer(page).to_have_text("January 5, 1845")
 
@@ -510,7 +512,7 @@ def test_the_last_layer_of_the_lens_says_the_answer(open_page: Open, trace: Trac
     last = [text.replace("␣", " ") for text in rows.nth(2).locator("td span").all_inner_texts()]
     assert last == trace.output_tokens
     shares = rows.nth(2).locator("td").evaluate_all("cells => cells.map(cell => cell.title)")
-    assert shares == ["100%"] * len(last)
+    assert set(shares) <= {"> 99.9%", "100%"}
 
 
 # --- how it looks --------------------------------------------------------------------------------------
@@ -519,8 +521,8 @@ def test_the_last_layer_of_the_lens_says_the_answer(open_page: Open, trace: Trac
 @pytest.mark.parametrize(
     "settings",
     [
-        {"color_scheme": "dark"},
-        {"viewport": {"width": 390, "height": 844}},
+        {"color_scheme": "dark", "reduced_motion": "no-preference"},
+        {"viewport": {"width": 390, "height": 844}, "reduced_motion": "no-preference"},
         {"reduced_motion": "reduce"},
     ],
     ids=["dark", "narrow", "reduced-motion"],
@@ -535,7 +537,7 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
     light, dark = (sum(map(int, re.findall(r"\d+", colour))) for colour in (paper, ink))
     assert (light > dark) == (settings.get("color_scheme") != "dark")
     moves = page.locator(".row-mark").first.evaluate("e => getComputedStyle(e).transitionDuration")
-    assert (moves in {"0s", ""}) == ("reduced_motion" in settings)
+    assert (moves in {"0s", ""}) == (settings["reduced_motion"] == "reduce")
 
 
 @pytest.mark.parametrize(

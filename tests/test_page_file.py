@@ -40,6 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, model: Seq2Seq) -> dict[str,
     pages = {
         "dates": live_page("dates", model, "1845-01-05"),
         "en-fr": live_page("en-fr", seq2see.load("en-fr"), "Where is the train station?"),
+        "human-dates": live_page("human-dates", seq2see.load("human-dates"), "le 3 janvier 1845"),
     }
     for name, text in pages.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -54,7 +55,12 @@ def open_file(browser: Browser, files: dict[str, Path]) -> Iterator[Open]:
 
     def open_(name: str = "dates", view: str = "", **settings: Any) -> Page:
         context = browser.new_context(
-            **{"viewport": {"width": 1280, "height": 900}, "offline": True, **settings}
+            **{
+                "viewport": {"width": 1280, "height": 900},
+                "offline": True,
+                "reduced_motion": "reduce",
+                **settings,
+            }
         )
         contexts.append(context)
         context.add_init_script(LONG)
@@ -77,7 +83,7 @@ def open_file(browser: Browser, files: dict[str, Path]) -> Iterator[Open]:
 
 
 def number(text: str) -> float:
-    return float(text.replace("−", "-").replace("∞", "inf"))
+    return float(text.replace("−", "-").replace("∞", "inf").lstrip("<> "))
 
 
 def answer(page: Page) -> Any:
@@ -93,11 +99,100 @@ def table(page: Page, title: str) -> np.ndarray:
     return np.array([[number(cell) for cell in row] for row in cells])
 
 
+# --- what is said is true in every state -----------------------------------------------------------------
+
+
+def test_an_answer_to_another_text_is_faded_and_says_so(open_file: Open) -> None:
+    page = open_file()
+    strength = "answer => Number(getComputedStyle(answer).opacity)"
+    assert page.locator("#answer").evaluate(strength) == 1
+    page.locator("#text").press_sequentially("9")
+    faded = page.locator("#answer")
+    assert faded.evaluate(strength) < 0.5  # at once, before anything is answered or refused
+    assert faded.evaluate("answer => getComputedStyle(answer, '::after').content").count("1845-01-05") == 1
+    page.locator("#text").fill("1999-12-31")
+    answer(page).to_have_text("December 31, 1999")
+    assert faded.evaluate(strength) == 1
+    page.locator("#text").fill("no date")
+    page.keyboard.press("Enter")
+    expect(page.locator("#error")).to_contain_text("is not of the form")
+    assert faded.evaluate(strength) < 0.5
+
+
+def test_an_answer_to_what_is_no_date_is_shown_as_untrusted(open_file: Open) -> None:
+    page = open_file()
+    colour = "answer => getComputedStyle(answer).color"
+    sure = page.locator("#answer").evaluate(colour)
+    page.locator("#text").fill("hello")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Show the model anyway").click()
+    expect(page.locator("#remark .warning")).to_contain_text("Not to be trusted: ‘hello’ is not of the form")
+    assert page.locator("#answer").evaluate(colour) != sure
+    expect(page.locator("#live")).to_contain_text("Not to be trusted")
+    page.locator("#text").fill("2000-02-29")
+    answer(page).to_have_text("February 29, 2000")
+    expect(page.locator("#remark .warning")).to_have_count(0)
+    assert page.locator("#answer").evaluate(colour) == sure
+
+
+def test_numbers_are_written_for_people(open_file: Open) -> None:
+    page = open_file()
+    page.wait_for_selector("#probabilities .bar")
+    seen = page.locator("#probabilities").inner_text()
+    assert "> 99.9%" in seen
+    assert "< 0.1%" in seen
+    assert not re.search(r"\de[−-]\d", seen)
+    page.evaluate("() => { location.hash = 'tour=0&pin=decoder.layers.1.cross_attention.weights~3~12~2'; }")
+    title = page.locator("#arithmetic .cell-title")
+    expect(title).to_have_text("A: reads ‘1’, writes ‘8’, looks at ‘8’")
+
+
+def test_maps_have_axes_and_names_of_their_own(open_file: Open) -> None:
+    page = open_file()
+    page.wait_for_function("() => document.querySelectorAll('.card .plane').length === 24")
+    names = page.locator(".card .plane").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+    assert len(set(names)) == 24
+    card = page.locator('.card[data-head="cross.1.3"]')
+    assert card.locator(".axis.cols").inner_text().replace("\n", "") == "▸1845-01-05∎"
+    assert card.locator(".axis.rows").inner_text().replace("\n", "") == "January␣5,␣1845∎"
+    inside = """said => { const { x, width } = said.getBBox();
+      return x >= 0 && x + width <= Number(said.ownerSVGElement.getAttribute("width")); }"""
+    for step in (0, 15):
+        page.locator(f'.chip[data-step="{step}"]').click()
+        assert page.locator("#head .arcs text.share").last.evaluate(inside)
+
+
+def test_a_chosen_sentence_lights_the_one_that_it_translates(open_file: Open) -> None:
+    page = open_file("en-fr")
+    page.locator("#text").fill("Where is the train station? I'm very proud of you.")
+    page.locator(".phrase").nth(1).click()
+    expect(page.locator("#mirror mark")).to_have_text("I'm very proud of you.")
+    page.locator(".phrase").nth(0).click()
+    expect(page.locator("#mirror mark")).to_have_text("Where is the train station?")
+    page.locator("#text").press("End")
+    page.keyboard.type("!")
+    expect(page.locator("#mirror mark")).to_have_count(0)
+
+
+def test_no_example_is_drawn_as_empty_boxes(open_file: Open) -> None:
+    page = open_file("human-dates")
+    page.locator("#text").fill("The 29th of AUGUST 1958")
+    answer(page).to_have_text("1958-08-29")
+    shown = page.locator("#examples button").all_text_contents()
+    drawn = page.evaluate(
+        """() => { const wide = (text) => { const c = document.createElement("canvas").getContext("2d");
+          c.font = "40px sans-serif"; c.fillText(text, 0, 40); return String(c.getImageData(0, 0, 60, 60).data); };
+          return wide("年") !== wide("日"); }"""
+    )  # two characters look alike only if both are boxes
+    assert ("2024年2月29日" in shown) == drawn
+    assert "the 29th of August 1958" in shown
+
+
 # --- answers -------------------------------------------------------------------------------------------
 
 
 def test_the_files_are_small(files: dict[str, Path]) -> None:
-    assert files["dates"].stat().st_size <= 400_000
+    assert files["dates"].stat().st_size <= 460_000
     assert files["en-fr"].stat().st_size <= 35_000_000
 
 
@@ -168,15 +263,6 @@ def test_what_is_refused_can_be_shown_anyway(open_file: Open) -> None:
     assert page.get_by_role("button", name="Show the model anyway").count() == 0
 
 
-def test_a_stop_of_the_tour_is_at_its_step_although_the_last_one_was_playing(open_file: Open) -> None:
-    page = open_file()
-    expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")  # the first stop plays
-    page.locator("#tour").get_by_role("button", name="Next").click()
-    expect(page.locator("#tour")).to_contain_text("2 of 8")
-    expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
-    expect(page.locator("#step")).to_have_value("12")
-
-
 def test_english_to_french_from_disk(open_file: Open) -> None:
     page = open_file("en-fr", "kind=cross&layer=1&head=7&step=3")
     answer(page).to_have_text("Où est la gare ?")
@@ -241,7 +327,7 @@ def test_names_say_what_a_position_reads_and_writes(open_file: Open) -> None:
     plane = page.locator('#cross .plane[data-name="decoder.layers.1.cross_attention.weights"][data-head="3"]')
     plane.hover(position={"x": 30, "y": 3})
     said = page.locator("#arithmetic").inner_text()
-    assert "reads ‘<sos>’, writes ‘J’ ×" in said
+    assert "A: reads ‘<sos>’, writes ‘J’, looks at" in said
     assert "null" not in said
     rows = page.locator("#head .rows").last.locator("span").all_inner_texts()
     assert rows[:4] == ["<sos> → J", "J → a", "a₂ → n", "n → u"]
@@ -303,7 +389,7 @@ def test_few_stops_of_the_tab_key(open_file: Open) -> None:
         "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]"
         ".filter(e => e.tabIndex >= 0 && e.getClientRects().length).length"
     )
-    assert stops < 120  # there were 259
+    assert stops < 130  # there were 259
     page.locator('[data-head="decoder.1.2"] .switch').focus()
     page.keyboard.press(".")
     expect(page.locator('[data-head="decoder.1.3"] .switch')).to_be_focused()
@@ -311,7 +397,6 @@ def test_few_stops_of_the_tab_key(open_file: Open) -> None:
 
 def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
     page = open_file(view="step=0", viewport={"width": 390, "height": 844}, has_touch=True)
-    page.locator("#contents summary").click()
     page.locator("#contents").get_by_role("button", name="Cross-attention", exact=True).click()
     expect(page.locator("#cross h2")).to_be_in_viewport()
     plane = page.locator("#cross .plane").last
@@ -327,62 +412,196 @@ def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
 # --- the tour ------------------------------------------------------------------------------------------
 
 
-def test_the_tour_by_keyboard_says_what_is_true(open_file: Open, model: Seq2Seq) -> None:
-    page = open_file(reduced_motion="reduce")  # a file that is opened plainly begins with it
-    card = page.locator("#tour")
-    expect(card).to_contain_text("1 of 8")
-    assert card.get_by_role("link").get_attribute("href") == "https://arxiv.org/abs/1706.03762"
-    weights = array_of(model.trace("1845-01-05"), "decoder.layers.1.cross_attention.weights")[3]
+def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
+    open_file: Open, model: Seq2Seq
+) -> None:
+    page = open_file()
+    page.get_by_role("button", name="Take the tour").click()
+    card, task = page.locator("#tour"), page.locator("#tour .task")
+    weights = array_of(model.trace("1845-01-05"), "decoder.layers.1.cross_attention.weights")
     off = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)}).output
-    said = {
-        3: [f"{weights[12, 2]:.0%}".replace("%", " %"), f"{weights[13, 3]:.0%}".replace("%", " %")],
-        4: ["four numbers"],
-        5: [off, "October 5, 5745"],
-    }
-    said[3].append(f"{weights[0, 7]:.0%}".replace("%", " %"))
-    assert weights[1:8, -1].min() > 0.8  # "inside January, it rests on the end of the text"
-    card.get_by_role("button", name="Next").focus()
-    for stop in range(1, 9):
-        expect(card).to_contain_text(f"{stop} of 8")
-        assert f"tour={stop}" in page.url
-        for words in said.get(stop, []):
-            expect(card).to_contain_text(words)
-        if stop == 4:
-            expect(page.locator("#arithmetic .result b").last).to_have_text(f"{weights[12, 2]:.6f}")
-        if stop == 5:
-            answer(page).to_have_text(off)
-            expect(page.locator("#versus")).to_contain_text("January 5, 1845")
-        if stop == 7:
-            expect(page.locator("#beams .node.answer")).to_have_count(16)
-        page.keyboard.press("Enter" if stop in (1, 8) else "ArrowRight")
-    expect(card).to_be_hidden()
-    expect(page.locator("#text")).to_be_focused()
+    next_ = card.get_by_role("button", name="Next")
+    expect(next_).to_be_focused()
+
+    def below_the_card(selector: str) -> bool:
+        ours, theirs = card.bounding_box(), page.locator(selector).first.bounding_box()
+        assert ours
+        assert theirs
+        return theirs["y"] >= ours["y"] + ours["height"]
+
+    expect(card).to_contain_text("1 of 5")
+    assert card.get_by_role("link").get_attribute("href") == "https://arxiv.org/abs/1706.03762"
+    assert below_the_card("#flight")  # it covers nothing of what it is about
+    expect(task).not_to_have_class(re.compile("done"))
+    page.locator("#step").fill("12")
+    expect(task).to_have_class(re.compile("done"))
+    next_.focus()
+    page.keyboard.press("Enter")
+    expect(card).to_contain_text("2 of 5")
+    assert weights[:, 12, 2].argmax() == 3  # of all heads of both layers
+    expect(card).to_contain_text(
+        f"head 3 of layer 1 spends {100 * weights[3, 12, 2]:.1f}% of its look on the 8"
+    )
+    gate = page.locator('[data-gate="cross.1.3"]')
+    gate.focus()
+    page.keyboard.press("Space")
+    answer(page).to_have_text(off)
+    others = sum(a != b for a, b in zip(off.ljust(15), "January 5, 1845", strict=True))
+    expect(task).to_contain_text(f"the answer becomes “{off}”: {others} of 15 characters")
+    expect(gate).to_be_focused()
+    next_.focus()
+    page.keyboard.press("ArrowRight")
+    expect(card).to_contain_text("3 of 5")
     answer(page).to_have_text("January 5, 1845")
+    page.locator(".reads button").nth(2).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#zoom .result b").last).to_have_text(f"{weights[3, 12, 2]:.4f}")
+    expect(task).to_have_class(re.compile("done"))
+    next_.focus()
+    page.keyboard.press("Enter")
+    expect(card).to_contain_text("4 of 5")
+    page.locator(".candidates button").nth(2).click()
+    expect(task).to_contain_text("It goes on from there: “")
+    assert page.locator("#answer").inner_text() in task.inner_text()
+    next_.focus()
+    page.keyboard.press("Enter")
+    expect(card).to_contain_text("5 of 5")
+    page.locator("#text").fill("1969-07-20")
+    answer(page).to_have_text("July 20, 1969")
+    expect(card).to_be_hidden()
     page.go_back()
-    expect(card).to_contain_text("8 of 8")
+    expect(card).to_contain_text("4 of 5")
     page.keyboard.press("Escape")
     expect(card).to_be_hidden()
 
 
-def test_a_stop_of_the_tour_can_be_linked_and_what_it_promises_comes(open_file: Open) -> None:
-    page = open_file(view="tour=3", reduced_motion="reduce")
-    expect(page.locator('[data-head="cross.1.3"]')).to_have_class(re.compile("chosen"))
-    expect(page.locator("#head .arcs")).to_have_class(re.compile("spot"))
-    expect(page.locator("#head .arcs")).to_be_in_viewport()
-    page = open_file(view="tour=6")
-    expect(page.locator("#tour")).to_contain_text("say O")
-    page.locator("#probabilities li button").filter(has_text="O").first.click()
-    answer(page).to_have_text("October 5, 1845")
-    page.get_by_role("button", name="Skip the tour").click()
+def test_a_stop_of_the_tour_can_be_linked(open_file: Open) -> None:
+    page = open_file(view="tour=4")
+    expect(page.locator("#tour")).to_contain_text("It could have written something else")
+    expect(page.locator("#step")).to_have_value("0")
+    page.get_by_role("button", name="Leave the tour").click()
     expect(page.locator("#tour")).to_be_hidden()
+
+
+# --- the flight ----------------------------------------------------------------------------------------
+
+
+def shades(page: Page) -> list[int]:
+    """Count the painted pixels in each tenth of the stage, from top to bottom."""
+    return list(
+        page.locator(".sky canvas").evaluate(
+            """canvas => { const { width, height } = canvas, found = Array(10).fill(0);
+              const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+              copy.drawImage(canvas, 0, 0);
+              const { data } = copy.getImageData(0, 0, width, height);
+              for (let i = 3; i < data.length; i += 4)
+                if (data[i] > 40) found[Math.floor(10 * (i >> 2) / width / height)] += 1;
+              return found; }"""
+        )
+    )
+
+
+def test_the_answer_is_written_when_the_page_opens_and_enter_writes_it_again(open_file: Open) -> None:
+    page = open_file(reduced_motion="no-preference")
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
+    before = shades(page)
+    page.wait_for_function("() => Number(document.querySelector('#step').value) >= 2", timeout=5000)
+    assert shades(page) != before  # it moves
+    page.locator("#play").click()
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
+    page.evaluate("() => document.activeElement.blur()")
+    page.keyboard.press("Enter")
+    expect(page.locator("#text")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
+    still = open_file()
+    expect(still.locator("#play")).to_have_attribute("aria-label", "Play")  # nothing moves by itself
+    assert min(shades(still)) > 0
+
+
+def test_the_flight_shows_the_models_numbers(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=12")
+    trace = model.trace("1845-01-05")
+    weights = array_of(trace, "decoder.layers.1.cross_attention.weights")
+    says = page.locator("#flight-says")
+    share = re.compile(
+        rf"To write 8, head 3 of layer 1 looks at ‘8’, {100 * weights[3, 12, 2]:.1f}% of its look"
+    )
+    page.wait_for_timeout(500)
+    page.locator(".chip").nth(11).click()
+    page.locator(".chip").nth(12).click()
+    expect(says).to_have_text(share)
+    names = page.locator(".candidates .token").all_inner_texts()
+    assert names == [token for token, _ in trace.steps(top=4)[12].top]
+    page.locator(".reads button").nth(2).click()
+    z = array_of(trace, "decoder.layers.1.cross_attention.z")[12, 3]
+    tall = (
+        page.locator("#zoom .seeks")
+        .last.locator(".bits i")
+        .evaluate_all(
+            "bits => bits.map(bit => [bit.className, parseInt(bit.style.getPropertyValue('--tall'))])"
+        )
+    )
+    assert [kind == "minus" for kind, _ in tall] == [value < 0 for value in z]
+    assert np.argmax([height for _, height in tall]) == np.abs(z).argmax()
+    shown = page.locator(".unfold tbody tr").nth(2).locator("small").all_inner_texts()[1:]
+    assert shown[2] == f"{100 * weights[3, 12, 2]:.1f}%"
+    assert "zoom=1.3.2" in page.url
+    page.keyboard.press("Escape")
+    expect(page.locator("#zoom")).to_be_hidden()
+    expect(page.locator(".sky")).to_be_visible()
+
+
+def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None:
+    page = open_file(view="step=12", has_touch=True)
+    token = page.locator(".reads button").nth(2).bounding_box()
+    assert token
+    page.touchscreen.tap(token["x"] + token["width"] / 2, token["y"] + token["height"] + 4)
+    expect(page.locator("#zoom")).to_contain_text("Head 3 of layer 1")
+
+
+def test_a_closed_gate_lets_nothing_through_and_the_answer_is_written_anew(open_file: Open) -> None:
+    page = open_file(view="step=12")
+    gate = page.get_by_role("switch", name="Gate: head 3 of layer 1")
+    expect(gate).to_have_attribute("aria-checked", "true")
+    before = shades(page)
+    gate.click()
+    answer(page).to_have_text("October 5, 5745")
+    expect(gate).to_have_attribute("aria-checked", "false")
+    page.mouse.move(2, 2)
+    assert sum(shades(page)[2:5]) < sum(before[2:5])  # its threads are gone from the middle
+    gate.click()
+    answer(page).to_have_text("January 5, 1845")
+
+
+def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
+    text = (
+        "When the old man who lived next door to my sister came back from his long journey, he told the children "
+        "that he had seen a city full of lights, and nobody believed him."
+    )
+    page = open_file("en-fr", viewport={"width": 390, "height": 844})
+    page.locator("#text").fill(text)
+    page.wait_for_function("() => document.querySelectorAll('.reads button').length > 35", timeout=30_000)
+    sizes = page.locator(".reads button").evaluate_all(
+        "all => all.map(one => [parseFloat(getComputedStyle(one).fontSize), one.scrollWidth <= one.clientWidth + 1])"
+    )
+    assert all(size >= 12 and whole for size, whole in sizes)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    chips = [text.strip() for text in page.locator(".chip").all_inner_texts()]
+    place = next(index for index, chip in enumerate(chips) if "sœur" in chip)
+    page.locator(".chip").nth(place).click()
+    links = page.locator(".reads button").evaluate_all(
+        "all => all.map(one => [one.textContent, parseInt(one.style.getPropertyValue('--link'))])"
+    )
+    assert max(links, key=lambda one: one[1])[0] == "sister"
 
 
 @pytest.mark.parametrize(
     ("view", "settings"),
     [
-        ("tour=4&step=12&layer=1&head=3&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
+        ("tour=3&step=12&zoom=1.3.2&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
         pytest.param(
-            "tour=5&muted=cross.1.3&against=1945-01-05",
+            "tour=2&muted=cross.1.3&against=1945-01-05",
             {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
             marks=pytest.mark.heavy,
         ),
@@ -421,9 +640,7 @@ def test_heads_are_ranked_by_what_the_answer_loses(open_file: Open, model: Seq2S
         a.log_probability - b.log_probability for a, b in zip(before.steps(), after.steps(), strict=True)
     )
     assert fall == pytest.approx(lost, abs=0.02)
-    # what each head does is measured over a hundred texts meanwhile
-    expect(page.locator("#ranking [role=status]")).to_contain_text("over 100 texts", timeout=20_000)
-    expect(page.locator('[data-head="cross.1.3"] .label')).to_have_text(re.compile(r"^copies 0\.8\d$"))
+    expect(page.locator('[data-head="cross.1.3"] .label')).to_have_text("copies, 85 %")
     page.get_by_role("button", name="this token, ‘J’").click()
     page.locator(".chip").nth(12).click()  # the 8 of the year, which the head that copies fetches
     expect(rows.first.locator("th")).to_have_text("cross · layer 1 · head 3")
@@ -450,7 +667,7 @@ def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq
 
     expected = model.trace("1845-01-05", edit={"encoder.memory": patch})
     log_p = number(page.locator("#difference tbody tr").nth(1).locator(".n").inner_text())
-    assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=2e-6)
+    assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=0.006)
     page.go_back()
     answer(page).to_have_text("January 5, 1945")
     page.get_by_role("button", name="undo").first.click()
@@ -464,7 +681,7 @@ def test_numbers_are_taken_over_from_another_run(open_file: Open, model: Seq2Seq
         answer(page).to_have_text(expected.output)
         assert f"encoder.memory~-1~2~{-1 if col is None else col}~2" in unquote(page.url)
         log_p = number(page.locator("#difference tbody tr").nth(1).locator(".n").inner_text())
-        assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=1e-5)
+        assert log_p == pytest.approx(sum(step.log_probability for step in expected.steps()), abs=0.006)
 
 
 def test_texts_of_other_lengths_are_compared_token_by_token(open_file: Open) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from conftest import small_disk
 from seq2see.answering.options import Options
 from seq2see.cli import app, parts
 from seq2see.cli.answering import Asked
@@ -89,6 +90,19 @@ def test_finished_parts_are_passed_over_and_half_written_ones_never_count(
     assert not list(out.glob(f".*{parts.HALF}"))
 
 
+def test_a_run_goes_on_that_was_killed_before_its_first_note(given: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".lock").touch()
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
+    (out / f".{parts.NOTE}.{int(ended.stdout)}.seq2see-ab12cd34").write_bytes(b"{")
+    assert predict("--file", given / "*.*", "--out", out) == "0"
+    assert {path.name for path in out.iterdir()} == {"a.txt.gz", "b.txt.gz", parts.NOTE, ".lock"}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/mine.txt").touch()
+    assert "holds other files" in predict("--file", given / "*.*", "--out", tmp_path / "other")
+
+
 def test_a_worker_that_is_stopped_leaves_no_answers(
     given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +113,22 @@ def test_a_worker_that_is_stopped_leaves_no_answers(
     monkeypatch.setattr(parts, "answer_all", stopped)
     assert predict("--file", given / "c*", "--out", tmp_path / "out") == "130"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {parts.NOTE, ".lock"}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_part_that_finds_the_disk_full_has_no_answers(tmp_path: Path, packed: bool) -> None:
+    lines = listed(*(f"{1000 + number}-01-05" for number in range(4000))).encode()
+    (tmp_path / "a.txt").write_bytes(lines)
+    pattern = tmp_path / "a*"
+    if packed:
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(lines))
+        (tmp_path / "a.txt").unlink()
+    out = tmp_path / "out"
+    with small_disk(5000):
+        assert "1 of 1 part could not be answered" in predict("--file", pattern, "--out", out)
+    assert {path.name for path in out.iterdir()} == {parts.NOTE, ".lock"}
+    assert predict("--file", pattern, "--out", out) == "0"
+    assert len(text_of(out / f"a.txt{'.gz' if packed else ''}").splitlines()) == 4000
 
 
 def test_a_part_that_cannot_be_read_does_not_stop_the_others(given: Path, tmp_path: Path) -> None:

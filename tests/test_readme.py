@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from seq2see.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,33 +37,18 @@ SHORTER = [
 ]
 
 
-#: Runs commands one after another in one process: each in its own would import torch again.
-RUN = """
-import json, sys
-from seq2see.cli import main
-
-for words in json.loads(sys.argv[1]):
-    sys.argv = words
-    print("\\0", end="")
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, (words, end.code)
-"""
-
-
-def test_commands_run_one_after_the_other(tmp_path: Path) -> None:
+def test_commands_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     assert len(COMMANDS) >= 6
     commands = [shlex.split(command) for command in COMMANDS]
     for words in commands:
         words += SHORTER if words[1] == "train" else []
         words += ["--sample", "20"] if words[1] == "evaluate" else []
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(commands)], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    said = done.stdout.split("\0")[1:]
-    assert len(said) == len(commands)
+    said = []
+    for words in commands:
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, (words, done.exception)
+        said.append(done.stdout)
     for words, text in zip(commands, said, strict=True):
         assert text.strip() or (tmp_path / words[-1]).exists(), words
     printed = "".join(said[1:4])

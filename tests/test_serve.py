@@ -20,7 +20,9 @@ from fastapi.testclient import TestClient
 import seq2see
 from benchmarks.clients import besiege, dates, ours
 from benchmarks.load import running, wait_for
+from seq2see.answering import translation
 from seq2see.answering.options import Options
+from seq2see.documents.formats import Document
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
@@ -770,3 +772,43 @@ def test_documents_are_read_beside_the_loop_and_stop_with_their_request(
             assert asked[0].status_code == 503
             assert "took longer than 3 s" in error_of(asked[0])
             assert ended.wait(30)
+
+
+def test_html_of_too_many_tags_is_refused_before_it_is_read(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(text: str, format: str = "text") -> None:
+        raise AssertionError("it was read")
+
+    most = Limits().tags
+    with TestClient(create_app({"dates": model})) as client:
+        few = client.post("/api/predict", json={"inputs": ["<b>" * 10] * 9, "format": "html"})
+        assert few.status_code == 200
+        monkeypatch.setattr("seq2see.serve.api_predict.read_document", unread)
+        monkeypatch.setattr("seq2see.serve.api_text.read", unread)
+        nine = client.post("/api/predict", json={"inputs": ["<b>" * 33_000] * 9, "format": "html"})
+        one = client.post("/api/text", json={"input": "<b>" * (most + 1), "format": "html"})
+    for refused, tags in ((nine, 297_000), (one, most + 1)):
+        assert refused.status_code == 422
+        assert (
+            error_of(refused)
+            == f"The request has {tags:,} tags: it may have at most {most:,}. Send it in parts."
+        )
+
+
+def test_documents_of_too_much_work_are_refused_before_all_are_read(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def noted(text: str, format: str = "text") -> Document:
+        read.append(text)
+        return translation.read(text, format)
+
+    monkeypatch.setattr("seq2see.serve.api_predict.read_document", noted)
+    with TestClient(create_app({"dates": model}, Limits(work=1e8))) as client:
+        inputs = ["<p>Good day." * 1000] * 9
+        refused = client.post("/api/predict", json={"inputs": inputs, "format": "html"})
+    assert refused.status_code == 422
+    assert "multiplications" in error_of(refused)
+    assert len(read) < len(inputs)

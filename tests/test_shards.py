@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from conftest import small_disk
 from seq2see.data import shards
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
@@ -121,16 +123,40 @@ def test_written_once_and_again_if_half_written_or_of_something_else(
     assert write(folder, survey([large], seed=2), both, 100).digest != digest
 
 
-def test_a_failure_leaves_nothing_half_written(
+@pytest.mark.parametrize("room", [0, 1000])  # bytes, of the first file or in the middle of one
+def test_a_full_disk_leaves_nothing_half_written(
+    large: Path, tokenizer: Tokenizer, tmp_path: Path, room: int
+) -> None:
+    found = survey([large])
+    with (
+        small_disk(room),
+        pytest.raises(FolderError, match=r"\.(ids|offsets) could not be written to .*: File too large"),
+    ):
+        write(tmp_path / "shards", found, (tokenizer, tokenizer), 100)
+    assert not (tmp_path / "shards").exists()
+
+
+def test_shards_have_their_names_only_when_they_are_on_the_disk(
     large: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(folder: Path, manifest: str) -> None:
-        raise OSError(28, "No space left on device")
+    events: list[str] = []
+    fsync, replace = os.fsync, Path.replace
 
-    monkeypatch.setattr(shards, "_finish", full)
-    with pytest.raises(FolderError, match=r"large\.tsv could not be written to .*: No space left on device"):
-        write(tmp_path / "shards", survey([large]), (tokenizer, tokenizer), 100)
-    assert not (tmp_path / "shards").exists()
+    def synced(handle: int) -> None:
+        events.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        fsync(handle)
+
+    def named(self: Path, target: Path) -> Path:
+        assert self.name in events, f"{target.name} was not on the disk"
+        events.append(target.name)
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", named)
+    write(tmp_path / "shards", survey([large]), (tokenizer, tokenizer), 100)
+    names = [name for name in events if name in written_files(tmp_path / "shards")]
+    assert sorted(names[:-1]) == ["source.ids", "source.offsets", "target.ids", "target.offsets"]
+    assert names[-1] == "manifest.json"
 
 
 @pytest.mark.parametrize("kind", [Batches, PackedBatches])

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import seq2see
+from conftest import small_disk
 from seq2see.errors import UserError
 from seq2see.page.live import live_page
 from seq2see.page.site import Site
@@ -120,6 +121,16 @@ def test_a_project_publishes_no_file_outside_it(tmp_path: Path) -> None:
     written = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"secret" not in written
     assert b"alert(1)" not in written
+
+
+def test_a_full_disk_leaves_no_site(tmp_path: Path) -> None:
+    site = Site(None)
+    site.add_model("dates", "dates", "<p>" + "a" * 20_000, "A card.")
+    with small_disk(10_000), pytest.raises(UserError, match=r"could not be written: File too large\."):
+        site.write(tmp_path / "site")
+    assert list(tmp_path.iterdir()) == []
+    assert site.write(tmp_path / "site") == []
+    assert (tmp_path / "site/dates.html").stat().st_size > 20_000
 
 
 def test_a_dead_link_is_told(tmp_path: Path) -> None:

@@ -74,6 +74,16 @@ def test_features_are_headed_by_dimension_and_vocabulary_by_token() -> None:
     assert ids.values[:, 0].tolist() == traced().source_ids
 
 
+def test_twelve_columns_stay_together_in_a_terminal_of_80() -> None:
+    out = io.StringIO()
+    [first, *_] = tables_of(traced(), "decoder.layers.1.cross_attention.weights")
+    print_table(Console(file=out, width=80), first)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split() for line in lines if "<eos>" in line] == [["<sos>", *"1845-01-05", "<eos>"]]
+    assert len([line for line in lines if line.split()[:2] == ["12", "1"]]) == 1
+
+
 @pytest.mark.parametrize(
     "name", [WEIGHTS, MASKED, "encoder.embedding.sum", "logits", "encoder.embedding.ids"]
 )
@@ -83,9 +93,11 @@ def test_a_printed_table_shows_every_number_within_the_width(name: str) -> None:
         print_table(Console(file=out, width=100), table)
     text = out.getvalue()
     assert max(len(line) for line in text.splitlines()) <= 100
-    shown = re.findall(r"-inf|-?\d+\.\d{4}", text)
+    shown = re.findall(r"-inf|-?\d+\.\d{2,}", text)
     if name != "encoder.embedding.ids":
-        expected = [f"{x:.4f}" for x in traced()[name].flatten().tolist()]
+        digits = {len(one.rpartition(".")[2]) for one in shown if "." in one}
+        assert digits == {4}  # no fewer, where that spares no block
+        expected = [f"{x:.{min(digits)}f}" for x in traced()[name].flatten().tolist()]
         assert sorted(shown) == sorted(expected)
 
 

@@ -16,13 +16,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from conftest import small_model
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig
+from seq2see.data.batching import Batch
 from seq2see.errors import FolderError, UserError
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
+from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
 from seq2see.training.schedule import learning_rate
@@ -700,6 +703,18 @@ def test_a_damaged_note_is_noticed(tmp_path: Path) -> None:
     assert small_trainer(tmp_path, resume=True).step == 10
 
 
+def test_a_restored_learner_computes_with_the_restored_weights() -> None:
+    """In half precision a copy of the weights computes: it must not stay behind."""
+    settings = TrainingConfig.of(precision="bfloat16")
+    batch = Batch.of([[1, 5, 6, 2], [1, 7, 2]], [[1, 4, 2], [1, 5, 6, 2]], (0, 0))
+    learner, other = (Learner(small_model(seed), settings, 0) for seed in (0, 1))
+    learner.learn([batch], 0.01)
+    assert other.worker is not other.model
+    other.restore(learner.weights(), learner.state())
+    for ours, theirs in zip(other.worker.parameters(), learner.worker.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_no_half_written_file_stays_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -754,3 +769,29 @@ def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone
     for step in (len(seen) - 1, 3, 0):
         assert torch.equal(other.batches.at(step).source, seen[step].source)
     assert sum(len(batch.source) for batch in seen[: trainer.batches.per_epoch]) == pytest.approx(200, abs=30)
+
+
+def test_adam_is_pytorchs_and_a_training_does_not_import_its_compiler() -> None:
+    torch.manual_seed(0)
+    ours = [torch.randn(5, 3, requires_grad=True), torch.randn(7, requires_grad=True)]
+    theirs = [weight.detach().clone().requires_grad_() for weight in ours]
+    mine = Adam(ours, 0.01, (0.9, 0.98), 1e-9)
+    other = torch.optim.Adam(theirs, lr=0.01, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for number in range(5):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn_like(a) if number or a is ours[0] else None  # one comes in later
+            b.grad = None if a.grad is None else a.grad.clone()
+        mine.learning_rate = other.param_groups[0]["lr"] = 0.01 / (number + 1)
+        mine.step()
+        other.step()
+        mine.zero_grad()
+        assert all(weight.grad is None for weight in ours)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    code = (
+        "import sys\nsys.path.insert(0, 'tests')\nimport seq2see\n"
+        "pairs = [(f'{n:03}', f'{n:03}') for n in range(300)]\n"
+        "seq2see.fit(pairs, preset='tiny', training={'steps': 2}, device='cpu')\n"
+        "assert 'torch' in sys.modules\nassert 'torch._dynamo' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

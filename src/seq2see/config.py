@@ -32,6 +32,10 @@ Penalty = Literal["paper", "length"]
 Stopping = Literal["likeliest", "beaten", "full"]
 
 
+#: Settings of earlier versions that are gone: a config.toml that has one is read without it. None changed an answer.
+RETIRED: dict[str, tuple[str, ...]] = {"model": (), "training": ("tuned",), "decoding": ()}
+
+
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
     """Declare a setting: its default, one sentence for the help texts, and its bounds (both inclusive)."""
     return field(default=default, metadata={"help": help, "low": low, "high": high})
@@ -237,10 +241,6 @@ class TrainingConfig(Schema):
         "padded", "sentences one below the other, or end to end without padding (for a GPU)"
     )
     precision: Precision = option("float32", "of the arithmetic; the weights are kept in float32")
-    tuned: bool = option(
-        False,
-        "let the compiler try variants of its GPU kernels first; most are ours now, so that it may gain nothing",
-    )
     schedule: Schedule = option(
         "paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant"
     )
@@ -386,6 +386,17 @@ class Config:
     training: TrainingConfig
     decoding: DecodingConfig = DecodingConfig()
 
+    def __post_init__(self) -> None:
+        """Refuse ids of tokens that the model does not have."""
+        size = self.model.target_vocabulary
+        for name in ("suppressed", "first_suppressed", "other_ends"):
+            wrong = [number for number in getattr(self.decoding, name) if number >= size]
+            if wrong:
+                raise ConfigError(
+                    f"decoding.{name} has the id {wrong[0]}, but the model has {size:,} target tokens: an id from 0 to "
+                    f"{size - 1:,} was expected."
+                )
+
     def to_toml(self) -> str:
         """Write as TOML, each setting with its sentence."""
         lines = [f"task = {json.dumps(self.task)}"]
@@ -419,11 +430,15 @@ class Config:
                     f"{origin} has a {key} of another kind: task is a text, the others are sections."
                 )
         try:
+            groups = {
+                section: {key: value for key, value in table.get(section, {}).items() if key not in gone}
+                for section, gone in RETIRED.items()
+            }
             return cls(
                 task=str(table.get("task", "pairs")),
-                model=ModelConfig.of(**table.get("model", {})),
-                training=TrainingConfig.of(**table.get("training", {})),
-                decoding=DecodingConfig.of(**table.get("decoding", {})),
+                model=ModelConfig.of(**groups["model"]),
+                training=TrainingConfig.of(**groups["training"]),
+                decoding=DecodingConfig.of(**groups["decoding"]),
             )
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}") from None

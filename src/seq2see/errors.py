@@ -52,6 +52,10 @@ class RefusedInputs(UserError):  # noqa: N818 - it is a verdict on some inputs o
         super().__init__("\n".join([f"{count} (the others are answered in .outputs)", *lines]))
 
 
+class FullMemoryError(UserError):
+    """There is no room in the memory of a GPU."""
+
+
 def suggest(given: str, known: Iterable[str]) -> str:
     """Return a closing sentence that names the nearest known word, or all of them."""
     known = sorted(known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -103,49 +104,67 @@ def cache_folder() -> Path:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-class Writer:
+class Writer(io.RawIOBase):
     """Writes bytes to a new file until all of them are taken, and counts them."""
 
-    def __init__(self, handle: int) -> None:
-        self.handle, self.written = handle, 0
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path, self.handle, self.written = path, handle, 0
 
-    def write(self, data: bytes | memoryview) -> None:
+    def writable(self) -> bool:
+        """Say that it can be written, to those who pack or buffer what they write."""
+        return True
+
+    def write(self, data: Any) -> int:
         """Write bytes. A disk may take only some of them, which is no error to the system."""
         left = memoryview(data).cast("B")
+        size = len(left)
         while len(left):
-            taken = os.write(self.handle, left[:AT_ONCE])
+            try:
+                taken = os.write(self.handle, left[:AT_ONCE])
+            except OSError as error:
+                raise unwritten(self.path, error) from error
             if taken <= 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise unwritten(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
             self.written += taken
             left = left[taken:]
+        return size
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Writer]:
+def writing(path: Path, ending: str = "") -> Iterator[Writer]:
     """Write a file so that it is either whole or not there, even if the disk is full or the power goes.
 
     The bytes go to another name, reach the disk and are counted there; the name comes last, and nothing is left if
-    anything fails.
+    anything fails. Processes of other machines may write into the same folder: then that name has an ``ending``, and the
+    caller, who knows when nobody else writes, removes what killed processes have left.
     """
     temporary, handle = None, -1
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path.name))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not ending:
+                remove_leftovers(path.parent)
+            prefix = f".{path.name}." if ending else temporary_prefix(path.name)
+            handle, name = tempfile.mkstemp(ending, prefix, path.parent)
+        except OSError as error:
+            raise unwritten(path, error) from error
         temporary = Path(name)
-        writer = Writer(handle)
-        yield writer
-        os.fsync(handle)
-        if os.fstat(handle).st_size != writer.written:
-            raise OSError(errno.EIO, "the disk did not keep all bytes")
-        os.close(handle)
-        handle = -1
-        temporary.chmod(0o644)
-        temporary.replace(path)
-        temporary = None
-        synchronise(path.parent)
-    except OSError as error:
-        raise FolderError(f"{path.name} could not be written to {path.parent}: {reason(error)}.") from error
+        with Writer(
+            path, handle
+        ) as writer:  # closed, it is not flushed to a handle that is another file's by then
+            yield writer
+        try:
+            os.fsync(handle)
+            if os.fstat(handle).st_size != writer.written:
+                raise OSError(errno.EIO, "the disk did not keep all bytes")
+            os.close(handle)
+            handle = -1
+            temporary.chmod(0o644)
+            temporary.replace(path)
+            temporary = None
+            synchronise(path.parent)
+        except OSError as error:
+            raise unwritten(path, error) from error
     finally:
         if handle >= 0:
             with suppress(OSError):
@@ -153,6 +172,11 @@ def writing(path: Path) -> Iterator[Writer]:
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def unwritten(path: Path, error: OSError) -> FolderError:
+    """Return the message that a file could not be written."""
+    return FolderError(f"{path.name} could not be written to {path.parent}: {reason(error)}.")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -187,9 +211,9 @@ def synchronise(path: Path) -> None:
 
 
 def send_to_disk(folder: Path) -> None:
-    """Wait until the files in a folder are on the disk, with their names."""
-    for path in folder.iterdir():
-        if path.is_file():
+    """Wait until all files and folders below a folder are on the disk, with their names."""
+    for path in folder.rglob("*"):
+        if path.is_file() or path.is_dir():
             synchronise(path)
     synchronise(folder)
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from seq2see import machine
+from seq2see import devices, machine
 from seq2see.answering.answer import Answer, or_withheld
 from seq2see.answering.network import Network
 from seq2see.answering.options import Given, Options, listed
@@ -84,6 +84,8 @@ class Seq2Seq:
                     f"its tokenizer has {tokenizer.size}."
                 )
         folder.check_weights(path, config.model)
+        if device == "auto":
+            device = devices.choose(device, devices.lasting(config.model), devices.found).device
         card = folder.read_card(path)
         model = cls(
             config,
@@ -122,7 +124,7 @@ class Seq2Seq:
         return self.network.held()
 
     def to(self, device: str) -> Seq2Seq:
-        """Move the model to a device, ``cpu`` or ``cuda``, and return it.
+        """Move the model to a device, ``cpu``, ``cuda`` or ``mps``, and return it.
 
         >>> import seq2see
         >>> seq2see.load("dates").to("cpu")("1845-01-05")
@@ -244,7 +246,7 @@ class Seq2Seq:
             return self.texts.search(part, rules, options.n_best, sure, held)
 
         with machine.uncollected() if len(inputs) > MANY else nullcontext():
-            if self.device == "cpu" or len(inputs) <= WINDOW:
+            if not devices.is_cuda(self.device) or len(inputs) <= WINDOW:
                 answers = answered(inputs)
             else:
                 self.network.engine_for(
@@ -412,6 +414,7 @@ def _by_windows(texts: Sequence[str], answered: Callable[[Sequence[str]], list[A
 def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
     """Load a model: ``load("dates")`` for one that ships, ``load("path/")`` for any model folder.
 
+    ``device`` is ``cpu``, ``cuda``, ``mps``, or ``auto`` for a GPU if there is one and the model is large.
     ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one: they give the same
     answers. ``int8`` is CTranslate2 with eight bits, faster for large models; its answers may differ.
 

@@ -6,6 +6,7 @@ drawn. In half of the crashes the power goes: then every file loses the bytes th
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -57,7 +58,9 @@ class Scene:
 
 def run(tally: Tally, root: Path) -> None:
     """Crash each command at each of its points, then at random ones."""
-    scenes = _scenes(root)[:: 1 if tally.scale > SHORT else 2]
+    wanted = os.environ.get("SOAK_SCENES", "").split(",")  # some of them, by their names
+    scenes = [one for one in _scenes(root) if wanted == [""] or one.name in wanted]
+    scenes = scenes[:: 1 if tally.scale > SHORT else 2]
     for scene in scenes:
         _whole(scene, tally, root)
     left, starts = tally.share(CRASHES, 9), tally.share(STARTS, 0)
@@ -86,6 +89,13 @@ def _scenes(root: Path) -> list[Scene]:
     pairs.write_text("".join(f"{row}\t{row[::-1]}\n" for row in sorted(rows)))
     lines = root / "lines.txt"
     lines.write_text("".join(f"{1000 + 7 * n % 9000}-{n % 12 + 1:02}-{n % 28 + 1:02}\n" for n in range(1500)))
+    parts = root / "given"
+    parts.mkdir()
+    for number in range(8):
+        some = "".join(lines.read_text().splitlines(keepends=True)[150 * number :][:150]).encode()
+        packed = number % 2 == 1
+        name = f"{number}.txt{'.gz' if packed else ''}"
+        (parts / name).write_bytes(gzip.compress(some) if packed else some)
     files = ("run/model.safetensors", "run/config.toml", "run/tokenizer.json")
     two = (*files[:2], "run/source-tokenizer.json", "run/target-tokenizer.json")
     on_pairs = [pairs, "--tokenizer", "characters", *TRAINING, "--set", "model.max_length=16"]
@@ -117,6 +127,8 @@ def _scenes(root: Path) -> list[Scene]:
         Scene("dates", dates, files),
         Scene("predict", lambda place: ["predict", "--file", lines, "--out", place / "answers.txt"],
               ("answers.txt",), in_fork=small_windows),
+        Scene("parts", lambda place: ["predict", "--file", parts / "*", "--out", place / "made"],
+              tuple(f"made/{path.name}" for path in sorted(parts.iterdir())), again=()),
         Scene("shards", tsv, two, in_fork=as_large),
         Scene("compress", lambda place: ["compress", "--model", "dates", "--out", place / "small"],
               ("small/model.safetensors", "small/config.toml"), again=(), retry=removed),

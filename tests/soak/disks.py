@@ -19,6 +19,7 @@ COMMANDS = {
     "compress": ("compress", "--model", "dates", "--out", "made"),
     "predict": ("predict", "--file", "lines.txt", "--out", "made.txt"),
     "document": ("predict", "--format", "text", "--file", "lines.txt", "--out", "made.txt"),
+    "parts": ("predict", "--file", "lines.*", "--out", "made"),
     "see": ("see", "1845-01-05", "--html", "made.html"),
     "site": ("site", "made", "--model", "dates"),
 }

@@ -18,7 +18,10 @@ from soak.tally import Tally
 
 IMPORTS = 1000
 PATIENCE = 60  # seconds of an import and its answers
-LANGUAGES = ("en", "fr")  # for the one that knows several
+#: How often each base is drawn: models of Hugging Face's forms, then other forms of one of them.
+FAMILIES = {"marian": 3, "m2m100": 2, "bart": 2, "mvp": 1, "plbart": 1, "blenderbot": 1, "fsmt": 2}
+BASES = FAMILIES | {"json": 2, "pickle": 1, "fairseq": 2, "ctranslate2": 2, "argos": 2}
+LANGUAGES = {"m2m100": ("en", "fr"), "plbart": ("java", "en_XX")}  # for those that know several
 NUMBERS = [
     -1,
     0,
@@ -55,13 +58,12 @@ def make(place: Path) -> None:
     from seq2see.interchange.reading import import_model
     from seq2see.interchange.to_ctranslate2 import export
     from seq2see.seq2seq import load
-    from test_interchange import bart, m2m100, marian
+    from test_interchange_settings import MAKERS
 
-    for name, maker in (("marian", marian), ("m2m100", m2m100), ("bart", bart)):
+    small = dict(encoder_layers=1, decoder_layers=1, max_position_embeddings=40)
+    for name in FAMILIES:
         (place / name).mkdir()
-        maker(place / name, encoder_layers=1, decoder_layers=1, max_position_embeddings=40).save_pretrained(
-            place / name
-        )
+        MAKERS[name](place / name, **small).save_pretrained(place / name)
     import_model(str(place / "marian"), place / "ours")
     ours = load(place / "ours", engine="torch")
     export(place / "ours", ours.transformer, ours.tokenizers, rules=ours.config.decoding)
@@ -284,20 +286,10 @@ def run(tally: Tally, root: Path) -> None:
     if ended.fault is not None:
         tally.fault("crashed", f"the models to be changed were not made: {ended.said[-400:]}")
         return
-    kinds = {
-        "marian": 3,
-        "m2m100": 2,
-        "bart": 2,
-        "json": 2,
-        "pickle": 1,
-        "fairseq": 2,
-        "ctranslate2": 2,
-        "argos": 2,
-    }
     for number in range(tally.share(IMPORTS, len(CHANGES))):
         seed = tally.draw.random()
         draw = random.Random(seed)
-        kind = draw.choices([*kinds], [*kinds.values()])[0]
+        kind = draw.choices([*BASES], [*BASES.values()])[0]
         place = root / "place"
         shutil.rmtree(place, ignore_errors=True)
         path = Path(shutil.copytree(bases / kind, place / "theirs"))
@@ -344,7 +336,7 @@ def imported(place: Path, kind: str) -> list[Any]:
         found = sorted(one for one in source.iterdir() if one.suffix in (".pt", ".argosmodel"))
         source = found[0] if found else source
     try:
-        import_model(str(source), place / "ours", LANGUAGES if kind == "m2m100" else (None, None))
+        import_model(str(source), place / "ours", LANGUAGES.get(kind, (None, None)))
     except UserError as error:
         return ["refused", str(error)]
     model = load(place / "ours", engine="torch")  # what was imported is a model like any other

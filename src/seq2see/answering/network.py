@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seq2see import machine
+from seq2see import devices, machine
 from seq2see.config import Config, DecodingConfig
 from seq2see.decoding import engines, trial
 from seq2see.decoding.engines import Engine
@@ -104,13 +104,13 @@ class Network:
 
     def to(self, device: str) -> None:
         """Move the weights to a device."""
-        from seq2see.storage.weights import check_device
-
-        check_device(device)
+        device = devices.choose(device, devices.lasting(self.config.model), devices.found).device
         edited = self.is_edited()
         self.device = device
         if self._transformer is not None:
-            self._transformer.to(device)
+            from seq2see.storage.weights import placed
+
+            placed(self._transformer, device)
             if self._as_read is not None and not edited:
                 self._as_read = _fingerprint(self._transformer)
 
@@ -166,7 +166,7 @@ class Network:
         self, batches: Iterable[tuple[Engine, list[int]]], search: Callable[[Engine, list[int]], T]
     ) -> Iterator[tuple[list[int], T]]:
         """Search batch by batch. While a GPU searches, the next batch is laid out, and the last one put together."""
-        if self.device == "cpu":
+        if not devices.is_cuda(self.device):
             for engine, rows in batches:
                 yield rows, search(engine, rows)
             return

@@ -40,6 +40,9 @@ class Texts:
         self, config: Config, tokenizers: Tokenizers, network: Network, confidence: Confidence | None
     ) -> None:
         self.config, self.tokenizers, self.network, self.confidence = config, tokenizers, network, confidence
+        self._language: str | None = (
+            None  # that the model reads, once it is asked for; empty if that is not known
+        )
         self._allowed: tuple[Options, Automaton] | None = None  # what was asked for last, and made of it
 
     @property
@@ -72,6 +75,14 @@ class Texts:
         ``anyway`` lets texts through that the model can read, but was not made for, such as a February 30.
         """
         self._fitting(self.tokenizers.source.encode(self._readable(text, anyway)))
+
+    def unfit(self, text: str) -> str:
+        """Say why the model was not made for a text, or nothing."""
+        try:
+            CHECKS.get(self.config.task, str)(text)
+        except InputError as error:
+            return str(error)
+        return ""
 
     def _readable(self, text: str, anyway: bool = False) -> str:
         """Return a text as the model reads it."""
@@ -227,8 +238,20 @@ class Texts:
                 text = unmarked(text)
             told = self.read(text)
             unlike = self.confidence.familiar.why_not(told, real, thorough)
+            unlike = unlike or (self._foreign(told) if thorough else "")
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
+
+    def _foreign(self, text: str) -> str:
+        """Say in one sentence that a text is not in the language of a model of sentences; nothing if it may be."""
+        if not self.config.decoding.sentences or self.confidence is None:
+            return ""
+        from seq2see.documents import languages
+
+        if self._language is None:
+            self._language = languages.read_by(self.confidence.familiar.surprise) or ""
+        other = languages.other_than(self._language, text) if self._language else None
+        return f"The input does not look like {self._language}: its words are {other}." if other else ""
 
     def judged(
         self, text: str, log_probabilities: Sequence[float], finished: bool, length: int | None = None

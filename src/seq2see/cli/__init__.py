@@ -225,6 +225,13 @@ def _run() -> None:
     except UserError as error:
         complain(str(error), last=True)
         sys.exit(2)
+    except RuntimeError as error:
+        from seq2see.devices import full, is_full
+
+        if not is_full(error):
+            raise
+        complain(str(full("this")).replace("`device`", "--device"), last=True)
+        sys.exit(2)
     except OSError as error:
         complain(f"{error.filename or 'The output'}: {error.strerror or error}.", last=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import itertools
 import json
+import math
 import sys
 import time
 from collections import deque
@@ -31,6 +32,7 @@ COMPARED = 4  # last lines of an interrupted run that must be as they would be n
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
 HELD = 2**24  # characters of inputs held in memory at a time
 LONGEST = 4_000_004  # bytes of a line that are read; so many are more characters than any model takes
+PACKED = 3  # times larger is a text that gzip or xz has packed
 HEAD = 8192  # bytes that tell whether a file is text
 
 RECORDS = (".jsonl", ".ndjson")
@@ -47,23 +49,45 @@ class Asked:
 
     model: str
     options: Options
-    device: str = "cpu"
+    device: str = "auto"
     engine: str = "auto"
     threads: int | None = None
     raw: bool = False
     as_json: bool = False
     align: bool = False
 
-    def job(self) -> Job:
-        """Load the model, and check the options against it."""
+    def job(self, characters: float = 0) -> Job:
+        """Load the model on the device for so much text, and check the options against it."""
         from seq2see import machine
-        from seq2see.seq2seq import load
 
         machine.use(self.threads)
-        job = Job(load(self.model, self.device, self.engine), self)
+        job = Job(loaded(self.model, self.device, self.engine, characters), self)
         assert job.rules.beam >= self.options.n_best
         job.model.texts.allowed(self.options)  # it is made before anything is read
         return job
+
+
+def loaded(model: str, device: str, engine: str = "auto", characters: float = math.inf) -> Seq2Seq:
+    """Load a model on the device for so much text, and say which one it is where there was a choice."""
+    from seq2see import devices
+    from seq2see.seq2seq import load
+    from seq2see.storage import folder
+
+    if device == "auto" and engine in ("auto", "torch"):
+        shape = folder.read_config(folder.find(model)).model
+        where = devices.choose(device, devices.answering(shape, characters), devices.found)
+        if where.said:
+            complain(where.said)
+        device = where.device
+    return load(model, "cpu" if device == "auto" else device, engine)
+
+
+def characters_in(*paths: Path | None) -> float:
+    """Return about how many characters some files have; nothing is known of a pipe."""
+    files = [path for path in paths if path is not None and path.is_file()]
+    return float(
+        sum(path.stat().st_size * (PACKED if path.suffix in (".gz", ".xz") else 1) for path in files)
+    )
 
 
 class NoText(str):
@@ -222,12 +246,12 @@ class Unsure:
 def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
     """Answer window by window; while a GPU searches, the next one is read and cut, and the last one is written."""
     windows = iter(lambda: _window(inputs), [])
-    if job.model.device == "cpu":
+    from seq2see import devices, machine
+
+    if not devices.is_cuda(job.model.device):
         for window in windows:
             yield window, job.answers(window)
         return
-    from seq2see import machine
-
     job.engine_name(WINDOW)  # made once, before others ask for it
     yield from machine.ahead(job.answers, windows)
 

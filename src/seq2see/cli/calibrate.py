@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from random import Random
 from typing import Annotated
 
 import typer
 
+from seq2see.cli.answering import characters_in
+from seq2see.cli.answering import loaded as load_for
 from seq2see.cli.data import Columns, read
 from seq2see.cli.output import aside, complain, console, in_json, say
 from seq2see.cli.predict import Device
@@ -46,7 +49,7 @@ def calibrate(
         bool, typer.Option("--exact", help="Only an answer that equals a target is right.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Which sources are measured together.")] = 1,
-    device: Device = "cpu",
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Fit how sure a model's answers are, on pairs that it was not trained on, and store it in the folder.
@@ -63,7 +66,6 @@ def calibrate(
     from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, read_confidence
     from seq2see.evaluation.familiar import Familiar
     from seq2see.inspection.reliability import reliability_png
-    from seq2see.seq2seq import load
     from seq2see.storage import folder
 
     if exact and chrf is not None:
@@ -73,7 +75,7 @@ def calibrate(
         read_confidence(path)
     except FolderError:  # it is damaged, or of another version: it is fitted again
         (path / folder.CONFIDENCE).unlink()
-    loaded = load(model, device)
+    loaded = load_for(model, device, characters=characters_in(*map(Path, file.split(","))))
     given = [(loaded.texts.folded(s), loaded.texts.folded(t)) for s, t in read(file, columns=columns).pairs]
     pairs = [pair for pair in given if _takes(loaded, pair)]
     if len(pairs) < len(given):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.cli.answering import loaded
 from seq2see.cli.data import Columns, are_dates, read
 from seq2see.cli.output import NAMED, Refusals, aside, complain, console, in_json, progress_bar, say
 from seq2see.cli.predict import Device, ModelName
@@ -72,7 +73,7 @@ def evaluate(
         float | None,
         typer.Option("--at-least", metavar="SHARE", min=0, max=1, help="Exit with 1 below this match."),
     ] = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Score a model: exact match, character error rate, loss; of a file also BLEU, chrF, lengths, the worst answers.
@@ -118,11 +119,9 @@ def _dates(
     import numpy as np
 
     from seq2see.evaluation.evaluate import Evaluation
-    from seq2see.seq2seq import load
     from seq2see.tasks.dates import all_ordinals, pairs_of
 
     first, last = years
-    loaded = load(model, device)
     ordinals = all_ordinals(first, last)
     if sample is not None:
         if sample > len(ordinals):
@@ -130,11 +129,12 @@ def _dates(
                 f"--sample is {sample:,}, but the years {first}-{last} have {len(ordinals):,} dates."
             )
         ordinals = np.random.default_rng(seed).choice(ordinals, sample, replace=False)
+    found = loaded(model, device, characters=len("2025-09-03") * len(ordinals))
     scores, started = Evaluation(), time.perf_counter()
     with progress_bar("dates") as bar:
         task = bar.add_task("evaluating", total=len(ordinals), speed="")
         for begin in range(0, len(ordinals), DATES_AT_ONCE):
-            scores.add(loaded.evaluate(pairs_of(ordinals[begin : begin + DATES_AT_ONCE])))
+            scores.add(found.evaluate(pairs_of(ordinals[begin : begin + DATES_AT_ONCE])))
             scores.answers.clear()  # millions of right ones
             bar.update(
                 task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s"
@@ -184,6 +184,11 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
     return [pairs[i] for i in np.random.default_rng(seed).choice(len(pairs), sample, replace=False).tolist()]
 
 
+def _characters(pairs: list[Pair]) -> int:
+    """Count what is to be answered."""
+    return sum(len(source) for source, _ in pairs)
+
+
 def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) -> Evaluation:
     """Let a model answer freely; what it refuses is a wrong answer, and said."""
     from seq2see.evaluation.evaluate import Evaluation
@@ -212,9 +217,8 @@ def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
 def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: bool, device: str) -> float:
     """Score a model on the pairs of a file; return its exact match."""
     from seq2see.data.plan import are_sentences
-    from seq2see.seq2seq import load
 
-    model, started = load(name, device), time.perf_counter()
+    model, started = loaded(name, device, characters=_characters(pairs)), time.perf_counter()
     with aside.status("Answering …"):
         found = _answered(name, model, pairs, beam)
     seconds = time.perf_counter() - started
@@ -284,10 +288,12 @@ def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_jso
     """Score two models on the same pairs, and say whether the difference is more than chance."""
     from seq2see.data.plan import are_sentences
     from seq2see.evaluation.metrics import compare_bleu, compare_exact
-    from seq2see.seq2seq import load
 
     with aside.status("Answering …"):
-        a, b = (_answered(name, load(name, device), pairs, beam) for name in names)
+        a, b = (
+            _answered(name, loaded(name, device, characters=_characters(pairs)), pairs, beam)
+            for name in names
+        )
     if a.expected != b.expected:
         raise UserError(
             f"{names[0]} and {names[1]} cannot be compared: one writes words in lower case, the other texts as they are."

@@ -220,8 +220,11 @@ def _print_answer(screen: Console, traced: Trace, remark: str) -> None:
     table = Table("step", "chosen", "probability", "log P", "entropy", "other likely tokens", box=SIMPLE_HEAD)
     for column in table.columns[2:5]:
         column.justify = "right"
+    several = 3 if screen.width > 85 else 2  # one line each, also in a terminal of 80 columns
     for number, step in enumerate(traced.steps(top=4)):
-        others = [f"{visible(token)} {share:.1e}" for token, share in step.top if token != step.token][:3]
+        others = [f"{visible(token)} {share:.1e}" for token, share in step.top if token != step.token][
+            :several
+        ]
         table.add_row(
             str(number),
             Text(visible(step.token), "bold"),

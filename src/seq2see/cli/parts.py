@@ -13,10 +13,9 @@ import io
 import json
 import os
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -25,9 +24,10 @@ from typing import Any
 
 import typer
 
-from seq2see.cli.answering import Asked, Job, Unsure, answer_all, lines_of
+from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
 from seq2see.cli.output import complain, progress_bar
 from seq2see.errors import UserError, counted, printable
+from seq2see.files import LOCK, TEMPORARY, Lock, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: what they are answers to
 HALF = ".half"  # how the name of an unfinished file of answers ends
@@ -67,13 +67,13 @@ class Report:
 class Worker:
     """Answers parts, one after another, with a model that it loads once."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, asked: Asked, characters: float = 0) -> None:
+        self.asked, self.characters = asked, characters
 
     @cached_property
     def job(self) -> Job:
         """The model and what is asked of it."""
-        return self.asked.job()
+        return self.asked.job(self.characters)
 
     def ready(self) -> str:
         """Load the model; return the error message if that fails."""
@@ -88,32 +88,28 @@ class Worker:
         report = Report(part)
         tell = report.said.append
         try:
-            handle, half = tempfile.mkstemp(HALF, f".{part.out.name}.", part.out.parent)
-        except OSError as error:
-            return replace(report, error=f"{part.out} cannot be written: {error.strerror or error}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                with _packed(file, part.out) as packed:
-                    out = io.TextIOWrapper(packed, "utf-8", newline="\n")
-                    unsure = Unsure(None, self.asked.options.min_confidence, tell)
-                    lines = lines_of(part.path)
-                    counts = answer_all(self.job, lines, "line", out, nullcontext(), unsure, tell=tell)
-                    out.detach()
-                file.flush()
-                os.fsync(file.fileno())
-            Path(half).chmod(0o644)
-            Path(half).replace(part.out)
+            with writing(part.out, HALF) as file, _packed(file, part.out) as packed:
+                out = io.TextIOWrapper(packed, "utf-8", newline="\n")
+                unsure = Unsure(None, self.asked.options.min_confidence, tell)
+                lines = lines_of(part.path)
+                counts = answer_all(self.job, lines, "line", out, nullcontext(), unsure, tell=tell)
+                out.detach()
             report.answered, report.refused = counts
         except (UserError, OSError) as error:
             report.error = str(error)
-        finally:
-            Path(half).unlink(missing_ok=True)
         return report
 
 
-def _packed(file: Any, out: Path) -> Any:
+@contextmanager
+def _packed(file: Any, out: Path) -> Iterator[Any]:
     """Compress the output if the file name ends in .gz; the same answers give the same bytes."""
-    return gzip.GzipFile("", "wb", 6, file, mtime=0) if out.suffix == ".gz" else nullcontext(file)
+    if out.suffix == ".gz":
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            yield packed
+    else:
+        buffered = io.BufferedWriter(file)
+        yield buffered
+        buffered.flush()
 
 
 def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str | None) -> None:
@@ -124,7 +120,8 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
     if ray and find_spec("ray") is None:
         raise UserError('--ray needs the package ray: `pip install "seq2see[ray]"` brings it.')
     # Whatever is wrong is said here, and not by each worker; it may be that this machine has no GPU.
-    local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked)
+    amount = characters_in(*(part.path for part in parts if not part.out.exists()))
+    local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked, amount)
     with _folder(out, parts, _digest(asked, local.job)):
         waiting = [part for part in parts if not part.out.exists()]
         if len(waiting) < len(parts):
@@ -201,13 +198,14 @@ def _digest(asked: Asked, job: Job) -> str:
 
 def _folder(out: Path, parts: list[Part], digest: str) -> Any:
     """Prepare and lock the folder of answers, or raise a UserError."""
-    from seq2see.files import LOCK, Lock, write_atomically
-
     if out.exists() and not out.is_dir():
         raise UserError(
             f"--out is {str(out)!r}, a file: a folder was expected, for the answers of many files."
         )
-    if out.is_dir() and not (out / NOTE).is_file() and any(one.name != LOCK for one in out.iterdir()):
+    others = [
+        one.name for one in (out.iterdir() if out.is_dir() else ()) if not TEMPORARY.fullmatch(one.name)
+    ]
+    if NOTE not in others and set(others) - {LOCK}:
         raise UserError(f"{str(out)!r} holds other files: name a new or an empty folder for --out.")
     lock = Lock(out)
     known: dict[str, list[str | int]] = {}

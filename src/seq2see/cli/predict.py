@@ -11,7 +11,17 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.answering import WINDOW, Asked, Unsure, Watch, Writer, answer_all, lines_of, skip
+from seq2see.cli.answering import (
+    WINDOW,
+    Asked,
+    Unsure,
+    Watch,
+    Writer,
+    answer_all,
+    characters_in,
+    lines_of,
+    skip,
+)
 from seq2see.cli.output import complain, console
 from seq2see.errors import UserError
 
@@ -28,7 +38,14 @@ Threads = Annotated[
     ),
 ]
 
-Device = Annotated[str, typer.Option("--device", help="cpu, or cuda: through torch, on the GPU.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help="auto, cpu, cuda (an NVIDIA GPU) or mps (Apple's). auto takes a GPU where it pays: for a large model and "
+        "much text.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -159,7 +176,7 @@ def predict(
             "about twice as fast for large models, and whose answers may differ.",
         ),
     ] = "auto",
-    device: Device = "cpu",
+    device: Device = "auto",
     threads: Threads = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an interrupted --out after its last whole line.")
@@ -253,7 +270,8 @@ def predict(
 
         answer_parts(asked, str(file), out, ray, address)
         return
-    job = asked.job()
+    named = texts if texts is not None else [] if dates is None else [dates]
+    job = asked.job(sum(map(len, named)) + characters_in(file))
     if form is not None:
         from seq2see.cli.documents import translate
 

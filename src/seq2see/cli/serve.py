@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from seq2see.cli.answering import loaded
 from seq2see.cli.output import complain, say
-from seq2see.cli.predict import ModelName
+from seq2see.cli.predict import Device, ModelName
 from seq2see.errors import UserError
 
 
@@ -41,6 +42,7 @@ def serve(
         str,
         typer.Option("--engine", metavar="NAME", help="As in predict: auto, torch, ctranslate2, or int8."),
     ] = "auto",
+    device: Device = "auto",
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -71,7 +73,6 @@ def serve(
 
     [dim]curl -d '{"inputs": ["1845-01-05"]}' -H content-type:application/json localhost:8000/api/predict[/dim]
     """
-    from seq2see.seq2seq import load
     from seq2see.serve.batching import Limits
     from seq2see.serve.server import is_loopback
     from seq2see.serve.server import serve as run
@@ -83,7 +84,7 @@ def serve(
         name = Path(given).resolve().name
         if name in models:
             raise UserError(f"Two models are called {name!r}: rename one of the folders.")
-        models[name] = load(given, engine=engine)
+        models[name] = loaded(given, device, engine)
         models[name].network.engine_for(
             1
         )  # whatever a first answer needs is done before anybody waits for it

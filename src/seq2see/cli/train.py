@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from seq2see import machine
+from seq2see import devices, machine
 from seq2see.cli.data import Columns, are_dates, run_name
 from seq2see.cli.evaluate import parse_years
 from seq2see.cli.output import aside, complain, console, hush, progress_bar, say
@@ -85,7 +85,8 @@ def train(
     count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to learn from; 100,000.")] = None,
     seed: Annotated[int, Option("--seed", min=0,
                     help="Start of the weights, the batches and dropout; the split stays.")] = 1,
-    device: Annotated[str, Option("--device", help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, Option("--device", help="auto, cpu, cuda (an NVIDIA GPU) or mps (Apple's). auto takes a GPU "
+                      "from d_model 128 on.")] = "auto",
     threads: Threads = None,
     resume: Annotated[bool, Option("--resume", help="Go on with an unfinished training, to the bit.")] = False,
     tensorboard: Annotated[bool, Option("--tensorboard",
@@ -113,14 +114,13 @@ def train(
     from seq2see.config import parse_overrides
     from seq2see.data.columns import checked
     from seq2see.data.pairs import paths_of
-    from seq2see.storage.weights import check_device
     from seq2see.training import distributed, run
     from seq2see.training.fitting import beside_of
 
     chosen = parse_overrides(settings or [])
     given = {"seed": seed, "steps": steps, "seconds": seconds}
     training = {name: value for name, value in given.items() if value is not None} | chosen["training"]
-    check_device(device)
+    devices.check(device)
     machine.use(threads)
     device, restarted = distributed.join(device)
     if not distributed.first():
@@ -199,6 +199,7 @@ def _dates(request: Request, years: str | None, count: int | None) -> Run:
 
     with aside.status("Making dates …"):
         ready = run.prepare_dates(request, parse_years(years or "1000-9999"), count or 100_000)
+        _tell_device(ready)
         return run.Run(ready, request, complain)
 
 
@@ -207,12 +208,19 @@ def _pairs(found: Data, request: Request, started: float) -> Run:
 
     with aside.status("Preparing …"):
         ready = run.prepare(found, request)
+        _tell_device(ready)
         made = run.Run(ready, request, complain)
     if (took := time.perf_counter() - started) > LONG:
         rate = len(ready.train) / took
         complain(f"{len(ready.train):,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
     _introduce(found.corpus, ready, made)
     return made
+
+
+def _tell_device(ready: Prepared) -> None:
+    """Say which device trains, where there was a choice."""
+    if ready.where.said:
+        complain(ready.where.said)
 
 
 def _check_sides(corpus: Corpus) -> None:
@@ -242,7 +250,7 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
     size, settings = f"{run.trainer.model.parameter_count():,} parameters", ready.config.training
     if settings.seconds is not None:
         say(f"{size}, {settings.seconds:,.0f} s.")
-    elif run.request.device == "cpu":
+    elif ready.device == "cpu":
         left = 1 - run.trainer.step / settings.steps
         time_left = f"about {in_words(left * seconds_of(ready.config))}{' more' if run.trainer.step else ''}"
         say(f"{size}, {settings.steps:,} steps, {time_left}.")
@@ -255,6 +263,7 @@ def _train(run: Run, watch: bool, tensorboard: bool) -> None:
     from seq2see.training import distributed
 
     trainer, first = run.trainer, distributed.first()
+    trainer.early = watch
     with _page(trainer) if watch and first else nullcontext():
         board = _board(trainer.out) if tensorboard and trainer.out and first else None
         with _table(trainer, run.ready.plan is not None, board) as show:

@@ -186,6 +186,13 @@ class Batches:
         batches = np.split(order, self.cuts)
         return [batches[i] for i in random.permutation(len(batches))]
 
+    def largest(self, step: int) -> Batch:
+        """Return the batch of the epoch of a step with most tokens on both sides, its padding included."""
+        order = self.order(step // self.per_epoch)
+        rows, starts = np.concatenate(order), np.cumsum([0, *map(len, order[:-1])])
+        widths = sum(np.maximum.reduceat(side.lengths[rows], starts) for side in (self.source, self.target))
+        return self.batch(order[int(np.argmax(widths * [len(one) for one in order]))])
+
     def everything(self) -> Batch:
         """Return all pairs, in order, as one batch."""
         return self.batch(np.arange(len(self.longest)))

@@ -162,6 +162,10 @@ class PackedBatches:
             self._epoch, self._batches = epoch, self.order(epoch)
         return self.batch(self._batches[step - self._first[epoch]])
 
+    def largest(self, step: int) -> PackedBatch:
+        """Return the batch of a step: all have the same size."""
+        return self.at(step)
+
     def order(self, epoch: int) -> list[np.ndarray]:
         """Return the rows of each batch of an epoch."""
         order = np.random.default_rng([self.seed, epoch]).permutation(self.lengths.shape[1])

@@ -12,6 +12,7 @@ from typing import Any
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.pairs import Pair
+from seq2see.devices import is_cuda
 from seq2see.errors import UserError, counted, suggest
 from seq2see.machine import instructions
 from seq2see.tokenizers import symbols
@@ -143,12 +144,12 @@ def choose(
         )
     long = median(max(map(len, pair)) for pair in pairs) > 80
     if not learned and not long and count < MANY_WORDS:
-        suited, size = "words" if count < FEW_WORDS or device == "cpu" else "lexicon", 2000
+        suited, size = "words" if count < FEW_WORDS or not is_cuda(device) else "lexicon", 2000
     elif count < 10_000:
         suited, size = "tiny", 2000
     elif count < 300_000:
         on_gpu = "medium" if sentences else "deep" if not learned and not long else "small"
-        suited, size = "small" if device == "cpu" else on_gpu, 8000
+        suited, size = on_gpu if is_cuda(device) else "small", 8000
     else:
         suited, size = "base", 32_000
     what = "sentences" if sentences else "long texts" if long else "short texts"
@@ -180,12 +181,14 @@ def _two(tokenizer: Asked) -> bool:
 
 
 def fast_on(device: str, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that make training fast on a device: on a GPU no padding, and numbers of 16 bits.
+    """Return the settings that make training fast on a device: with our kernels no padding, and 16 bits.
 
     A CPU with AMX has instructions for those too, which pay for large matrices.
     """
-    if device != "cpu":
+    if is_cuda(device):
         return {"layout": "packed", "precision": "bfloat16"}
+    if device != "cpu":
+        return {}
     wide = model.get("d_model", ModelConfig().d_model) >= WIDE
     return {"precision": "bfloat16"} if wide and "amx_bf16" in instructions() else {}
 
@@ -232,7 +235,7 @@ def _training(
             "evaluate_on": 200,
         }
     batch, passes = 4096 if preset == "small" else 16_384, 15
-    if short and preset == "small" and device != "cpu":  # a GPU has the time for what still helps such texts
+    if short and preset == "small" and is_cuda(device):  # a GPU has the time for what still helps such texts
         batch, passes = 8192, 60
     steps = min(100_000, max(2000, passes * tokens // batch))
     every = max(100, steps // 20)
@@ -250,7 +253,7 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
     800 words (RESULTS.md). A lemma and its features do not come in the order of the form.
     """
     settings: dict[str, Any] = {} if "features" in kinds else {"chained": 1.0, "guided": 0.5}
-    if device == "cpu":
+    if not is_cuda(device):
         few_words = count < FEW_WORDS
         steps, batch = (1000 + count // 4, 768) if few_words else (min(12_000, 2000 + count // 2), 1024)
         settings["r_drop"] = 0.0  # it reads every batch twice

@@ -156,6 +156,11 @@ class FreshBatches:
         self._turn(part)
         return self._batches.batch(self._order[step - self._first[part]])
 
+    def largest(self, step: int) -> Batch | PackedBatch:
+        """Return the largest batch of what was drawn for a step."""
+        self.at(step)
+        return self._batches.largest(0)
+
     def _turn(self, part: int) -> None:
         if part == self._part:
             return

@@ -25,8 +25,8 @@ import numpy as np
 from seq2see.data import hub
 from seq2see.data.batching import Ragged
 from seq2see.data.pairs import Corpus, Fault, Pair, is_hub, name_of, stream
-from seq2see.errors import FolderError, InputError, UserError, counted
-from seq2see.files import send_to_disk
+from seq2see.errors import InputError, UserError, counted
+from seq2see.files import write_atomically, writing
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 LARGE = 256 * 2**20  # bytes of text; a corpus of so many or more is not read into memory
@@ -245,14 +245,12 @@ def write(
         return _opened(folder, manifest)
     shutil.rmtree(folder, ignore_errors=True)  # half-written, or of something else
     try:
-        folder.mkdir(parents=True)
         manifest = _written(folder, key, found, tokenizers, limit, progress)
-        _finish(folder, json.dumps(asdict(manifest)))
-    except OSError as error:
+        # The manifest comes last, when everything else is on the disk: files without it are not used.
+        write_atomically(folder / MANIFEST, json.dumps(asdict(manifest)).encode())
+    except Exception:
         shutil.rmtree(folder, ignore_errors=True)
-        raise FolderError(
-            f"The ids of {found.corpus.name} could not be written to {folder}: {error.strerror or error}."
-        ) from error
+        raise
     if not manifest.pairs:
         raise UserError(
             f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
@@ -274,7 +272,7 @@ def _written(
     lines: list[int] = []
     with ExitStack() as stack:
         ids, offsets = (
-            [stack.enter_context((folder / f"{side}.{kind}").open("wb")) for side in SIDES]
+            [stack.enter_context(writing(folder / f"{side}.{kind}")) for side in SIDES]
             for kind in ("ids", "offsets")
         )
         for file in offsets:
@@ -343,14 +341,6 @@ def _cut(name: str, tokenizer: Tokenizer, chunk: list[tuple[int, Pair]], side: i
             except InputError as error:
                 raise UserError(f"{name}, line {line:,}: {error}") from None
     return tokenizer.encode_batch([pair[side] for _, pair in chunk])
-
-
-def _finish(folder: Path, manifest: str) -> None:
-    """Write the manifest last and in one move, when everything else is on disk: files without it are not used."""
-    temporary = folder / f"{MANIFEST}.part"
-    temporary.write_text(manifest, encoding="utf-8")
-    send_to_disk(folder)
-    temporary.replace(folder / MANIFEST)
 
 
 def _key(found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int) -> str:

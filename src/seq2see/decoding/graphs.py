@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seq2see import devices
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
@@ -290,13 +291,15 @@ class Laid:
 class Captured:
     """Makes CUDA graphs of functions, each at its second use: what is used once is not worth it.
 
-    The graphs share memory: what they leave is in buffers outside of it, and one runs at a time. ``torch.cuda.graph``
-    would give all free memory back to the GPU before each capture, to take it anew.
+    Where the GPU has no memory left for graphs, functions stay as they are. The graphs share memory: what they leave is
+    in buffers outside of it, and one runs at a time. ``torch.cuda.graph`` would give all free memory back to the GPU
+    before each capture, to take it anew.
     """
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.full = False
 
     def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
         """Return the function as one that becomes a graph."""
@@ -312,23 +315,27 @@ class Captured:
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 function()
-                if uses > 1:  # in this thread all is ready for it now
+                if uses > 1 and not self.full:  # in this thread all is ready for it now
                     graph = self._graph(function)
             torch.cuda.current_stream().wait_stream(self.stream)
 
         return run
 
-    def _graph(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Capture what the function does, without doing it."""
+    def _graph(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        """Capture what the function does, without doing it; where the graphs' memory has no room, nothing."""
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(
             pool=self.pool, capture_error_mode="thread_local"
         )  # others may use the GPU meanwhile
         try:
             function()
+        except RuntimeError as error:
+            if not devices.is_full(error):
+                raise
+            self.full = True
         finally:
             graph.capture_end()
-        return graph
+        return None if self.full else graph
 
 
 class GraphDecoder:
@@ -470,6 +477,16 @@ class GraphDecoder:
             gc.collect()  # a search and its graphs refer to each other, so that only the collector frees them
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()  # the graphs take their memory from the GPU, not from what is kept
+
+    def forget(self) -> bool:
+        """Give the buffers of all shapes back, when no search runs; return whether there was more than one."""
+        with self.lock:
+            several = len(self.searches) > 1
+            self.searches.clear()
+            self.gates.clear()
+            if isinstance(self.captured, Captured):
+                self.captured.full = False
+        return several
 
     def _follow(self) -> None:
         """Take the weights over as they are now: they may have been trained or edited since."""

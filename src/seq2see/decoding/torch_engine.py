@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from seq2see import machine
+from seq2see import devices, machine
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.cpu import threads_of, without_onednn
@@ -23,6 +23,7 @@ from seq2see.decoding.search import beam_search, greedy, greedy_ids
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
+TRIED_AGAIN = 64  # batches after which a large one is tried again, where the memory was full
 ONE_THREAD = 2**14  # rows × d_model of one step; with fewer numbers one thread is faster than two
 PART_OF_A_THREAD = 80_000  # rows × d_model that a thread takes at a time: so many that a call costs little
 
@@ -46,6 +47,8 @@ class TorchEngine:
             and torch.cuda.is_bf16_supported(including_emulation=False)
         )
         self.where: list[int] = []
+        self.room = math.inf  # rows × source tokens of a batch for which the GPU has memory
+        self.batches = 0
         self.turn = Lock()  # one thread makes the graphs, in which one search runs at a time
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
@@ -68,14 +71,19 @@ class TorchEngine:
         """The model's graphs on a GPU. They follow its weights, and are made anew if those have moved in memory."""
         where = [weight.data_ptr() for weight in self.original.parameters()]
         if where != self.where:
-            self.where = where
+            self.where = []
             dtype = torch.bfloat16 if self.narrow else None
             self.kept_graphs = GraphDecoder(self.original, self.special, dtype)
+            self.where = where
         return self.kept_graphs
 
     def _graphs(self) -> GraphDecoder:
         with self.turn:
             return self.graphs
+
+    def _forget(self) -> bool:
+        """Give the buffers of all shapes back, if there are several."""
+        return bool(self.where) and self.kept_graphs.forget()
 
     def ids(
         self,
@@ -85,7 +93,9 @@ class TorchEngine:
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         if self.has_graphs and not self._watched():
-            return self._graphs().ids(sources, rules, allowed)
+            return self._in_room(
+                lambda part, held: self._graphs().ids(part, rules, held), sources, rules.beam, allowed
+            )
         if rules.beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
 
@@ -103,8 +113,11 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.has_graphs and not self._watched():
-            found_all = self._graphs().search(sources, rules, allowed)
-            return [hypotheses[:n_best] for hypotheses in found_all]
+
+            def by_graphs(part: Sequence[Sequence[int]], held: Automaton | None) -> list[list[Hypothesis]]:
+                return [hypotheses[:n_best] for hypotheses in self._graphs().search(part, rules, held)]
+
+            return self._in_room(by_graphs, sources, rules.beam, allowed)
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[Hypothesis]]:
             if rules.beam == 1:
@@ -114,6 +127,42 @@ class TorchEngine:
 
         return self._shared_out(found, sources, rules.beam, allowed)
 
+    def _in_room(
+        self,
+        found: Callable[[Sequence[Sequence[int]], Automaton | None], list[T]],
+        sources: Sequence[Sequence[int]],
+        beam: int,
+        allowed: Automaton | None,
+    ) -> list[T]:
+        """Search with what memory the GPU has.
+
+        A batch that has no room is tried again without the buffers of other shapes, and then halved, and so are later
+        ones of its size. After some batches a large one is tried again: others may have left the GPU.
+        """
+        self.batches += 1
+        if self.batches % TRIED_AGAIN == 0:
+            self.room = math.inf
+        longest = max(map(len, sources))
+        most = max(1, int(min(len(sources), self.room / (beam * longest))))
+
+        def part(rows: Sequence[int]) -> list[T]:
+            some = sources[rows[0] : rows[-1] + 1]
+            held = allowed if allowed is None or len(rows) == len(sources) else allowed.select(rows)
+            try:
+                return found(some, held)
+            except RuntimeError as error:
+                if not devices.is_full(error):
+                    raise
+                if not self._forget():
+                    self.room = len(rows) * beam * longest / 2
+                    raise
+            devices.release()
+            return part(rows)
+
+        parts = [range(len(sources))[first : first + most] for first in range(0, len(sources), most)]
+        what = f"the search for an answer to {longest:,} tokens with a beam of {beam}"
+        return [answer for rows in parts for answer in devices.in_halves(part, rows, what)]
+
     def _shared_out(
         self,
         found: Callable[[Sequence[Sequence[int]], Automaton | None], list[T]],
@@ -121,13 +170,15 @@ class TorchEngine:
         beam: int = 1,
         allowed: Automaton | None = None,
     ) -> list[T]:
-        """Search on the CPU with as many threads as the work is worth.
+        """Search step by step: on a CPU with as many threads as the work is worth.
 
         The products of a small model are too small to be shared out. Instead each thread searches on some sources.
         """
         config = self.original.config
         numbers, most = len(sources) * beam * config.d_model, torch.get_num_threads()
         with at_rest(self.original), without_onednn() if self.kind[0] == torch.float32 else nullcontext():
+            if self.kind[1].type != "cpu":
+                return self._in_room(found, sources, beam, allowed)
             if config.d_model >= SMALL:
                 alone = config.d_model < LARGE and numbers < ONE_THREAD
                 with threads_of(1 if alone else min(most, machine.free_cores())):

@@ -48,6 +48,7 @@ RAW = {
     for name in ("script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp")
 }
 NAME = re.compile(r"[A-Za-z][^\s/>]*+")
+BARE = re.compile(r"<(/?)([A-Za-z][^\s/>]*+)>")  # a tag without attributes, as most are
 #: One attribute of a tag, or the end of the tag.
 ATTRIBUTE = re.compile(
     r"[\s/]*+(?:(?P<end>>)|(?P<name>[^\s/>][^\s/>=]*+)"
@@ -77,7 +78,11 @@ def tokens(text: str) -> Iterator[Token]:
     at = words = 0
     while (at := text.find("<", at)) >= 0:
         go_on()
-        token = _tag(text, at)
+        bare = BARE.match(text, at)
+        if bare is not None:
+            token: Token | None = Token(at, bare.end(), "close" if bare[1] else "open", bare[2].lower())
+        else:
+            token = _tag(text, at)
         if token is None:  # a sign that is no tag
             at += 1
             continue
@@ -319,8 +324,10 @@ def _add_sign(builder: Builder, text: str, raw: str) -> None:
 
 
 def _flushed(builder: Builder) -> Iterator[Part]:
-    if builder.parts:
+    if builder.has_words:
         yield builder.run()
+    else:  # tags alone, of which there may be many
+        yield from builder.unchanged()
 
 
 def _unbalanced(text: str, found: Sequence[Token]) -> list[str]:

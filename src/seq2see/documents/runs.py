@@ -406,6 +406,15 @@ class Builder:
         self.escape = escape
         self.parts: list[tuple[str, str, str]] = []  # kind, name or spelling, text
 
+    @property
+    def has_words(self) -> bool:
+        """Whether there is anything but tags, breaks and held parts."""
+        return any(kind == "words" for kind, _, _ in self.parts)
+
+    def unchanged(self) -> Iterator[str]:
+        """Yield the parts as they were given; there are no words among them."""
+        return (text for _, _, text in self.parts)
+
     def words(self, text: str, raw: str = "") -> None:
         """Add words; ``raw`` is how the document writes them, if not as ``escape`` does."""
         self.parts.append(("words", raw, text))

@@ -15,6 +15,7 @@ from seq2see.data.batching import Batch
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.devices import in_halves
 from seq2see.errors import InputError
 from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
 from seq2see.model.transformer import Transformer, at_rest
@@ -261,13 +262,19 @@ def _loss(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
             (tokenizers.source, tokenizers.target), zip(*pairs, strict=True), strict=True
         )
     )
-    whole = Batch.of(source, target, pads).to(next(model.parameters()).device)
-    with at_rest(model):
-        logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
-    loss = F.cross_entropy(
-        logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
-    )
-    return float(loss), whole.tokens
+    device = next(model.parameters()).device
+
+    def found(rows: Sequence[int]) -> list[tuple[float, int]]:
+        whole = Batch.of([source[i] for i in rows], [target[i] for i in rows], pads).to(device)
+        with at_rest(model):
+            logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
+        loss = F.cross_entropy(
+            logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
+        )
+        return [(float(loss), whole.tokens)]
+
+    losses, tokens = zip(*in_halves(found, range(len(pairs)), "the loss of a pair"), strict=True)
+    return sum(losses), sum(tokens)
 
 
 def differences(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
@@ -313,15 +320,22 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     device = next(model.parameters()).device
     found: list[list[float]] = [[] for _ in pairs]
+
+    def likelihoods(rows: Sequence[int]) -> list[list[float]]:
+        batch = Batch.of([sources[i] for i in rows], [targets[i] for i in rows], pads).to(device)
+        with at_rest(model):
+            logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
+        values: list[list[float]] = (
+            logits.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0].tolist()
+        )
+        return values  # (B, T)
+
     # Pairs of one length stand together, so that they need little padding.
     order = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]
-        batch = Batch.of([sources[i] for i in rows], [targets[i] for i in rows], pads).to(device)
-        with at_rest(model):
-            logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
-        values = logits.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
-        for i, row in zip(rows, values.tolist(), strict=True):
+        values = in_halves(likelihoods, rows, "the tokens of a pair")
+        for i, row in zip(rows, values, strict=True):
             found[i] = row[: len(targets[i]) - 1]
     return found
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from seq2see.data.batching import Batch
+from seq2see.devices import in_halves
 from seq2see.inspection.trace import attached
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.storage.folder import Tokenizers
@@ -69,16 +70,19 @@ def align(
     pads = (tokenizers.source.pad, tokenizers.target.pad)
     device = next(transformer.parameters()).device
     found: dict[int, Alignment] = {}
-    # Texts of similar length together need little padding.
-    order = sorted(range(len(sources)), key=lambda i: len(read[i]))
-    for first in range(0, len(order), ROWS):
-        rows = order[first : first + ROWS]
+
+    def attended(rows: Sequence[int]) -> list[Tensor]:
         batch = Batch.of([read[i] for i in rows], [targets[i] for i in rows], pads).to(device)
         weights = _Weights()
         with at_rest(transformer), attached(transformer.decoder, weights):
             transformer(batch.source, batch.target_in, batch.source_mask)
-        mean = weights.mean().cpu()  # (B, T, S)
-        for i, row in zip(rows, mean, strict=True):
+        return [*weights.mean().cpu()]  # (T, S) each
+
+    # Texts of similar length together need little padding.
+    order = sorted(range(len(sources)), key=lambda i: len(read[i]))
+    for first in range(0, len(order), ROWS):
+        rows = order[first : first + ROWS]
+        for i, row in zip(rows, in_halves(attended, rows, "the attention of a pair"), strict=True):
             source, written = sources[i], targets[i][1:]
             target = tokenizers.target.decode(written)
             # The row that reads token t writes token t + 1, so the spans are those of the tokens written.

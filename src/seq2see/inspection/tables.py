@@ -102,13 +102,20 @@ def print_table(console: Console, table: Table) -> None:
     console.print(Text.assemble((table.title, "bold"), f"   {entry.symbol}"))
     if not table.head:  # the sentence is printed once, not for every head
         console.print(Text(f"{entry.sentence} Section {entry.section} of the paper.", "dim"))
-    cells = [[_cell(x) for x in row] for row in table.values[:, :MOST_COLUMNS]]
     columns = [visible(label) for label in table.columns[:MOST_COLUMNS]]
     numbered = not any(label.startswith("Dim ") or label == "id" for label in columns)
     rows = [visible(label) for label in table.rows]
-    width = max(len(x) for line in (columns, *cells) for x in line)
     first = len(str(len(rows))) + max(map(len, rows)) + 4
-    fitting = max(1, (console.width - first) // (width + 1))
+    for digits in (4, 3, 2, 4):  # fewer digits, if that spares another block
+        cells = [[_cell(x, digits) for x in row] for row in table.values[:, :MOST_COLUMNS]]
+        widths = [max(map(len, column)) + 1 for column in zip(columns, *cells, strict=True)]
+        if first + sum(widths) <= console.width:
+            break
+    fitting = (
+        max(1, (console.width - first) // max(widths))
+        if first + sum(widths) > console.width
+        else len(columns)
+    )
     for start in range(0, len(columns), fitting):
         block = slice(start, start + fitting)
         grid = RichTable(box=SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -125,10 +132,10 @@ def print_table(console: Console, table: Table) -> None:
         console.print(f"… and {left:,} more columns: --format csv, json and npz have all.")
 
 
-def _cell(x: Any) -> str:
+def _cell(x: Any, digits: int = 4) -> str:
     if isinstance(x, np.integer):
         return str(x)
-    return "-inf" if x == -inf else f"{x:.4f}"
+    return "-inf" if x == -inf else f"{x:.{digits}f}"
 
 
 # --- files ---------------------------------------------------------------------------------------------

@@ -117,12 +117,6 @@ def check(found: Imported) -> str:
             raise FolderError(f"The model holds weights that this architecture does not have: {shown(name)}.")
         if not torch.isfinite(tensor).all():
             raise FolderError(f"The weights for {name} are not all finite numbers: the file is damaged.")
-    rules = found.decoding
-    named = (*rules.suppressed, *rules.first_suppressed, *rules.other_ends)
-    if any(number >= found.model.target_vocabulary for number in named):
-        raise FolderError(
-            f"The settings of generation name token {max(named)}, but the model has {found.model.target_vocabulary:,}."
-        )
     for side, tokenizer, size in (
         ("source", found.tokenizers.source, found.model.source_vocabulary),
         ("target", found.tokenizers.target, found.model.target_vocabulary),

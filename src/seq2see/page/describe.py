@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ from seq2see.inspection.trace import Trace
 from seq2see.page.figure import code
 from seq2see.page.tree import beam_nodes
 from seq2see.page.wire import SMALL, packed
+from seq2see.storage import folder
 
 LARGEST_LOG = 2**26  # bytes
+HABITS = Path(__file__).with_name("habits.json")
 TOP = 20  # likeliest tokens listed at each step
 #: Inputs that the page suggests for the shipped models.
 EXAMPLES = {
@@ -71,8 +75,16 @@ def describe_model(name: str, config: Config, card: str, path: Path | None) -> d
         "card": card,
         "examples": EXAMPLES.get(config.task) or EXAMPLES.get(name) or _samples(path),
         "texts": SURVEYS.get(name, []),
+        **({"habits": _habits()} if name == "dates" and path == folder.SHIPPED / "dates" else {}),
         "sentences": config.decoding.sentences,
     }
+
+
+@cache
+def _habits() -> dict[str, tuple[str, float]]:
+    """Return what the heads of the shipped date model do; ``python tests/test_habits.py`` measures it."""
+    found: dict[str, tuple[str, float]] = json.loads(HABITS.read_text(encoding="utf-8"))
+    return found
 
 
 def _samples(path: Path | None) -> list[str]:

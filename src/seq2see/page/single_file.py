@@ -67,7 +67,9 @@ def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = Non
         heads = range(trace.transformer.config.heads)
         saved["more"] = [packed(trace, VECTORS), *(packed(trace, OF_A_HEAD, head=head) for head in heads)]
     imports = _escaped({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
-    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    style = re.sub(
+        r"\n\s*", "\n", re.sub(r"/\*.*?\*/", "", (STATIC / "style.css").read_text(encoding="utf-8"))
+    )
     scripts = " ".join(_digest(script) for script in (imports, ENTRY))
     programs = " 'wasm-unsafe-eval'" if inside is not None else ""  # the products of matrices (fast.js)
     policy = (
@@ -116,8 +118,15 @@ def bare(path: Path) -> str:
     """Return a module without its types, explanations and indentation, which are in the package."""
     code = re.sub(r"/\*\*.*?\*/ ?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     code = re.sub(r"\n\s+", "\n", code)
+    code = "\n".join(map(_uncommented, code.split("\n")))
     assert all(line.count("`") % 2 == 0 for line in code.split("\n")), f"{path.name} has a text of many lines"
     return code
+
+
+def _uncommented(line: str) -> str:
+    """Return a line without the comment at its end; what looks like one within a text is none."""
+    before, mark, _ = line.partition(" // ")
+    return before.rstrip() if mark and all(before.count(sign) % 2 == 0 for sign in '"`') else line
 
 
 def _digest(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from seq2see.errors import UserError
-from seq2see.files import plain_file, reason
+from seq2see.files import plain_file, whole_or_nothing
 from seq2see.page import STATIC
 
 DOCUMENTS = (
@@ -182,19 +181,10 @@ class Site:
         found["index.js"] = _index(self.pages.values()).encode()
         found |= {path: _whole(page, self.pages).encode() for path, page in self.pages.items()}
         dead = _dead(found)
-        part = out.with_name(f".{out.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        try:
+        with whole_or_nothing(out) as made:
             for path, data in found.items():
-                (part / path).parent.mkdir(parents=True, exist_ok=True)
-                (part / path).write_bytes(data)
-            if out.exists():
-                out.rmdir()
-            part.replace(out)
-        except OSError as error:
-            raise UserError(f"The site could not be written to {out}: {reason(error)}.") from None
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+                (made / path).write_bytes(data)
         return dead
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -25,7 +25,7 @@ from seq2see.decoding.allowed import MOST_CELLS, Automaton
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.errors import UserError
+from seq2see.errors import FullMemoryError, UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics, refusal
@@ -73,7 +73,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"model": Refusal, "description": "The request is longer than the limit."},
     422: {"model": Refusal, "description": "The request cannot be answered."},
     429: {"model": Refusal, "description": "Too many requests wait: ask again after Retry-After seconds."},
-    503: {"model": Refusal, "description": "The answer took too long."},
+    503: {"model": Refusal, "description": "The answer took too long, or the memory of the GPU is full."},
 }
 
 
@@ -208,21 +208,19 @@ class Predictor:
         """Answer texts sentence by sentence: those of one text are answered together with those of others."""
         if request.n_best > 1 or request.only or request.pattern or request.prefix:
             raise UserError("A format cannot be used with n_best, only, pattern or prefix: leave one out.")
+        check_tags(texts, request.format, self.limits)
         if request.format is not None and request.align:
             raise UserError("A document has no alignment: leave format or align out.")
         model, rules = self.models[name], options.rules(self.models[name].config.decoding)
         terms = await glossary_of(request.glossary, self.reading, client)
-        reader = partial(_documents, model, request.format, self.limits.document)
-        prepare = partial(_prepared, model, rules, request.align)
+        reader = _Reader(model, rules, request.format, request.align, self.limits)
         is_short = sum(map(len, texts)) <= SHORT  # it is read before another thread has begun
         if is_short:
             read = reader(texts)
-            ((items, costs),) = prepare([read])
         else:
             lengths = [READING * len(text) for text in texts]
             read = await self.reading.do(object(), texts, reader, client, lengths)
-            ((items, costs),) = await self.reading.do(object(), [read], prepare, client)
-        check_work(sum(costs), self.limits)
+        items, costs = reader.sentences, reader.costs
         least = request.min_confidence
         sure = request.probabilities or least is not None
         wanted = (rules, sure, None if terms is None else tuple(terms.terms.items()))
@@ -250,28 +248,37 @@ async def glossary_of(
     return made if isinstance(made, Glossary) else None
 
 
-def _documents(model: Seq2Seq, form: str | None, most: int, texts: list[str]) -> list[Document | str]:
-    """Read documents; one that is refused becomes the reason."""
-    read: list[Document | str] = []
-    for text in texts:
-        try:
-            if len(text) > most:
-                raise UserError(too_long(text, most))
-            if not text.strip():
-                model.texts.check(text)  # raises
-            read.append(read_document(text if form else text.strip(), form or "text"))
-        except UserError as error:
-            read.append(str(error))
-    return read
+class _Reader:
+    """Reads the documents of a request, and collects their sentences with what each costs."""
 
+    def __init__(
+        self, model: Seq2Seq, rules: DecodingConfig, form: str | None, align: bool, limits: Limits
+    ) -> None:
+        self.model, self.rules, self.form, self.align, self.limits = model, rules, form, align, limits
+        self.sentences: list[Sentence] = []
+        self.costs: list[float] = []
 
-def _prepared(
-    model: Seq2Seq, rules: DecodingConfig, align: bool, reads: list[list[Document | str]]
-) -> list[tuple[list[Sentence], list[float]]]:
-    """Return the sentences of all documents, and what each costs."""
-    (read,) = reads
-    items = [one for document in read if isinstance(document, Document) for one in document.sentences]
-    return [(items, [cost_of(model, rules, len(one.text) // 2, align) for one in items])]
+    def __call__(self, texts: list[str]) -> list[Document | str]:
+        """Read documents; one that is refused becomes the reason. Too much work is refused before all are read."""
+        read: list[Document | str] = []
+        for text in texts:
+            try:
+                document = self._read(text)
+            except UserError as error:
+                read.append(str(error))
+                continue
+            read.append(document)
+            self.sentences += (found := document.sentences)
+            self.costs += [cost_of(self.model, self.rules, len(one.text) // 2, self.align) for one in found]
+            check_work(sum(self.costs), self.limits)
+        return read
+
+    def _read(self, text: str) -> Document:
+        if len(text) > self.limits.document:
+            raise UserError(too_long(text, self.limits.document))
+        if not text.strip():
+            self.model.texts.check(text)  # raises
+        return read_document(text if self.form else text.strip(), self.form or "text")
 
 
 def _told(
@@ -350,6 +357,15 @@ def check_work(cost: float, limits: Limits) -> None:
         )
 
 
+def check_tags(texts: Sequence[str], form: str | None, limits: Limits) -> None:
+    """Refuse HTML with more tags than the limit, before it is read: each takes as long as many words do."""
+    tags = sum(text.count("<") for text in texts) if form == "html" else 0
+    if tags > limits.tags:
+        raise UserError(
+            f"The request has {tags:,} tags: it may have at most {limits.tags:,}. Send it in parts."
+        )
+
+
 def known(models: Mapping[str, Seq2Seq], name: str | None) -> str:
     """Return the name of the model that a request asks for; without a name, the first model."""
     if name is None:
@@ -424,7 +440,7 @@ def withheld_of(answer: Answer) -> dict[str, Any]:
 
 def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
     """Return the answer to a request that failed with an error."""
-    if isinstance(error, UserError):
+    if isinstance(error, UserError) and not isinstance(error, FullMemoryError):
         return refusal(422, message_of(error, limits))
     return refusal(429 if isinstance(error, Busy) else 503, message_of(error, limits), {"retry-after": "1"})
 

@@ -18,6 +18,7 @@ from seq2see.serve.api_predict import (
     READING,
     Request_,
     Text,
+    check_tags,
     cost_of,
     glossary_of,
     in_json,
@@ -66,6 +67,7 @@ class Texts:
         name = known(self.models, request.model)
         if len(request.glossary or ()) > self.limits.listed:
             raise UserError(f"The glossary may have at most {self.limits.listed:,} terms.")
+        check_tags([request.input], request.format, self.limits)
         terms = await glossary_of(request.glossary, self.reading, client)
         model = self.models[name]
         if not request.input.strip():

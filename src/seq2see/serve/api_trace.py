@@ -316,6 +316,8 @@ def describe_trace(
         sure, remark = tracer.model.texts.judged(text, values, found["finished"])
         known = {"confidence": sure, "remark": remark}
         found |= {name: value for name, value in known.items() if value is not None}
+    if anyway and (why := tracer.model.texts.unfit(text)):
+        found["unfit"] = why
     taken = {"patches": [patch.model_dump() for patch in patches]} if patches else {}
     return {**found, "forced": len(prefix), "muted": [list(key) for key in muted], **taken}
 

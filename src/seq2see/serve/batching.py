@@ -18,6 +18,7 @@ class Limits:
 
     characters: int = 2_000  # in one input
     document: int = 100_000  # characters of one input that is translated sentence by sentence
+    tags: int = 50_000  # of the HTML documents of one request
     listed: int = 10_000  # answers that a request may allow, and terms of its glossary
     inputs: int = 256  # in one request
     batch: int = 1_024  # inputs in one batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import socket
 from collections.abc import Callable, Mapping
@@ -227,5 +228,7 @@ def serve(
     listener = listen(host, port)
     app = create_app(models, limits, hosts_of(host), token, log)
     config = configured(app, limits, proxy, timeout_graceful_shutdown=int(limits.seconds))
+    gc.collect()
+    gc.freeze()  # models and modules stay: the collector, for which all threads wait, need not look at them again
     ready(address_of(listener, host))
     Server(config, app.state.metrics, ended).run(sockets=[listener])

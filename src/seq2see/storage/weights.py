@@ -11,8 +11,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from seq2see import devices
 from seq2see.config import ModelConfig
-from seq2see.errors import FolderError, UserError, printable
+from seq2see.errors import FolderError, printable
 from seq2see.files import STEP, writing
 from seq2see.model.ensemble import network_of
 from seq2see.model.transformer import Transformer
@@ -109,16 +110,17 @@ def put_weights(model: Transformer, weights: dict[str, Tensor], origin: str) -> 
 
 def read_model(config: ModelConfig, path: Path, device: torch.device | str = "cpu") -> Transformer:
     """Build a model and fill it from a file."""
-    check_device(str(device))
+    devices.check(str(device))
     model = network_of(config)
     put_weights(model, read_weights(path), path.name)
-    return model.to(device).eval()
+    return placed(model, device).eval()
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that is not there."""
-    kind = device.split(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise UserError(f"`device` is {device!r}: 'cpu' or 'cuda' was expected.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"`device` is {device!r}, but PyTorch sees no GPU here: use 'cpu'.")
+def placed(model: Transformer, device: torch.device | str) -> Transformer:
+    """Move a model to a device, if that has room for it."""
+    try:
+        return model.to(device)
+    except RuntimeError as error:
+        if not devices.is_full(error):
+            raise
+        raise devices.full(f"a model of {model.parameter_count():,} parameters") from None

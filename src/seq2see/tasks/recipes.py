@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 from seq2see.errors import UserError
+from seq2see.files import write_atomically
 
 Row = tuple[str, ...]  # the first cell decides in which part a row is
 
@@ -166,10 +167,9 @@ def write(
     train, test = split(made, held_out, words)
     taken = {row[0] for row in (*train, *test)}
     others = [row for row in made if row[0] not in taken]
-    out.mkdir(parents=True, exist_ok=True)
     for part, rows in (("train", train), ("test", test), *([("others", others)] if others else [])):
         text = "".join("\t".join(row) + "\n" for row in rows)
-        (out / f"{part}.tsv").write_text(text, encoding="utf-8")
+        write_atomically(out / f"{part}.tsv", text.encode())
     return len(train), len(test)
 
 

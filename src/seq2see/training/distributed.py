@@ -31,12 +31,15 @@ WAIT = timedelta(hours=2)  # for the first process to evaluate; if it dies, torc
 def join(device: str) -> tuple[str, bool]:
     """Join the processes of torchrun, if there are any; return this process's device, and whether this is a restart.
 
-    torchrun restarts all processes when one has died, and when a machine joins or leaves.
+    torchrun restarts all processes when one has died, and when a machine joins or leaves. With ``auto`` each process
+    has a GPU of its own, or none has one.
     """
     if not (dist.is_available() and dist.is_torchelastic_launched()) or dist.is_initialized():
         return device, False
+    local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if device == "auto":
+        device = "cuda" if int(os.environ["LOCAL_WORLD_SIZE"]) <= count else "cpu"
     if device != "cpu":
-        local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if local >= count:
             raise UserError(
                 f"torchrun has started {os.environ['LOCAL_WORLD_SIZE']} processes here, but PyTorch sees {count} GPUs: "

@@ -50,7 +50,7 @@ def fit(
     training: TrainingConfig | dict[str, Any] | None = None,
     decoding: dict[str, Any] | None = None,
     seed: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     ensemble: int = 1,
     distil: bool = False,
     teacher: Seq2Seq | str | os.PathLike[str] | None = None,
@@ -96,7 +96,7 @@ def fit(
             ``TrainingConfig``, which is taken whole.
         decoding: settings of the search that the model uses unless a request says otherwise, such as ``{"beam": 5}``.
         seed: the start of the weights, the batches and dropout; the split stays the same.
-        device: cpu or cuda.
+        device: cpu, cuda, mps (a GPU of Apple's), or auto, which takes an NVIDIA GPU from d_model 128 on.
         ensemble: train so many models together, which differ by their start, and average their probabilities.
         distil: teach one model by the ensemble, and return that one; the ensemble is written to ``out`` + ``-ensemble``.
         teacher: a model, an ensemble or its folder with the tokenizers to use. The new model learns from its
@@ -156,7 +156,7 @@ def fit(
     ready = runs.prepare(
         runs.Data.read(data, validation, test, request.seed, columns, unseen=unseen), request
     )
-    for remark in ready.remarks:
+    for remark in [*([ready.where.said] if ready.where.said else []), *ready.remarks]:
         said(remark)
     run = runs.Run(ready, request, said)
 
@@ -166,7 +166,7 @@ def fit(
         network = run.trainer.finish() if scores is None else run.trainer.model
         card, sure = run.card(scores, "seq2see.fit"), run.confidence
         made = Seq2Seq(
-            run.trainer.config, run.trainer.tokenizers, network, card, device=device, confidence=sure
+            run.trainer.config, run.trainer.tokenizers, network, card, device=ready.device, confidence=sure
         )
         made.history = history
         return made

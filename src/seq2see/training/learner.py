@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
+from seq2see.devices import is_full
 from seq2see.errors import UserError
 from seq2see.model.attention import MultiHeadAttention, strayed
 from seq2see.model.decoder import DecoderLayer
@@ -23,15 +24,9 @@ from seq2see.model.fast.operators import mark_cache
 from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
+from seq2see.training.adam import Adam
 from seq2see.training.stack import Rows, Stack
 
-#: The compiler tries the shapes of fused kernels; matrix products stay the library's.
-TUNED: dict[str, str | int | bool | Callable[..., Any]] = {
-    "max_autotune": True,
-    "max_autotune_gemm_backends": "ATEN",
-    "coordinate_descent_tuning": True,
-    "online_softmax": False,
-}
 UNCOMPILED = 256  # a d_model up to which a step is captured as it is written
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
@@ -174,23 +169,21 @@ class Learner:
             dict(model.named_parameters()) if self.stack is None else {"members": self.stack.weights}
         )
         on_device = self.captures or self.stack is not None
-        self.optimiser = torch.optim.Adam(
+        self.optimiser = Adam(
             self.trained.values(),
-            lr=self.learning_rate if on_device else 0.0,
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.epsilon,
-            fused=True,
+            self.learning_rate if on_device else 0.0,
+            (settings.beta1, settings.beta2),
+            settings.epsilon,
             capturable=on_device,
         )
         self.graph: torch.cuda.CUDAGraph | None = None
         self.graphs: dict[torch.Size, StackGraph] = {}
-        self.warm = 0
+        self.warm = 0  # steps by graph so far
+        self.stream = torch.cuda.Stream(self.device) if self.captures else None  # type: ignore[no-untyped-call]
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
         """Compile the objective where that pays, and divide the work among the processes."""
-        compiled = partial(
-            torch.compile, fullgraph=True, dynamic=False, options=TUNED if self.settings.tuned else None
-        )
+        compiled = partial(torch.compile, fullgraph=True, dynamic=False)
         encoder, decoder = objective.model.encoder, objective.model.decoder
         layers = [*encoder.layers, *decoder.layers]
         if compiles:
@@ -213,11 +206,63 @@ class Learner:
             return self._learn_stacked(batch, learning_rate)
         if self.captures:
             return self._learn_by_graph([b for b in batches if isinstance(b, PackedBatch)], learning_rate)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
+        self.optimiser.learning_rate = learning_rate
         return self._step([batch.to(self.device) for batch in batches])
 
+    def try_out(self, batches: Sequence[Batch | PackedBatch]) -> None:
+        """Read some batches and find their gradients, with room for the optimiser, and leave all as it was.
+
+        A GPU whose memory is too small raises its error here, before anything is learned.
+        """
+        self.worker.train()
+        on_gpu = self.device.type == "cuda"
+        try:
+            with torch.random.fork_rng([self.device] if on_gpu else []), self._aside():
+                moments = [
+                    torch.empty_like(weight)
+                    for weight in self.trained.values()
+                    if weight not in self.optimiser.state
+                    for _ in range(2)
+                ]
+                if self.stack is None:
+                    self._learned([batch.to(self.device) for batch in batches])
+                else:
+                    (batch,) = batches
+                    assert isinstance(batch, Batch)
+                    rows = Rows.of(batch, self.settings.batch_tokens, self.pads)
+                    self._learned_stacked(Rows(*(part.to(self.device) for part in rows)))
+                del moments
+        finally:
+            self._without_gradients()
+
+    def _without_gradients(self) -> None:
+        for weight in (*self.worker.parameters(), *self.trained.values()):
+            weight.grad = None
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Work on a stream of its own, if steps are to be captured: a capture must not meet other work."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
     def _step(self, batches: Sequence[Batch | PackedBatch]) -> Tensor:
+        total = self._learned(batches)
+        self._gradients_to_model()
+        if self.settings.clip:
+            for member in members_of(self.model):
+                torch.nn.utils.clip_grad_norm_(member.parameters(), self.settings.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.weights_to_worker()
+        return distributed.mean(total)
+
+    def _learned(self, batches: Sequence[Batch | PackedBatch]) -> Tensor:
+        """Return the loss of some batches, and leave its gradients in the worker."""
         if self.settings.r_drop:
             batches = [batch.twice() for batch in batches]
         tokens = distributed.mean(
@@ -234,14 +279,7 @@ class Learner:
                 loss.backward()  # type: ignore[no-untyped-call]
                 found.append(loss.detach())
             total = total + torch.stack(found).mean()
-        self._gradients_to_model()
-        if self.settings.clip:
-            for member in members_of(self.model):
-                torch.nn.utils.clip_grad_norm_(member.parameters(), self.settings.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
-        self.weights_to_worker()
-        return distributed.mean(total)
+        return total
 
     @torch.no_grad()
     def _taught(self, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor | None:
@@ -275,6 +313,16 @@ class Learner:
         return known.loss.clone()
 
     def _step_stacked(self, rows: Rows) -> Tensor:
+        loss = self._learned_stacked(rows)
+        assert self.stack is not None
+        if self.settings.clip:
+            self.stack.clip(self.settings.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        return loss
+
+    def _learned_stacked(self, rows: Rows) -> Tensor:
+        """Return the members' mean loss, and leave its gradients in the stack."""
         assert self.stack is not None
         self.stack.one.train()
         if self.settings.r_drop:
@@ -285,10 +333,6 @@ class Learner:
         logits, astray = self.stack.logits(rows)
         losses = (summed(logits) + self.settings.guided * astray) / tokens  # (M,)
         losses.sum().backward()  # type: ignore[no-untyped-call]
-        if self.settings.clip:
-            self.stack.clip(self.settings.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
         return losses.detach().mean()
 
     def _taught_rows(self, rows: Rows) -> Tensor | None:
@@ -298,7 +342,6 @@ class Learner:
     def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
         """Take the first steps on a separate stream, then record one step as a graph, and replay it from then on."""
         if self.warm == 0:
-            self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             self.slots = [torch.empty_like(batch.rows, device=self.device) for batch in batches]
         for slot, batch in zip(self.slots, batches, strict=True):
             slot.copy_(batch.rows.pin_memory(), non_blocking=True)
@@ -307,19 +350,27 @@ class Learner:
             for slot, batch in zip(self.slots, batches, strict=True)
         ]
         self.learning_rate.fill_(learning_rate)
-        if self.warm < WARM_STEPS:
-            self.warm += 1
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                loss = self._step(here)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return loss
+        self.warm += 1
+        if self.warm == WARM_STEPS + 1:
+            self.graph = self._graph(here)
         if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.captured_loss = self._step(here)
+            with self._aside():
+                return self._step(here)
         self.graph.replay()
         return self.captured_loss.clone()
+
+    def _graph(self, batches: Sequence[PackedBatch]) -> torch.cuda.CUDAGraph | None:
+        """Record a step, without taking it; nothing if the memory has no room for the graph's own."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.captured_loss = self._step(batches)
+        except RuntimeError as error:
+            if not is_full(error):
+                raise
+            self._without_gradients()
+            return None
+        return graph
 
     def _gradients_to_model(self) -> None:
         if self.copies:
@@ -345,8 +396,10 @@ class Learner:
         state = {"random": torch.get_rng_state()}
         if self.device.type == "cuda":
             state["random-cuda"] = torch.cuda.get_rng_state(self.device)
+        elif self.device.type == "mps":
+            state["random-mps"] = torch.mps.get_rng_state()
         for name, parameter in self.trained.items():
-            for key, value in self.optimiser.state[parameter].items():
+            for key, value in self.optimiser.state.get(parameter, {}).items():
                 state[f"{key}/{name}"] = value
         return state
 
@@ -366,4 +419,6 @@ class Learner:
         torch.set_rng_state(state["random"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random-cuda"], self.device)
+        elif self.device.type == "mps":
+            torch.mps.set_rng_state(state["random-mps"])
         self.weights_to_worker()

@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.config import Config
-from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches, sizes_of
+from seq2see import devices
+from seq2see.config import Config, TrainingConfig
+from seq2see.data.batching import Batch, Batches, Ragged
+from seq2see.data.packing import BLOCK, PackedBatches, sizes_of
 from seq2see.data.places import with_places
 from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
@@ -39,7 +40,7 @@ from seq2see.model.ensemble import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
-from seq2see.storage.weights import put_weights, weights_bytes, weights_of
+from seq2see.storage.weights import placed, put_weights, weights_bytes, weights_of
 from seq2see.training import checkpoint, distributed
 from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner
@@ -51,6 +52,7 @@ VARIED_AT_ONCE = 100_000
 BLEU_CHANCE = 0.5  # BLEU that two evaluations of equally good models may differ by
 SAMPLES = 3  # answers kept with each line of the table
 SLOW, RESTS = 0.5, 5  # seconds from which on writing a checkpoint is slow; times as long until the next one
+EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # steps after which a run that is watched has a line
 NOT_AVERAGED = (
     0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
 )
@@ -141,6 +143,7 @@ class Trainer:
         self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
         self.device = torch.device(device)
         self.validation = watched(validation, config.training.evaluate_on)
+        self.early = False  # whether somebody watches, who wants to see the first steps too
         self.sentences = bool(self.validation) and are_sentences(self.validation)
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
         if isinstance(train, Shards):
@@ -158,26 +161,18 @@ class Trainer:
                 )
         self.data = train.digest if isinstance(train, Shards) else _digest(source, target)
         settings = config.training
-        self.batches: Batches | PackedBatches | FreshBatches
-        #: of a packed batch: one size for the whole run, whatever is drawn anew, since a step is compiled for it
-        self.sizes = sizes_of(source, target, settings.batch_tokens, self._longest())
         if settings.bpe_dropout and isinstance(train, Shards):
             raise UserError(
                 "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
             )
         if settings.guided:
             target = with_places(source, target)
-        if settings.bpe_dropout or varies(settings):
-            recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
-            parts = 1 if recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
-            self.batches = FreshBatches(
-                partial(self._part, (source, target), recut, parts), self._arranged, parts
-            )
-        else:
-            self.batches = self._arranged(source, target)
+        recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
+        self.as_read, self.recut = (source, target), recut
+        self._arrange()
 
         torch.manual_seed(settings.seed)
-        self.model = network_of(config.model).to(self.device)
+        self.model = placed(network_of(config.model), self.device)
         if start is not None:
             put_weights(self.model, start, "the model to start from")
         sharded = settings.sharded and distributed.size() > 1
@@ -191,6 +186,8 @@ class Trainer:
         self.threads = (
             torch.get_num_threads() if distributed.size() > 1 else min(torch.get_num_threads(), free_cores())
         )
+        #: whether a batch is tried before the first step; under torchrun each process would try for itself
+        self.tries = self.device.type == "cuda" and distributed.size() == 1
         self.step = 0
         self.taken = 0  # batches, by all processes
         self.seconds = 0.0
@@ -210,6 +207,20 @@ class Trainer:
     def _longest(self) -> int:
         """Return how many tokens a text may have when pairs are changed, joined or cut anew."""
         return min(self.config.model.max_length, self.config.training.batch_tokens - 1)
+
+    def _arrange(self) -> None:
+        """Make the batches, by the settings as they are now."""
+        settings, (source, target) = self.config.training, self.as_read
+        #: of a packed batch: one size for the whole run, whatever is drawn anew, since a step is compiled for it
+        self.sizes = sizes_of(source, target, settings.batch_tokens, self._longest())
+        self.batches: Batches | PackedBatches | FreshBatches
+        if settings.bpe_dropout or varies(settings):
+            parts = 1 if self.recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
+            self.batches = FreshBatches(
+                partial(self._part, self.as_read, self.recut, parts), self._arranged, parts
+            )
+        else:
+            self.batches = self._arranged(source, target)
 
     def _arranged(self, source: Ragged, target: Ragged) -> Batches | PackedBatches:
         settings = self.config.training
@@ -266,6 +277,8 @@ class Trainer:
 
     def _steps(self) -> Iterator[Step]:
         started, seconds = time.perf_counter() - self.seconds, self.config.training.seconds
+        if self.tries and not self.ended:
+            self._find_room()
         clock = None if seconds is None else Timekeeper(seconds, self.step)
         while not self.ended:
             loss = self._learn()
@@ -301,7 +314,51 @@ class Trainer:
         batches = [self.batches.at(number) for number in own]
         self.step, self.taken = self.step + 1, last
         distributed.seed(settings.seed, self.step)
-        return self.learner.learn(batches, learning_rate(self.step, settings, self.config.model.d_model))
+        try:
+            return self.learner.learn(batches, learning_rate(self.step, settings, self.config.model.d_model))
+        except RuntimeError as error:
+            if not devices.is_full(error):
+                raise
+            advice = "End what else runs there and go on with `resume`, or set training.batch_tokens lower."
+            raise devices.full(f"step {self.step:,}", advice) from None
+
+    def _find_room(self) -> None:
+        """Try the largest batch before the first step; while the GPU's memory has no room for it, halve the batches.
+
+        A step then sums up the gradients of as many more, so that it learns from as much as before.
+        """
+        while not self._has_room():
+            devices.release()
+            settings, largest = self.config.training, self.batches.largest(self.taken)
+            smaller = halved(settings)
+            one = isinstance(largest, Batch) and len(largest.source) == 1
+            packed = settings.layout == "packed" and smaller.batch_tokens <= self._longest_read()
+            if one or packed or self.learner.stack is not None:
+                advice = "Set training.batch_tokens or the model smaller, or use `device` cpu."
+                raise devices.full(f"a batch of {settings.batch_tokens:,} tokens", advice)
+            self.say(
+                f"The GPU has no room for a batch of {settings.batch_tokens:,} tokens: a step takes "
+                f"{smaller.accumulate} of {smaller.batch_tokens:,}."
+            )
+            self._set(batch_tokens=smaller.batch_tokens, accumulate=smaller.accumulate)
+            self.learner.settings, self.taken = self.config.training, 2 * self.taken
+            self._arrange()
+        devices.release()
+
+    def _has_room(self) -> bool:
+        try:
+            self.learner.try_out([self.batches.largest(self.taken)])
+        except RuntimeError as error:
+            if not devices.is_full(error):
+                raise
+            return False
+        return True
+
+    def _longest_read(self) -> int:
+        """Return how many tokens the longest text has, or may get when pairs are joined or cut anew."""
+        if isinstance(self.batches, FreshBatches):
+            return self._longest()
+        return int(max(side.lengths.max() for side in self.as_read))
 
     def _finite(self, loss: float) -> float:
         """Return a loss that is a number; any other ends the training, before a checkpoint of it is written."""
@@ -418,7 +475,8 @@ class Trainer:
 
     def _evaluates(self, step: int) -> bool:
         """Whether the table has a line after this step."""
-        return step % self.config.training.evaluate_every == 0 or step == self.config.training.steps
+        early = self.early and step in EARLY
+        return early or step % self.config.training.evaluate_every == 0 or step == self.config.training.steps
 
     def _saves(self, step: int) -> bool:
         """Whether a checkpoint is written after this step: at the best line so far too; with patience at every line."""
@@ -517,7 +575,9 @@ class Trainer:
         remove_leftovers(out)
         remove_leftovers(out / CHECKPOINTS)
         if folder.CONFIG in names:
-            self.config = continued(out, folder.read_config(out), self.config)
+            asked, self.config = self.config, continued(out, folder.read_config(out), self.config)
+            if asked.training.batch_tokens != self.config.training.batch_tokens:
+                self._arrange()
             self._resume(out / CHECKPOINTS)
         else:
             folder.write_tokenizers(out, self.tokenizers)
@@ -582,6 +642,14 @@ class Trainer:
         self.threads = int(state.notes.get("threads", self.threads))
 
 
+def halved(settings: TrainingConfig) -> TrainingConfig:
+    """Return settings with half the batch, of which a step takes twice as many."""
+    half = settings.batch_tokens // 2
+    if settings.layout == "packed":
+        half = half // BLOCK * BLOCK
+    return settings.but(batch_tokens=max(half, 8), accumulate=2 * settings.accumulate)
+
+
 def tidy(out: Path) -> None:
     """Remove what a finished training no longer needs, with what a killed process may have left there."""
     for name in (SHARDS, CHECKPOINTS):
@@ -602,6 +670,11 @@ def continued(out: Path, before: Config, now: Config) -> Config:
     if before.training.seconds is not None and now.training.seconds is not None:
         fitted = {name: getattr(before.training, name) for name in FITTED}
         now = replace(now, training=now.training.but(**fitted))
+    less = now.training
+    while less.batch_tokens > before.training.batch_tokens and less.accumulate < before.training.accumulate:
+        less = halved(less)  # as at the start, when the GPU had no room
+    if less.batch_tokens == before.training.batch_tokens and less is not now.training:
+        now = replace(now, training=less)
     differing = [] if before.task == now.task else [("task", before.task, now.task)]
     for old, new in ((before.model, now.model), (before.training, now.training)):
         then, asked = asdict(old), asdict(new)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from seq2see import devices
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.batching import Cut, Ragged
@@ -39,6 +40,7 @@ from seq2see.data.shards import write as write_shards
 from seq2see.data.variation import made_up
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.devices import CPU, Choice
 from seq2see.errors import InputError, UserError, counted
 from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
@@ -49,7 +51,7 @@ from seq2see.model.ensemble import Ensemble, network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
-from seq2see.storage.weights import check_device, put_weights, read_weights
+from seq2see.storage.weights import placed, put_weights, read_weights
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import distributed
@@ -84,7 +86,7 @@ class Start:
         """Make its network."""
         made = network_of(self.config.model)
         put_weights(made, self.weights, "the model")
-        return made.to(device).eval()
+        return placed(made, device).eval()
 
 
 @dataclass
@@ -105,14 +107,14 @@ class Request:
     decoding: dict[str, Any] = field(default_factory=dict)
     split_seed: int = 1
     unseen: bool = False  # leave sources of the given validation and test pairs out of the training
-    device: str = "cpu"
+    device: str = "auto"
     start: Start | None = None
     teacher: Start | None = None
     unlabelled: Sequence[str] = ()  # more sources, which the teacher answers
     members: int = 1  # of an ensemble
 
     def __post_init__(self) -> None:
-        check_device(self.device)
+        devices.check(self.device)
         if self.preset is not None:
             find_preset(self.preset)
         if self.vocabulary is not None and self.vocabulary < 8:
@@ -258,6 +260,12 @@ class Prepared:
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
     taught: int = 0  # pairs of the training whose targets are a teacher's answers
     given: bool = False  # whether validation or test were given, and not split off by source
+    where: Choice = CPU
+
+    @property
+    def device(self) -> str:
+        """The device that trains."""
+        return self.where.device
 
     @property
     def counts(self) -> str:
@@ -308,16 +316,18 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
     tokenizers = Tokenizers.one(Tokenizer.characters())
     recipe = find_preset(request.preset or "document")
     sizes = {"source_vocabulary": tokenizers.source.size, "target_vocabulary": tokenizers.target.size}
+    model = ModelConfig.of(**{**recipe.model, **sizes, **request.settings["model"]})
+    where = devices.choose(request.device, devices.Work(model.d_model, pairs=count), devices.found)
     config = Config(
         "dates",
-        ModelConfig.of(**{**recipe.model, **sizes, **request.settings["model"]}),
+        model,
         TrainingConfig.of(
-            **{**recipe.training, **fast_on(request.device, recipe.model), **request.settings["training"]}
+            **{**recipe.training, **fast_on(where.device, recipe.model), **request.settings["training"]}
         ),
     )
     train, validation, test = dates.splits(count, held_out, held_out, request.seed, years)
     ids = Cut.within((tokenizers.source, tokenizers.target), train, LONGEST).ids
-    return Prepared("dates", config, tokenizers, train, validation, test, ids)
+    return Prepared("dates", config, tokenizers, train, validation, test, ids, where=where)
 
 
 @uncollected()
@@ -341,7 +351,7 @@ def prepare(data: Data, request: Request) -> Prepared:
         parts = Splits(found.corpus.pairs, found.validation, found.test)
         everything = [("".join(found.letters[0]), "".join(found.letters[1]))]
     count = None if found is None else found.count
-    plan = choose(parts.train, request.tokenizer, request.vocabulary, request.preset, count, request.device)
+    plan, where = _planned(request, parts.train, count)
     model, training = request.settings["model"], request.settings["training"]
     config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
     if tokenizers is None:
@@ -360,7 +370,7 @@ def prepare(data: Data, request: Request) -> Prepared:
     train: list[Pair] | Shards = learned.pairs
     ids = learned.ids
     if request.teacher is not None and found is None:
-        train, ids = _with_taught(request, learned, plan)
+        train, ids = _with_taught(request, learned, plan, where.device)
     taught = len(ids[0].lengths) - len(learned.pairs)
     if found is not None:
         assert request.out is not None
@@ -377,8 +387,20 @@ def prepare(data: Data, request: Request) -> Prepared:
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(
         data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample,
-        0 if found is not None else taught, data.validation is not None or data.test is not None,
+        0 if found is not None else taught, data.validation is not None or data.test is not None, where,
     )  # fmt: skip
+
+
+def _planned(request: Request, pairs: Sequence[Pair], count: int | None) -> tuple[Plan, Choice]:
+    """Choose what is not asked for, and the device, which the size of the model that a CPU would train decides."""
+
+    def plan(device: str) -> Plan:
+        return choose(pairs, request.tokenizer, request.vocabulary, request.preset, count, device)
+
+    first = plan("cpu" if request.device == "auto" else request.device)
+    width = ModelConfig.of(**{"share_embeddings": False, **first.model, **request.settings["model"]}).d_model
+    where = devices.choose(request.device, devices.Work(width, pairs=count or len(pairs)), devices.found)
+    return (plan(where.device) if devices.is_cuda(where.device) else first), where
 
 
 @dataclass(frozen=True)
@@ -406,7 +428,9 @@ def _is_known(tokenizer: Tokenizer, text: str) -> bool:
     return True
 
 
-def _with_taught(request: Request, learned: Cut, plan: Plan) -> tuple[list[Pair], tuple[Ragged, Ragged]]:
+def _with_taught(
+    request: Request, learned: Cut, plan: Plan, device: str
+) -> tuple[list[Pair], tuple[Ragged, Ragged]]:
     """Add sources without targets to the pairs to learn from: those that are given, and for short texts made-up ones.
 
     Their targets are the teacher's answers.
@@ -420,7 +444,7 @@ def _with_taught(request: Request, learned: Cut, plan: Plan) -> tuple[list[Pair]
         sources += made_up(learned.ids[0], count, Random(request.seed))
     if not sources:
         return learned.pairs, learned.ids
-    engine = TorchEngine(request.teacher.network(request.device), Special.of(tokenizers))
+    engine = TorchEngine(request.teacher.network(device), Special.of(tokenizers))
     rules = request.teacher.config.decoding
     answers = [
         answer
@@ -496,11 +520,11 @@ class Run:
             ready.validation,
             request.out,
             request.resume,
-            request.device,
+            ready.device,
             say,
             None if request.start is None else request.start.weights,
             ready.ids,
-            None if request.teacher is None else request.teacher.network(request.device),
+            None if request.teacher is None else request.teacher.network(ready.device),
         )
 
     def train(self, show: Callable[[Step], None], *signals: signal.Signals) -> bool:

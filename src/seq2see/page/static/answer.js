@@ -1,13 +1,13 @@
 /** Answers a text and describes every number on the way, as the server’s /api/trace does. */
 
 import { lens, saliency } from "./attribution.js";
-import { dateFault } from "./checks.js";
 import { everywhere, muted, recorder } from "./edits.js";
 import { fastLinear } from "./fast.js";
 import { Transformer } from "./model.js";
+import { faultOf, prepared, spaced } from "./reading.js";
 import { beamNodes, greedy, likeliest, limitOf, logSum } from "./search.js";
 import { largestOf, softmax } from "./tensors.js";
-import { fold, Tokenizer } from "./tokenizer.js";
+import { Tokenizer } from "./tokenizer.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 /** @typedef {import("./edits.js").Edit} Edit */
@@ -33,9 +33,9 @@ export class Answerer {
 
   /** Read a text, or throw an error that says why the model cannot take it. `anyway` lets texts through that it was not made for. */
   read(/** @type {string} */ input, /** @type {boolean} */ anyway) {
-    const dates = this.about.task === "dates";
-    const text = dates ? input : fold(input);
-    const fault = (dates && !anyway && dateFault(text)) || (!text.trim() && "The line is empty: a text was expected.") || this.source.fault(text);
+    const { task } = this.about;
+    const text = prepared(task, this.source, input);
+    const fault = (!anyway && faultOf(task, input)) || (!spaced(text) && "The line is empty: a text was expected.") || this.source.fault(text);
     if (fault) throw new Error(fault);
     const found = this.source.encode(text);
     const longest = this.model.config.max_length;
@@ -87,6 +87,8 @@ export class Answerer {
       source: tokens(this.source, run.sourceIds, run.spans), target: tokens(this.target, run.targetIds, this.targetSpans(run.targetIds)),
       steps: this.steps(run), beams: beam > 1 ? this.beams(run, beam) : [], tensors: this.tensors(run, names),
     };
+    const unfit = request.anyway ? faultOf(this.about.task, request.input) : "";
+    if (unfit) found.unfit = unfit;
     for (const key of ["d_model", "positions", "scale_embeddings", "embedding_norm", "norm", "activation"]) found[key] = this.about.config[key];
     if (also.includes("lens")) found.lens = lens(this.model, run).map((layer) => ({ ...layer, tokens: this.target.tokens(layer.ids) }));
     if (also.includes("saliency")) found.saliency = await this.saliency(run, pause);

@@ -111,7 +111,7 @@ export function arithmetic(/** @type {Trace} */ trace, /** @type {Cell} */ cell,
   const labels = trace.labels(cell.name, cell.head);
   const at = place(cell.name);
   const dims = !at || ["q", "k", "v", "z", "out"].includes(at.role);
-  const title = `${labels.says[cell.row]} × ${dims ? `dimension ${cell.col}` : `‘${labels.cols[cell.col].trim()}’`}`;
+  const title = `${labels.says[cell.row]}${dims ? `, dimension ${cell.col}` : `, looks at ‘${labels.cols[cell.col].trim()}’`}`;
   if (at && at.role !== "out" && !trace.has(`${attention(at.kind, at.layer)}.q`, cell.head)) {
     return { title, symbol, sentence, value, lines: [{ say: `In one of 256 shades, since this model is large. ${absent}`, sum: symbol, value }] };
   }

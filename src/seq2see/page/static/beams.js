@@ -1,6 +1,6 @@
 /** The beam search as a tree: every prefix that was kept, step by step. The reader can follow a branch. */
 
-import { exact, h, number, roving, svg } from "./dom.js";
+import { exact, h, nats, number, roving, svg } from "./dom.js";
 import { inSlices, Panel, whenSeen } from "./section.js";
 import { BEAMS, change, view } from "./state.js";
 
@@ -51,7 +51,7 @@ function tree(/** @type {Trace} */ trace, /** @type {Node[]} */ nodes, /** @type
     const { ids, text, answer } = begun[index];
     const choose = () => change({ prefix: answer ? [] : ids() });
     const ends = node.score !== undefined;
-    const label = `${text}: log P ${number(node.log_probability, 3)}${ends ? `, score ${number(node.score ?? 0, 3)}, an end` : ""}`;
+    const label = `${text}: log P ${nats(node.log_probability)}${ends ? `, score ${nats(node.score ?? 0)}, an end` : ""}`;
     return svg("g", {
       class: `node${answer ? " answer" : ""}${ends ? " end" : ""}${live ? " live" : ""}`, ...(live ? {
         tabindex: index ? -1 : 0, role: "button", "aria-label": `follow ${label}`, onclick: choose,

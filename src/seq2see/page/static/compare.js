@@ -1,7 +1,7 @@
 /** Two answers side by side: their tokens aligned, the heads that moved, and numbers taken from one run into the other. */
 
 import { attention, headsOf } from "./data.js";
-import { h, named, nextTask, number, visible } from "./dom.js";
+import { h, named, nats, nextTask, number, visible } from "./dom.js";
 import { largestOf, paintCells } from "./heat.js";
 import { inSlices, Panel, unhurried } from "./section.js";
 import { change, view } from "./state.js";
@@ -84,7 +84,7 @@ function sideBySide(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
     const token = word(trace, column[side]);
     const other = word(side ? before : after, column[1 - side]);
     return h("span", { className: token === other ? "" : token === null ? "gap" : "moved" }, token === null ? "·" : token === "<eos>" ? "" : token);
-  })), h("td", { className: "n" }, number(trace.logProbability)));
+  })), h("td", { className: "n" }, nats(trace.logProbability)));
   return h("table", { className: "compare" }, h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }, "answer"), h("th", { scope: "col" }, "log P"))), h("tbody", {}, line(0, before), line(1, after)));
 }
 

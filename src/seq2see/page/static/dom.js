@@ -79,11 +79,14 @@ export function thousands(/** @type {number} */ n) {
   return String(n).replaceAll(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Write a probability as a percentage. */
+/** Write a probability as a percentage: nearly all and nearly nothing are said in words that the eye takes in. */
 export function percent(/** @type {number} */ p) {
-  if (p > 0.9995) return p > 0.999995 ? "100%" : `${(100 * p).toFixed(3)}%`;
-  return p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p.toExponential(0).replace("-", "−");
+  if (p >= 0.9995) return p === 1 ? "100%" : "> 99.9%";
+  return p >= 0.0005 || p === 0 ? `${(100 * p).toFixed(1)}%` : "< 0.1%";
 }
+
+/** Write a log-probability, in nats. */
+export const nats = (/** @type {number} */ x) => (Math.abs(x) < 0.005 ? "0.00" : number(x, 2));
 
 /** Make an invisible token visible. */
 export function visible(/** @type {string} */ token) {
@@ -110,4 +113,22 @@ export const nextTask = () => new Promise((/** @type {(value: void) => void} */ 
 /** Announce a message to screen readers. */
 export function announce(/** @type {string} */ text) {
   byId("live").textContent = text;
+}
+
+/** @type {Map<string, boolean>} */ const drawn = new Map();
+
+/** What a letter looks like, as the bytes of a small picture. */
+function looks(/** @type {string} */ letter) {
+  const canvas = h("canvas", { width: 20, height: 20 });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.font = "16px sans-serif";
+  context.fillText(letter, 1, 16);
+  return String(context.getImageData(0, 0, 20, 20).data);
+}
+
+/** Whether the fonts here have all characters of a text: what they lack is drawn as the same empty box. */
+export function canShow(/** @type {string} */ text) {
+  const foreign = [...text].filter((letter) => letter > "\u2fff");
+  for (const letter of foreign) if (!drawn.has(letter)) drawn.set(letter, looks(letter) !== looks("\u{10ffff}") && looks(letter) !== looks("\u2fe0"));
+  return foreign.every((letter) => drawn.get(letter));
 }

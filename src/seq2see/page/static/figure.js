@@ -235,7 +235,8 @@ export function aboutBox(/** @type {Network} */ { config, code }) {
   const box = boxOf(view.box, config);
   if (!box) return [];
   const back = () => {
-    document.getElementById("figure")?.scrollIntoView();
+    /** @type {any} */ (document.getElementById("map")).open = true;
+    document.getElementById("figure")?.scrollIntoView({ block: "nearest" });
     /** @type {SVGElement|null} */ (document.querySelector(`[data-box="${CSS.escape(view.box)}"]`))?.focus({ preventScroll: true });
   };
   return [

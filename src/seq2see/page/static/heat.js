@@ -19,6 +19,9 @@ function stops(/** @type {string} */ name) {
 const LEAST = 12; // pixels of a cell that has a name
 const TALLEST = 560; // pixels of a matrix that stands there whole; a taller one scrolls
 
+const NAMED = 8; // pixels from which on a cell of a small map has its token beside it
+const MARGIN = 14; // pixels for the tokens beside a small map
+
 const EVERY = [1, 2, 4, 8, 16, 32, 64, 128]; // every how many dimensions a number is shown
 const SHADES = 1020; // four for each value of a byte
 
@@ -126,7 +129,7 @@ export class Heat {
     this.labels = trace.labels(name, head);
     const { rows, cols } = this.matrix;
     const tokens = labels && this.labels.cols[0] !== "0"; // a cell for two tokens is square, and large enough for their names
-    const px = tokens ? Math.max(LEAST, Math.min(most, Math.floor(box / cols))) : labels ? Math.max(1, Math.min(most, Math.floor(box / cols))) : Math.max(cols > 100 ? 1.5 : 2, Math.min(most, (box - 1) / cols));
+    const px = tokens ? Math.max(LEAST, Math.min(most, Math.floor(box / cols))) : labels ? Math.max(1, Math.min(most, Math.floor(box / cols))) : Math.max(cols > 100 ? 1.5 : 2, Math.min(most, (box - 1 - MARGIN) / cols));
     const py = labels ? Math.max(LEAST, Math.min(most, px)) : px;
     this.tall = labels ? rows * py : 0; // of what may scroll
     this.cursor = { row: 0, col: 0 };
@@ -147,7 +150,7 @@ export class Heat {
     }, this.canvas, this.veil, this.rowMark, this.pinMark, this.hoverMark);
     this.plane.style.width = `${cols * px}px`;
     this.plane.style.height = `${rows * py}px`;
-    const corner = labels ? h("div", { className: "labelled" }, this.colLabels(px), this.rowLabels(py), this.plane) : this.plane;
+    const corner = labels ? h("div", { className: "labelled" }, this.colLabels(px), this.rowLabels(py), this.plane) : h("div", { className: "labelled small" }, this.axis("cols", px), this.axis("rows", px), this.plane);
     this.table = h("div", { className: "numbers", hidden: true, tabIndex: 0, role: "group", "aria-label": `${about ?? title} as numbers` });
     this.element = h("figure", { className: "heat" },
       title !== undefined && h("figcaption", {}, h("b", {}, title), h("span", { className: "size" }, `${rows} × ${cols}`), this.scaleNote(),
@@ -177,6 +180,21 @@ export class Heat {
       if (dims && every > 1) span.style.textAlign = "left";
       return [span];
     }));
+  }
+
+  /** What stands beside a small map: its tokens, or, where they have no space, what its rows and columns are. */
+  axis(/** @type {"rows"|"cols"} */ side, /** @type {number} */ px) {
+    const down = side === "rows";
+    const kind = place(this.name)?.kind;
+    const names = down && kind !== "encoder" ? this.trace.steps.map(({ token }) => token) : this.trace.tokens(kind === "decoder" ? "target" : "source");
+    const fits = px >= NAMED && names.every((name) => name.trim().length < 2 || /^<.+>$/.test(name));
+    const words = down ? (kind === "encoder" ? "looks ↓" : "writes ↓") : "is looked at →";
+    return h("div", { className: `${side} axis`, "aria-hidden": "true" }, ...(fits ? names.map((name) => {
+      const span = h("span", {}, /^<s/.test(name) ? "▸" : /^<.+>$/.test(name) ? "∎" : visible(name));
+      span.style[down ? "height" : "width"] = `${px}px`;
+      if (down) span.style.lineHeight = `${px}px`;
+      return span;
+    }) : [h("span", { className: "words" }, words)]));
   }
 
   rowLabels(/** @type {number} */ py) {

@@ -5,9 +5,10 @@ import { askText, askTrace, inside, listModels, live, saved, wake } from "./back
 import { beamPanel } from "./beams.js";
 import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
-import { announce, byId, h, roving, visible } from "./dom.js";
-import { fitText, setUpField } from "./field.js";
+import { announce, byId, canShow, h, roving, visible } from "./dom.js";
+import { fitLength, fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
+import { buildFlight, followFlight, redrawFlight } from "./flight.js";
 import { setUpFiles, showTools } from "./files.js";
 import { glossaryOf, showGlossary, writtenTerms } from "./glossary.js";
 import { forgetColours, heats } from "./heat.js";
@@ -16,13 +17,13 @@ import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
 import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
-import { buildScrubber, showStep, showVersus, stop, toggle } from "./scrubber.js";
+import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
 import { change, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 
-/** @typedef {import("./figure.js").Network & {name: string, task: string, examples: string[], texts: string[], sentences?: boolean, small: boolean}} Model */
+/** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean}} Model */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
@@ -34,7 +35,9 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 /** @type {{key: string, translation: Translation, leave: AbortController}|null} */ let whole = null; // the text, by a model of sentences
 /** @type {import("./texts.js").Sentence|undefined} */ let looked; // the sentence of it that is shown inside
 let asked = 0;
+/** @type {string|null} */ let answered = null; // the text of the view that the shown answer belongs to
 let typed = false; // whether the reader has entered a text
+let begins = false; // whether the page opens with no view of its own: the answer is written once
 let typing = false; // whether the reader is in the middle of it
 
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
@@ -97,7 +100,10 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   const add = async () => {
     try {
       await into.add(await askTrace(body));
-      if (into === trace) showAside();
+      if (into === trace) {
+        showAside();
+        redrawFlight();
+      }
       return undefined;
     } catch (error) {
       const { message } = /** @type {Error} */ (error);
@@ -190,11 +196,20 @@ const plainTrace = () => (looked?.parts ? getTrace(looked.parts[0].read, looked.
 /** The trace of the view. */
 const wantedTrace = () => (isTouched() ? getTrace(looked?.parts?.[0].read ?? view.text, view.prefix, view.muted, view.patches) : plainTrace());
 
+/** Fade an answer that belongs to another text than the one in the field, and say to which. */
+function showAge() {
+  const old = answered !== null && byId("text").value !== answered;
+  document.body.classList.toggle("stale", old);
+  if (old) byId("answer").dataset.of = [...(answered ?? "")].slice(0, 40).join("");
+  else delete byId("answer").dataset.of;
+}
+
 /** Ask for the trace of the view, and rebuild the page. */
 async function load() {
   const mine = (asked += 1);
   stop();
   if (byId("text").value !== view.text) byId("text").value = view.text;
+  showAge();
   showGlossary(Boolean(chosenModel().sentences), view.terms);
   if (!view.text && !typed) return; // there is no example, and the reader has entered nothing yet
   try {
@@ -206,17 +221,19 @@ async function load() {
     if (mine !== asked) return;
     trace = found;
     byId("error").textContent = "";
-    document.body.classList.remove("stale");
+    answered = view.text;
+    showAge();
     clamp(trace);
     build(trace);
     byId("flow").removeAttribute("data-waiting");
-    announce(`Answer: ${trace.output}`);
+    if (begins && !isStill()) setTimeout(() => trace === found && play(0, found.steps.length - 1), 700);
+    begins = false;
+    announce(trace.json.unfit ? `Not to be trusted: ${trace.output}. ${trace.json.unfit}` : `Answer: ${trace.output}`);
     if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds shades
     explain();
     await compare(mine);
   } catch (error) {
     if (mine !== asked) return;
-    document.body.classList.add("stale");
     byId("flow").removeAttribute("data-waiting");
     if (typing) setTimeout(() => mine === asked && refuse(/** @type {Error} */ (error)), PATIENCE); // what is half typed is no mistake
     else refuse(/** @type {Error} */ (error));
@@ -233,6 +250,8 @@ function refuse(/** @type {Error} */ { message }) {
     byId("error").append(" ", h("button", { type: "button", className: "link", onclick: () => change({ anyway: true }) }, "Show the model anyway"));
   }
 }
+
+const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 const isCount = (/** @type {number} */ x) => Number.isInteger(x) && x >= 0;
 
@@ -281,32 +300,36 @@ function build(/** @type {Trace} */ found) {
   else {
     byId("answer").textContent = found.output;
     byId("answer").classList.remove("writing");
-    byId("ask").classList.toggle("wordy", found.json.text.length + found.output.length > 44);
+    fitLength();
   }
   fitText();
+  byId("ask").classList.toggle("unfit", Boolean(found.json.unfit));
   document.title = `${found.json.text} → ${found.output} · seq2see`;
   const model = chosenModel();
   const fetchMore = fetchInto(found);
   if (drawing?.of !== model) drawing = { of: model, panel: figurePanel(model) };
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
-    drawing.panel, panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
+    panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live, model)),
     ...(live ? [rankingPanel(found, model, asking(found))] : []), panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
     beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
     ...(live ? [comparePanel()] : []),
   ];
   // a reader who has scrolled down stays there, although panels above are filled later
   for (const { element, filled } of shown) if (!filled && tall.has(element.id)) element.style.minHeight = `${tall.get(element.id)}px`;
-  const flow = byId("flow");
-  if (flow.firstChild !== drawing.panel.element) flow.replaceChildren(drawing.panel.element);
-  while (flow.lastChild !== drawing.panel.element) flow.lastChild.remove();
-  flow.append(...shown.slice(1).map(({ element }) => element));
+  byId("flow").replaceChildren(...shown.map(({ element }) => element));
+  if (!drawing.panel.element.isConnected) {
+    byId("map").querySelector(".panel")?.remove();
+    byId("map").append(drawing.panel.element);
+    drawing.panel.fill();
+  }
+  byId("contents").replaceWith(panels.contents());
   buildScrubber(found);
+  buildFlight(found, model, live, fetchMore);
   buildRemark(found);
   showAside();
   byId("tour-start").hidden = !hasTour();
   showTour(found, model);
-  byId("contents").replaceChildren(h("summary", {}, "On this page"), panels.contents());
   const within = held?.closest(".panel")?.id;
   shown.find(({ element }) => element.id === within)?.fill();
   refocus(held);
@@ -318,8 +341,9 @@ function build(/** @type {Trace} */ found) {
 function buildRemark(/** @type {Trace} */ found) {
   const remarks = looked ? sentenceChooser() : [];
   const { finished, confidence, remark } = found.json;
+  if (found.json.unfit) remarks.push(h("span", { className: "warning" }, `Not to be trusted: ${found.json.unfit} It has learned nothing about such texts, and must write something.`));
   const said = looked && !isTouched() ? saidOf(looked) : saidOf({ source: "", finished, confidence, remark });
-  remarks.push(...said.map((each) => h("span", each.startsWith("confidence") ? { className: "sure", title: "The calibrated probability that the answer is right" } : {}, each)));
+  remarks.push(...said.map((each) => h("span", each.startsWith("confidence") ? { className: "sure" } : {}, each)));
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
@@ -375,6 +399,10 @@ async function compare(mine = asked) {
 function onKey(/** @type {KeyboardEvent} */ event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (!trace || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && view.zoom) {
+    change({ zoom: "" });
+    return;
+  }
   if (event.key === "Escape") {
     if (!view.pin && !view.box && view.tour) goToStop(0);
     pin(null, view.pin ? {} : { box: "" });
@@ -382,6 +410,11 @@ function onKey(/** @type {KeyboardEvent} */ event) {
     return;
   }
   if (target.matches("input:not([type=range]), select, textarea")) return;
+  if (event.key === "Enter" && target === document.body) {
+    event.preventDefault();
+    byId("text").select();
+    return;
+  }
   if (event.key === " " && target.matches("button:not(.chip), summary")) return;
   const cycle = (/** @type {number} */ x, /** @type {number} */ by, /** @type {number} */ n) => (x + by + n) % n;
   const move = (/** @type {number} */ by) => change({ step: Math.max(0, Math.min((trace?.steps.length ?? 1) - 1, view.step + by)) });
@@ -415,6 +448,8 @@ onChange((changed) => {
   if (changed.has("kind") && view.layer >= trace.layers(view.kind)) {
     change({ layer: 0 });
   }
+  followFlight(changed);
+  drawing?.panel.update(changed);
   for (const panel of shown) panel.update(changed);
   for (const heat of heats) {
     if (heat.element.isConnected) heat.update();
@@ -422,7 +457,7 @@ onChange((changed) => {
   }
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
-  if (changed.has("tour")) showTour(trace, chosenModel());
+  if (view.tour || changed.has("tour")) showTour(trace, chosenModel());
   if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
   if (changed.has("pin")) explain();
   if (changed.has("pin") && view.pin) requestAnimationFrame(uncover);
@@ -448,8 +483,10 @@ function ask(/** @type {string} */ text, midway = false, form = text ? view.form
   const before = asked;
   const again = typing && !midway; // what was silently refused is explained now
   [typed, typing] = [true, midway];
-  change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, anyway: false, tour: 0 }, midway);
+  const same = text === view.text && text === answered && !midway;
+  change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, zoom: "", anyway: false, tour: 0 }, midway);
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
+  else if (same && asked === before && trace && !isStill()) play(0, trace.steps.length - 1); // nothing new is asked: see it written again
 }
 
 async function start() {
@@ -457,7 +494,9 @@ async function start() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     forgetColours();
     heats.forEach((heat) => heat.paint());
+    redrawFlight();
   });
+  addEventListener("resize", redrawFlight);
   window.addEventListener("hashchange", () => {
     const wanted = fromAddress();
     const model = models.find(({ name }) => name === wanted.model) ?? chosenModel();
@@ -466,7 +505,7 @@ async function start() {
   });
   const { models: listed, limits } = await listModels();
   models = listed;
-  setUpField(ask);
+  setUpField(ask, showAge);
   setUpFiles({ ask: (text, form) => ask(text, false, form), refuse, translated: () => whole?.translation.text ?? "", most: limits.body });
   roving(byId("answer"), ".phrase");
   // the address holds the view, so the link that skips to the numbers must not change it
@@ -477,8 +516,7 @@ async function start() {
   const wanted = fromAddress();
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
   byId("tour-start").addEventListener("click", () => goToStop(1));
-  // a file that is opened for the first time begins with the tour
-  if (inside && model.task === "dates" && location.hash.length < 2) wanted.tour = 1;
+  begins = location.hash.length < 2;
   if (Number(wanted.tour) > STOPS.length || model.task !== "dates") wanted.tour = 0;
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
@@ -492,14 +530,14 @@ async function start() {
     byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
     byId("linked").hidden = framed;
   }
-  if (wanted.tour && live && !location.hash.includes("head=")) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
+  if (wanted.tour && live && !/step=|muted=|zoom=|prefix=/.test(location.hash)) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first
 }
 
 function showExamples(/** @type {Model} */ model) {
-  byId("examples").replaceChildren(...model.examples.map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example, false, "") }, example)));
+  byId("examples").replaceChildren(...model.examples.filter(canShow).map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example, false, "") }, example)));
 }
 
 start().catch((error) => {

@@ -3,7 +3,7 @@
 import { arithmetic, needed } from "./arithmetic.js";
 import { takeOverCell } from "./compare.js";
 import { attention, KINDS, TITLES } from "./data.js";
-import { exact, h, number, percent, roving, svg, visible } from "./dom.js";
+import { exact, h, nats, number, percent, roving, svg, visible } from "./dom.js";
 import { takeAlong } from "./download.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
@@ -72,7 +72,7 @@ const SENTENCES = {
 const stopsIn = (/** @type {HTMLElement} */ card) => [.../** @type {NodeListOf<HTMLElement>} */ (card.querySelectorAll("button, .plane"))];
 
 /** All heads of one kind as small maps. @returns {Panel} */
-export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {boolean} */ live) {
+export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {boolean} */ live, /** @type {import("./ranking.js").Model} */ model) {
   /** @type {HTMLElement[]} */ const cards = [];
   const update = () => {
     for (const card of cards) {
@@ -87,7 +87,7 @@ export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind,
   };
   const make = () => {
     const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => () => {
-      const row = Array.from({ length: trace.heads }, (_, head) => headCard(trace, kind, layer, head, live));
+      const row = Array.from({ length: trace.heads }, (_, head) => headCard(trace, kind, layer, head, live, model));
       cards.push(...row);
       update();
       return h("div", { className: "layer" }, h("h3", {}, `layer ${layer}`), h("div", { className: trace.heads > 6 && inOneRow(trace) ? "cards many" : "cards" }, ...row));
@@ -116,19 +116,18 @@ function inOneRow(/** @type {Trace} */ trace) {
   return width < LEAST ? 0 : width;
 }
 
-function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live) {
+function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live, /** @type {import("./ranking.js").Model} */ model) {
   const key = `${kind}.${layer}.${head}`;
-  const label = habitOf(view.model, trace, kind, layer, head);
   const off = view.muted.includes(key);
   const box = Math.min(150, inOneRow(trace) || (trace.heads > 4 ? 92 : 132));
-  const heat = new Heat(trace, `${attention(kind, layer)}.weights`, { head, box, most: 12, labels: false, steps: true });
+  const heat = new Heat(trace, `${attention(kind, layer)}.weights`, { head, box, most: 12, labels: false, steps: true, about: `${TITLES[kind]}, layer ${layer}` });
   const toggle = () => change({ muted: off ? view.muted.filter((other) => other !== key) : [...view.muted, key] });
   return h("div", { className: off ? "card off" : "card", "data-head": key },
     h("div", { className: "card-head" },
       h("button", { type: "button", className: "link name", onclick: () => change({ kind, layer, head }) }, `head ${head}`),
       live && h("button", { type: "button", className: "switch", role: "switch", "aria-checked": String(!off), "aria-label": `${kind} layer ${layer}, head ${head}`, onclick: toggle }, off ? "off" : "on")),
     heat.element,
-    h("small", { className: "label", title: `mean share of its look that goes there, over ${label.texts} ${label.texts === 1 ? "text" : "texts"}` }, label.share ? `${label.name} ${label.share.toFixed(2)}` : label.name));
+    h("small", { className: "label", title: "where its look goes beyond what an even look would give, and the mean share, over many texts" }, habitOf(model, kind, layer, head)));
 }
 
 /** One head from queries to output. @returns {Panel} */
@@ -228,7 +227,9 @@ function arcDiagram(/** @type {Trace} */ trace) {
     picture.append(svg("text", { x: at(s), y: 24, class: share > 0.1 ? "key strong" : "key" }, visible(token)));
     if (share > 0.1) picture.append(svg("text", { x: at(s), y: 8, class: "share" }, share.toFixed(2)));
   });
-  if (view.kind !== "encoder") picture.append(svg("text", { x: from, y: 150, class: "share" }, says[row]));
+  // what is said below stays within the picture, also at its ends
+  const half = 4 * says[row].length;
+  if (view.kind !== "encoder") picture.append(svg("text", { x: Math.min(Math.max(from, half), Math.max(half, width - half)), y: 150, class: "share" }, says[row]));
   written.forEach((token, t) => picture.append(svg("text", {
     x: queries.middles[t] + middle(queries.width), y: 134, class: t === row ? "query strong" : "query",
     onclick: () => change(view.kind === "encoder" ? { query: t } : { step: t }),
@@ -253,7 +254,7 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
     }));
     body.replaceChildren(
       h("p", { className: "so-far" }, h("span", { className: "past" }, trace.target.slice(1, view.step + 1).map(({ token }) => token).join("") || "at the beginning"), " … ",
-        h("b", {}, visible(step.token)), h("small", {}, `log P ${number(step.log_probability)} · entropy ${number(step.entropy)} nats`)),
+        h("b", {}, visible(step.token)), h("small", {}, `probability ${percent(Math.exp(step.log_probability))} · log P ${nats(step.log_probability)} · entropy ${nats(step.entropy)} nats`)),
       list(step.top.slice(0, 8)), step.top.length > 8 && h("details", {}, h("summary", {}, `${step.top.length - 8} more`), list(step.top.slice(8))));
   };
   const make = () => {
@@ -274,7 +275,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
   aside.classList.toggle("empty", cell === null);
   aside.classList.toggle("pinned", view.pin !== null || box.length > 0);
   if (cell === null || !trace.has(cell.name, cell.head)) {
-    aside.replaceChildren(.../** @type {Node[]} */ (box.length ? box : [h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it."), contents()]));
+    aside.replaceChildren(.../** @type {Node[]} */ (box.length ? box : [h("h2", {}, "The arithmetic"), h("p", { className: "sentence" }, "Point at any cell of any matrix to see how its number came about. Click to pin it.")]));
     return;
   }
   const { title, symbol, sentence, lines, value } = arithmetic(trace, cell, live ? (cell === view.pin ? "Fetching the numbers that it is made of …" : TO_PIN) : LEFT_OUT);
@@ -282,7 +283,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
   const unpin = view.pin && h("button", { type: "button", className: "link unpin", onclick: () => pin(null) }, "unpin");
   aside.replaceChildren(
     h("div", { className: "aside-head" }, h("h2", {}, "The arithmetic"), unpin),
-    h("p", { className: "cell-title" }, h("b", {}, symbol), " ", title),
+    h("p", { className: "cell-title" }, h("b", {}, symbol), `: ${title}`),
     h("p", { className: "sentence" }, sentence, h("br"), h("code", {}, what)),
     ...lines.map((line) => h("div", { className: "sum" }, h("p", {}, line.say), line.rows && termsTable(line),
       line.sum !== undefined && h("p", { className: "result" }, h("span", {}, line.sum), line.about ? " ≈ " : " = ", h("b", {}, number(line.value ?? value, 6))))),
@@ -291,7 +292,7 @@ export function showAside(/** @type {HTMLElement} */ aside, /** @type {Trace} */
 
 /** The list of panels. The entries are buttons that scroll, not links, because the address holds the view. */
 export function contents() {
-  const list = h("nav", { "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll(".panel")].map((panel) =>
+  const list = h("nav", { id: "contents", "aria-label": "On this page" }, h("h3", {}, "On this page"), h("ol", {}, ...[...document.querySelectorAll("#flow .panel")].map((panel) =>
     h("li", {}, h("button", { type: "button", className: "link", onclick: () => goTo(panel.id) }, panel.querySelector("h2")?.textContent ?? "")))));
   roving(list, "button");
   return list;

@@ -2,7 +2,7 @@
 
 import { inside } from "./backend.js";
 import { headsOf } from "./data.js";
-import { h, number, visible } from "./dom.js";
+import { h, nats, visible } from "./dom.js";
 import { labelOf, measure } from "./habits.js";
 import { Panel, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
@@ -12,13 +12,21 @@ import { change, view } from "./state.js";
 /** @typedef {import("./data.js").Head} Head */
 /** How much the log-probability of the answer falls without a head, in all and by token. @typedef {Head & {fall: number, falls: number[]}} Effect */
 
-/** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number, texts: number}>} */
+/** @typedef {{name: string, task: string, small: boolean, examples: string[], texts: string[], habits?: Record<string, [string, number]>}} Model */
+
+/** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number}>} */
 const known = new Map();
 
-/** What is known of a head: over many texts if that was measured, else in this trace. */
-export function habitOf(/** @type {string} */ model, /** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
-  return known.get(`${model} ${kind}.${layer}.${head}`) ?? { ...labelOf(measure({}, trace, kind, layer, head)), texts: 1 };
+/** What a head does, in words: a habit and its share of the look, measured over many texts. Nothing is said before that is measured. */
+export function habitOf(/** @type {Model} */ model, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
+  const key = `${kind}.${layer}.${head}`;
+  const [name, share] = model.habits?.[key] ?? [];
+  const found = known.get(`${model.name} ${key}`) ?? (name === undefined ? undefined : { name, share: share ?? 0 });
+  return found ? spokenHabit(found) : "";
 }
+
+/** The one way in which a habit is written. */
+const spokenHabit = (/** @type {{name: string, share: number}} */ { name, share }) => (share ? `${name}, ${Math.round(100 * share)} %` : name);
 
 /** Dates spread over all years, months and days. @returns {string[]} */
 const someDates = () => Array.from({ length: 100 }, (_, n) => `${1000 + 90 * n}-${String(1 + (n % 12)).padStart(2, "0")}-${String(1 + ((n * 5) % 28)).padStart(2, "0")}`);
@@ -26,13 +34,13 @@ const someDates = () => Array.from({ length: 100 }, (_, n) => `${1000 + 90 * n}-
 /** What a head is ranked by: what the whole answer loses without it, or the token of the current step. */
 const lossOf = (/** @type {Effect} */ { fall, falls }, /** @type {boolean} */ token) => (token ? falls[view.step] : fall);
 
-function effectRow(/** @type {Effect} */ { kind, layer, head, falls }, /** @type {number} */ fall, /** @type {number} */ most, /** @type {Trace} */ trace, /** @type {{name: string, share: number}} */ habit) {
+function effectRow(/** @type {Effect} */ { kind, layer, head, falls }, /** @type {number} */ fall, /** @type {number} */ most, /** @type {Trace} */ trace, /** @type {string} */ habit) {
   const bar = h("i");
   bar.style.width = `${100 * Math.max(0, fall / most)}%`;
   const worst = falls.indexOf(Math.max(...falls));
   return h("tr", {}, h("th", { scope: "row" }, h("button", { type: "button", className: "link", onclick: () => change({ kind, layer, head, step: worst }) }, `${kind} · layer ${layer} · head ${head}`)),
-    h("td", { className: "n" }, number(fall, fall > 0.01 ? 2 : 5)), h("td", {}, h("span", { className: "bar" }, bar)),
-    h("td", {}, falls[worst] > 0.01 ? `‘${visible(trace.steps[worst].token).trim()}’ (step ${worst})` : "—"), h("td", {}, habit.share ? `${habit.name}, ${Math.round(100 * habit.share)} %` : habit.name));
+    h("td", { className: "n" }, nats(fall)), h("td", {}, h("span", { className: "bar" }, bar)),
+    h("td", {}, falls[worst] > 0.01 ? `‘${visible(trace.steps[worst].token).trim()}’ (step ${worst})` : "—"), h("td", {}, habit || "not measured yet"));
 }
 
 /** Shade the cards of the heads: the more the answer needs a head, the stronger. */
@@ -48,7 +56,7 @@ function shadeCards(/** @type {Effect[]} */ effects, /** @type {boolean} */ toke
 
 /**
  * @param {Trace} trace
- * @param {{name: string, task: string, small: boolean, examples: string[], texts: string[]}} model
+ * @param {Model} model
  * @param {{off: (head: Head) => Promise<Trace>, read: (text: string) => Promise<Trace>, current: () => boolean}} ask
  * @returns {Panel}
  */
@@ -71,7 +79,7 @@ export function rankingPanel(trace, model, ask) {
     const most = Math.max(1e-9, ...effects.map((effect) => lossOf(effect, token)));
     const sorted = [...effects].sort((a, b) => lossOf(b, token) - lossOf(a, token));
     place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, "log P falls by"), h("th", { scope: "col" }, "most at"), h("th", { scope: "col" }, "what it does"))),
-      h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, lossOf(effect, token), most, trace, habitOf(model.name, trace, effect.kind, effect.layer, effect.head))))));
+      h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, lossOf(effect, token), most, trace, habitOf(model, effect.kind, effect.layer, effect.head))))));
     shadeCards(effects, token, most);
   };
   const rank = async () => {
@@ -86,7 +94,7 @@ export function rankingPanel(trace, model, ask) {
     }
     state.textContent = `All ${heads.length} heads, each switched off once, with this text. The answer is held fixed.`;
     show();
-    if (inside && model.small && !known.size) await survey(); // the model is at hand, and this takes a second
+    if (inside && model.small && !model.habits && !known.size) await survey(); // the model is at hand, and this takes a second
   };
   const survey = async () => {
     /** @type {Map<string, import("./habits.js").Habits>} */ const sums = new Map();
@@ -99,11 +107,11 @@ export function rankingPanel(trace, model, ask) {
       if (!ask.current()) return;
       state.textContent = `${index + 1} of ${texts.length} texts read …`;
     }
-    for (const [key, habits] of sums) known.set(`${model.name} ${key}`, { ...labelOf(habits), texts: texts.length });
+    for (const [key, habits] of sums) known.set(`${model.name} ${key}`, labelOf(habits));
     for (const card of document.querySelectorAll(".card")) {
       const found = known.get(`${model.name} ${/** @type {HTMLElement} */ (card).dataset.head}`);
       const label = card.querySelector(".label");
-      if (found && label) label.textContent = found.share ? `${found.name} ${found.share.toFixed(2)}` : found.name;
+      if (found && label) label.textContent = spokenHabit(found);
     }
     state.textContent = `What each head does was measured over ${texts.length} texts${effects.length ? "; what the answer loses without it, with this text" : ""}.`;
     if (effects.length) show();

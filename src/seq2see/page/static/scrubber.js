@@ -1,6 +1,6 @@
 /** The bar that stays in sight: the answer token by token, a slider, and how a change has changed it. */
 
-import { byId, h, number, percent, visible } from "./dom.js";
+import { byId, h, nats, percent, visible } from "./dom.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
@@ -67,7 +67,7 @@ export function showVersus(/** @type {Trace|null} */ before, /** @type {Trace} *
   place.hidden = before === null;
   if (!before) return;
   const [was, is] = [before, after].map((each) => each.logProbability);
-  place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), ` (log P ${number(was, 2)}) `, h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ` (log P ${number(is, 2)})`);
+  place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), ` (log P ${nats(was)}) `, h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ` (log P ${nats(is)})`);
 }
 
 /** Stop playing. */

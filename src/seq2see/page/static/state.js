@@ -23,6 +23,7 @@
  * @property {string} part the value shown between the attentions, as stack.part
  * @property {string} box the box of Figure 1 that is open; none if empty
  * @property {string[]} patches what is taken over from the run on the other text, as name~head~row~col~fromRow
+ * @property {string} zoom the thread of the flight that is opened, as layer.head.token; none if empty
  * @property {number} tour the stop of the tour, from 1; 0 if there is none
  * @property {boolean} anyway whether a text is shown to the model that it was not made for
  * @property {Cell|null} pin
@@ -31,7 +32,7 @@
 /** @type {View} */
 export const view = {
   model: "", text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
-  side: "source", part: "encoder.feed_forward", box: "", tour: 0, anyway: false, pin: null,
+  side: "source", part: "encoder.feed_forward", box: "", zoom: "", tour: 0, anyway: false, pin: null,
 };
 
 /** @type {Cell|null} */
@@ -45,7 +46,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "beam", "box", "tour", "anyway"];
+const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "beam", "box", "zoom", "tour", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -126,5 +127,6 @@ export function fromAddress() {
   if (!["encoder", "decoder", "cross"].includes(found.kind)) found.kind = START.kind;
   found.beam = BEAMS.findLast((width) => width <= found.beam) ?? START.beam;
   if (found.side !== "target") found.side = "source";
+  if (!/^\d+\.\d+\.\d+$/.test(found.zoom)) found.zoom = "";
   return found;
 }

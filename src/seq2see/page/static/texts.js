@@ -1,6 +1,7 @@
 /** A whole text by a model of sentences: it is shown sentence by sentence as they come, and each of them can be looked into. */
 
 import { byId, h, percent, thousands } from "./dom.js";
+import { fitLength, lightText } from "./field.js";
 import { change, view } from "./state.js";
 
 /** What the model read and wrote. @typedef {{read: string, ids?: number[]}} Part */
@@ -18,7 +19,7 @@ export function saidOf(/** @type {Sentence} */ { source, finished, confidence, r
   return [
     ...(error ? [`${error} It was left as it is.`] : []),
     ...(finished === false ? ["The answer was cut: it did not come to its end."] : []),
-    ...(confidence === undefined ? [] : [`confidence ${percent(confidence)}`]),
+    ...(confidence === undefined ? [] : [`confidence ${percent(confidence)}: so many of 100 answers that are as sure as this one are right`]),
     ...(remark ? [remark] : []), ...repairs, ...read,
     ...(parts.length > 1 ? [`It is long, so that it was translated in ${parts.length} parts; the first one is shown below.`] : []),
     ...(terms === undefined ? [] : [`${terms} ${terms === 1 ? "term" : "terms"} of the glossary in it`]),
@@ -77,6 +78,20 @@ export class Translation {
   }
 }
 
+/** Light the sentence of the text that is chosen in its answer, where there are several. */
+function lightSentence(/** @type {Translation} */ { pieces, sentences }) {
+  const text = byId("text").value;
+  let place = 0;
+  for (const piece of sentences.length > 1 ? pieces : []) {
+    const words = typeof piece === "string" ? piece : piece.source;
+    const at = text.indexOf(words, place);
+    if (at < 0) break; // a file’s markup is not all in its pieces
+    if (piece === sentences[view.sentence]) return lightText([[at, at + words.length]]);
+    place = at + words.length;
+  }
+  return lightText([]);
+}
+
 /** Show a text as far as it has come. `instead` is what a changed model makes of the chosen sentence. */
 export function showText(/** @type {Translation} */ translation, instead = "") {
   const place = byId("answer");
@@ -84,9 +99,10 @@ export function showText(/** @type {Translation} */ translation, instead = "") {
   let number = -1;
   place.replaceChildren(...translation.pieces.map((piece) => (typeof piece === "string" ? piece : shown(piece, (number += 1), instead))));
   place.classList.remove("writing");
+  lightSentence(translation);
   const long = translation.isLong;
   byId("ask").classList.toggle("long", long);
-  byId("ask").classList.toggle("wordy", byId("text").value.length + place.textContent.length > 44);
+  fitLength();
   if (held) place.querySelector(".phrase.chosen")?.focus({ preventScroll: true });
   const { sentences, done } = translation;
   const unsure = sentences.filter((one) => one.output !== undefined && isUnsure(one)).length;

@@ -4,7 +4,6 @@
 /** @typedef {{text: string, start: number}} Piece  start: its first character in the whole text */
 
 const [START, END, PAD, UNKNOWN] = ["<sos>", "<eos>", "<pad>", "<unk>"];
-const WHITE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u; // as in Python
 
 const SPACES = /\p{White_Space}+/gu;
 const WORDS = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+/gu;
@@ -12,9 +11,6 @@ const LONGEST_WORD = 100; // a longer one is unknown
 
 /** Characters are counted as Unicode counts them, as in Python: an emoji is one. */
 const characters = (/** @type {string} */ text) => [...text];
-
-/** Write a text in Unicode NFC, each run of white space as one space, none at the ends: texts are trained on in this form. */
-export const fold = (/** @type {string} */ text) => text.normalize("NFC").split(WHITE).filter(Boolean).join(" ");
 
 /** A pattern of the library as one of JavaScript: there \s and \w follow Unicode. */
 function pattern(/** @type {string} */ source) {
@@ -55,6 +51,7 @@ export class Tokenizer {
       : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
     this.spaced = json.decoder === null; // words are joined by spaces
     this.kind = json.model.type;
+    this.byCharacters = this.kind === "WordLevel" && !this.spaced && !this.lower;
     const { vocab } = json.model;
     /** @type {Map<string, number>} */ this.ids = new Map(Array.isArray(vocab) ? vocab.map(([token], index) => [token, index]) : Object.entries(vocab));
     /** How likely each token is; of a unigram model only. @type {number[]} */ this.scores = Array.isArray(vocab) ? vocab.map(([, score]) => score) : [];

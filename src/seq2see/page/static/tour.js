@@ -1,72 +1,87 @@
-/** The tour: a few stops over the page as it is, for a reader who has never seen a Transformer. */
+/** The tour: a short story in five stops about the flight above, for a reader who has never seen a Transformer. At each stop the reader acts. */
 
 import { attention } from "./data.js";
 import { inside } from "./backend.js";
-import { announce, byId, h, thousands } from "./dom.js";
+import { announce, byId, exact, h, percent, thousands } from "./dom.js";
 import { play, stop as rest } from "./scrubber.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./state.js").View} View */
-/** @typedef {{title: string, says: (trace: Trace, model: import("./figure.js").Network) => (string|Node)[], set: Partial<View>, at: string, spot?: string, plays?: [number, number]}} Stop  at: the panel; spot: what is marked in it */
+/**
+ * `act` is what the reader is asked to do, `done` whether it was done, `then` what is said after that.
+ * @typedef {{title: string, says: (trace: Trace, model: import("./figure.js").Network) => (string|Node)[], act: (trace: Trace) => (string|Node)[], done: (trace: Trace) => boolean, then: (trace: Trace) => (string|Node)[], set: Partial<View>, plays?: [number, number]}} Stop
+ */
 
 const PAPER = "https://arxiv.org/abs/1706.03762";
-const HEAD = /** @type {const} */ ({ kind: "cross", layer: 1, head: 3 }); // it copies
-const KEY = `${HEAD.kind}.${HEAD.layer}.${HEAD.head}`;
-const WEIGHTS = `${attention(HEAD.kind, HEAD.layer)}.weights`;
+const TEXT = "1845-01-05";
+const ANSWER = "January 5, 1845";
+const [STEP, KEY] = [12, 2]; // the moment at which the 8 of the year is written, and the place of the 8 in the date
 /** What every stop begins with. @type {Partial<View>} */
-const BASE = { text: "1845-01-05", prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", step: 0, beam: 3, ...HEAD };
+const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", zoom: "", step: STEP };
 
-const percent = (/** @type {number} */ share) => `${Math.round(100 * share)} %`;
-/** The share that the head gives to a source token at a step. */
-const share = (/** @type {Trace} */ trace, /** @type {number} */ step, /** @type {number} */ key) => percent(trace.matrix(WEIGHTS, HEAD.head).at(step, key));
 const em = (/** @type {string} */ text) => h("em", {}, text);
+
+/** The head that looks most at the 8 while it is written, and how much. */
+function fetcher(/** @type {Trace} */ trace) {
+  let best = { layer: 0, head: 0, share: 0 };
+  for (let layer = 0; layer < trace.layers("cross"); layer += 1) {
+    for (let head = 0; head < trace.heads; head += 1) {
+      const share = trace.matrix(`${attention("cross", layer)}.weights`, head).at(Math.min(STEP, trace.steps.length - 1), KEY);
+      if (share > best.share) best = { layer, head, share };
+    }
+  }
+  return best;
+}
+
+/** How many characters of an answer are other than those of the right one. */
+const wrong = (/** @type {string} */ output) => [...output.padEnd(ANSWER.length)].filter((letter, place) => letter !== ANSWER[place]).length;
 
 /** @type {Stop[]} */
 export const STOPS = [
   {
-    title: "A date goes in, words come out",
-    says: (_, model) => ["This is a Transformer, the network of ", h("a", { href: PAPER, target: "_blank", rel: "noreferrer" }, "Attention Is All You Need"), `. It is tiny: ${thousands(model.parameters)} numbers, and every one of them can be looked at below.`, " Nobody told it what a month is. It saw pairs of dates and words, and found out. Here it writes ", em("January 5, 1845"), ", one character after the other."],
-    set: {}, at: "", spot: "#scrub", plays: [0, 15],
+    title: "It writes, and looks back",
+    says: (_, model) => ["This is a Transformer, the network of ", h("a", { href: PAPER, target: "_blank", rel: "noreferrer" }, "Attention Is All You Need"), `, with only ${thousands(model.parameters)} numbers in it. Nobody told it what a month is: it has seen pairs of dates and words. It writes one character after the other. For each, threads run from the date it has read, the thicker the more it looks there.`],
+    act: () => ["Fly to the moment at which the year’s 8 is written: choose the ", em("8"), " in the row of the answer, or drag the slider."],
+    done: () => view.step === STEP, then: () => ["The thick threads lead to the 8 of the date: that is where it looks now."],
+    set: { step: 0 }, plays: [0, 11],
   },
   {
-    title: "To write, it looks back at what it read",
-    says: () => ["It has written ", em("January 5, 1"), " and must write the next digit of the year. So it looks at the date again. Each little map is one ", em("head"), ": a pair of eyes. A row is a moment of writing, a column is a character of the date, and the darker the square, the longer the look."],
-    set: { step: 12 }, at: "cross", spot: `[data-head="${KEY}"]`,
-  },
-  {
-    title: "This head copies",
-    says: (trace) => ["Follow the line while the year is written. To write 8, this head spends ", share(trace, 12, 2), " of its look on the 8 of the date; to write 4, ", share(trace, 13, 3), " on the 4. To begin with J, it looks at the month, ", share(trace, 0, 7), " at its 1. Where there is nothing to fetch, inside ", em("January"), ", it rests on the end of the text. Nobody gave it this task either."],
-    set: { step: 12 }, at: "head", spot: "#head .arcs", plays: [11, 14],
+    title: "A head is a gate",
+    says: (trace) => {
+      const { layer, head, share } = fetcher(trace);
+      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there. To write 8, head ${head} of layer ${layer} spends ${percent(share)} of its look on the 8. Below, everything merges into one vector, and its bars become the next character.`];
+    },
+    act: (trace) => [`Close gate ${fetcher(trace).head} of layer ${fetcher(trace).layer}, and watch the answer.`],
+    done: () => view.muted.length > 0,
+    then: (trace) => [wrong(trace.output) ? `Its threads fall slack, and the answer becomes “${trace.output}”: ${wrong(trace.output)} of ${ANSWER.length} characters are other ones. What a head fetches is missing without it.` : `The answer is still “${trace.output}”: the other heads make up for this one. Close another.`],
+    set: {},
   },
   {
     title: "A look is arithmetic",
-    says: (trace) => ["Here is one look, worked out. What the head seeks is a ", em("query"), ", four numbers; what each character offers is a ", em("key"), ", four numbers. Multiply them pair by pair and add up: the better they match, the higher the score. Softmax turns the scores into shares that sum to 1; the 8 gets ", share(trace, 12, 2), ". In these shares the head mixes what the characters carry, and hands the mixture on. Point at any square of this page, and it explains itself like this one."],
-    set: { step: 12, pin: { name: WEIGHTS, head: HEAD.head, row: 12, col: 2 } }, at: "head", spot: "#arithmetic",
+    says: () => ["All gates are open again. What the head seeks is a ", em("query"), ", a few numbers; what each character offers is a ", em("key"), ". The better they match, the higher the score; softmax makes shares of the scores; and in these shares the head mixes what the characters carry."],
+    act: () => ["Zoom in: choose the ", em("8"), " in the upper row, or any thread."],
+    done: () => view.zoom !== "", then: () => ["From left to right and from top to bottom: query, keys, scores, shares, mixture. Every number is the model’s own. Esc leads back."],
+    set: {},
   },
   {
-    title: "Switch it off",
-    says: (trace) => ["Now this one head is off, and all others are as before. The answer becomes ", em(trace.output), ". The form is still right: a month, a day, a comma, a year. But the month and the first two digits of the year are wrong: this head used to fetch them, and now they are guessed. The day and the last two digits still come, through other heads. That is what a head does: it fetches, from the right place, what the next character needs."],
-    set: { muted: [KEY], step: 12 }, at: "cross", spot: `[data-head="${KEY}"]`,
-  },
-  {
-    title: "What else might have come",
-    says: (trace) => ["The head is on again. At each step the model gives a probability to every character it knows; here ", em(trace.steps[0]?.token ?? ""), " has nearly all of it. Choose another, say O, and the model must go on from there: ", em("October 5, 1845"), ", a month that begins with O, and the rest as before."],
-    set: { step: 0 }, at: "probabilities", spot: "#probabilities .bars",
-  },
-  {
-    title: "Several beginnings at once",
-    says: () => ["The likeliest character now may lead to a worse answer later. A beam search keeps a few beginnings open and compares whole answers. The number below each beginning says how likely it is: 0 is certain, and each 2.3 below it is ten times less likely. A box is an answer that has ended; its number takes its length into account. This model is so sure that the others fall far behind. Follow any branch to see all panels change."],
-    set: {}, at: "beams", spot: "#beams .beams",
+    title: "It could have written something else",
+    says: (trace) => ["Each character has a probability, and the likeliest is written: here ", em(exact(trace.steps[0]?.token ?? "")), ". The model reads what it has written as well, so that one other character may change everything after it."],
+    act: () => ["Make it begin otherwise: choose another character in the list beside the vector."],
+    done: () => view.prefix.length > 0, then: (trace) => [`It goes on from there: “${trace.output}”.`],
+    set: { step: 0 },
   },
   {
     title: "Your turn",
-    says: () => ["Type a date of your own: ", inside ? "the model runs in this page and answers while you type" : "press Enter, and every panel answers", ". Then switch heads off until you find the one that writes the day. Or try 2000-02-30, a day that does not exist, and see what the model makes of it."],
-    set: {}, at: "", spot: "#ask",
+    says: () => ["Below, every number on the way can be looked at, and the map at the side leads to all of them. Now it is your date: ", inside ? "the model runs in this page and answers while you type." : "press Enter, and everything answers."],
+    act: () => ["Type a date of your own, such as your birthday."],
+    done: () => view.text !== TEXT, then: (trace) => [`“${trace.output}”.`],
+    set: {},
   },
 ];
 
 let last = 0; // the stop that was shown last
+let told = false; // whether the reader was told what acting has done
 
 /** What a stop shows. @returns {Partial<View>} */
 export const viewOf = (/** @type {number} */ stop) => ({ ...BASE, ...STOPS[stop - 1].set, tour: stop });
@@ -75,7 +90,7 @@ export const viewOf = (/** @type {number} */ stop) => ({ ...BASE, ...STOPS[stop 
 export function goToStop(/** @type {number} */ stop) {
   const ended = view.tour === STOPS.length && stop === 0;
   rest();
-  change(stop ? viewOf(stop) : { tour: 0, muted: [], pin: null });
+  change(stop ? viewOf(stop) : { tour: 0, muted: [], prefix: [], zoom: "" });
   if (stop) byId("tour").querySelector(".next")?.focus({ preventScroll: true });
   else if (ended) byId("text").focus();
 }
@@ -91,62 +106,30 @@ function turn(/** @type {KeyboardEvent} */ event) {
 
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** Scroll to what a stop is about, and mark it. */
-function point(/** @type {Stop} */ { at, spot, plays }) {
-  const go = (/** @type {ScrollBehavior} */ behavior) => {
-    const target = spot ? document.querySelector(spot) : null;
-    for (const old of document.querySelectorAll(".spot")) if (old !== target) old.classList.remove("spot");
-    target?.classList.add("spot");
-    const place = at && target && byId(at).contains(target) ? target : at ? byId(at) : document.body;
-    scrollTo({ top: place === document.body ? 0 : place.getBoundingClientRect().top + scrollY - byId("scrub").offsetHeight - 90, behavior });
-  };
-  go(still() ? "auto" : "smooth");
-  stay(() => go("auto"));
-  if (plays && !still()) play(...plays);
-}
-
-const SETTLING = 4000; // milliseconds in which panels above may still grow
-const ARRIVED = 800; // milliseconds after which a smooth scroll has ended
-
-/** Keep the place for a while although panels above it are filled later, unless the reader moves. */
-function stay(/** @type {() => void} */ again) {
-  const began = performance.now();
-  let over = false;
-  const look = () => !over && performance.now() - began > ARRIVED && again();
-  const eyes = new ResizeObserver(look);
-  eyes.observe(byId("flow"));
-  setTimeout(look, ARRIVED + 50);
-  const end = () => {
-    over = true;
-    eyes.disconnect();
-  };
-  setTimeout(end, SETTLING);
-  for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, end, { once: true, passive: true });
-}
-
 /** Show the stop of the view, or nothing. */
 export function showTour(/** @type {Trace} */ trace, /** @type {import("./figure.js").Network} */ model) {
   const card = byId("tour");
   const stop = STOPS[view.tour - 1];
   card.hidden = !stop;
   card.onkeydown = turn;
-  document.body.classList.toggle("touring", Boolean(stop));
   if (!stop) {
     last = 0;
-    for (const old of document.querySelectorAll(".spot")) old.classList.remove("spot");
     return;
   }
   const moved = last !== view.tour;
   const held = card.contains(document.activeElement) ? document.activeElement?.className : null;
   const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {number} */ to) => h("button", { type: "button", className: `quiet ${name}`, disabled: to < 0, onclick: () => goToStop(to) }, text);
-  const end = view.tour === STOPS.length;
+  const [end, done] = [view.tour === STOPS.length, stop.done(trace)];
   card.replaceChildren(
     h("p", { className: "count" }, `${view.tour} of ${STOPS.length}`), h("h2", { id: "tour-title" }, stop.title), h("p", {}, ...stop.says(trace, model)),
-    h("div", { className: "ways" }, button("back", "Back", view.tour > 1 ? view.tour - 1 : -1), button("next", end ? "Start" : "Next", end ? 0 : view.tour + 1), !end && h("button", { type: "button", className: "link skip-tour", onclick: () => goToStop(0) }, "Skip the tour")));
+    h("p", { className: done ? "task done" : "task" }, ...(done ? ["✓ ", ...stop.then(trace)] : stop.act(trace))),
+    h("div", { className: "ways" }, button("back", "Back", view.tour > 1 ? view.tour - 1 : -1), button("next", end ? "End" : "Next", end ? 0 : view.tour + 1), !end && h("button", { type: "button", className: "link skip-tour", onclick: () => goToStop(0) }, "Leave the tour")));
   if (held) /** @type {HTMLElement|null} */ (card.querySelector(`[class="${held}"]`))?.focus({ preventScroll: true });
-  document.documentElement.style.setProperty("--tour", `${card.offsetHeight}px`);
+  if (done && !told && !moved) announce(card.querySelector(".task")?.textContent ?? "");
+  told = done;
   last = view.tour;
   if (!moved) return;
-  announce(`${stop.title}. ${card.querySelectorAll("p")[1].textContent}`);
-  requestAnimationFrame(() => setTimeout(() => view.tour === last && point(stop), 60)); // the panels near it are filled first
+  announce([...card.querySelectorAll("h2, p:not(.count)")].map((each) => each.textContent).join(" "));
+  card.scrollIntoView({ block: "nearest", behavior: still() ? "auto" : "smooth" });
+  if (stop.plays && !still() && !done) play(...stop.plays);
 }

@@ -93,15 +93,20 @@ function draw(/** @type {Chart} */ chart) {
   const width = Math.max(200, figure.clientWidth), height = figure.querySelector("svg")?.clientHeight || 200;
   const box = { left: 46, right: width - 10, top: 8, bottom: height - 24 };
   const end = Math.max(run.steps, lines[lines.length - 1].step);
-  const x = (/** @type {number} */ step) => box.left + (step / end) * (box.right - box.left);
+  // steps are on a logarithmic scale: the first ones change most
+  const x = (/** @type {number} */ step) => box.left + (Math.log(Math.max(step, 1)) / Math.log(Math.max(end, 2))) * (box.right - box.left);
   const y = (/** @type {number} */ value) => box.bottom - ((value - low) / (high - low)) * (box.bottom - box.top);
 
   const parts = ticks(low, high, Boolean(chart.log)).flatMap((at) => [
     svg("line", { class: "grid", x1: box.left, x2: box.right, y1: y(at), y2: y(at) }),
     svg("text", { x: box.left - 8, y: y(at) + 4, "text-anchor": "end" }, chart.tick(chart.log ? 10 ** at : at)),
   ]);
-  for (const at of ticks(0, end, false)) {
-    parts.push(svg("text", { x: x(at), y: height - 6, "text-anchor": at === 0 ? "start" : at > 0.95 * end ? "end" : "middle" }, at.toLocaleString("en")));
+  let free = -Infinity; // where the last number ends
+  for (const at of [...Array(9).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)).filter((step) => step <= end)) {
+    const half = 3.5 * at.toLocaleString("en").length + 4;
+    if (x(at) - half < free || (at > 1 && x(at) + half > box.right + 10)) continue;
+    free = x(at) + half;
+    parts.push(svg("text", { x: x(at), y: height - 6, "text-anchor": at === 1 ? "start" : "middle" }, at.toLocaleString("en")));
   }
   parts.push(svg("line", { class: "cursor", x1: x(lines[now].step), x2: x(lines[now].step), y1: box.top, y2: box.bottom }));
   for (const each of series) {
@@ -121,8 +126,8 @@ function draw(/** @type {Chart} */ chart) {
   });
   const nearest = (/** @type {PointerEvent} */ event) => {
     const frame = picture.getBoundingClientRect();
-    const step = ((event.clientX - frame.left) * (width / frame.width) - box.left) / (box.right - box.left) * end;
-    return lines.reduce((best, line, index) => (Math.abs(line.step - step) < Math.abs(lines[best].step - step) ? index : best), 0);
+    const step = Math.max(end, 2) ** (((event.clientX - frame.left) * (width / frame.width) - box.left) / (box.right - box.left));
+    return lines.reduce((best, line, index) => (Math.abs(Math.log(line.step / step)) < Math.abs(Math.log(lines[best].step / step)) ? index : best), 0);
   };
   const picture = svg("svg", {
     viewBox: `0 0 ${width} ${height}`, role: "img",
@@ -172,8 +177,7 @@ function map() {
   const rows = seen.target.length, cols = seen.source.length;
   const canvas = h("canvas", { width: cols, height: rows });
   const image = new ImageData(cols, rows);
-  const most = Math.max(...lines.flatMap((line) => line.attention?.cross.flat() ?? [])); // one scale for the whole run
-  seen.cross.flat().forEach((value, index) => image.data.set([...colour(ramp, value / most), 255], 4 * index));
+  seen.cross.flat().forEach((value, index) => image.data.set([...colour(ramp, value), 255], 4 * index));
   canvas.getContext("2d").putImageData(image, 0, 0);
   const size = Math.max(4, Math.min(18, Math.floor(Math.min(560, innerWidth - 110) / cols)));
   const plane = h("div", {
@@ -192,7 +196,7 @@ function map() {
     return span;
   };
   byId("map").replaceChildren(
-    h("figcaption", {}, `Cross-attention, the mean of all heads: a row writes a token, a column is a token read; the strongest is ${number(most, 2)}.`),
+    h("figcaption", {}, `Cross-attention, the mean of all heads: a row writes a token, a column is a token read; the strongest shade is 1, all of a look.`),
     h("div", { className: "scroll" }, h("div", { className: "labelled" },
       h("div", { className: "cols", "aria-hidden": "true" }, ...seen.source.map((token) => label(token, "width"))),
       h("div", { className: "rows", "aria-hidden": "true" }, ...seen.target.map((token) => label(token, "height"))), plane)));

@@ -1,0 +1,473 @@
+/**
+ * The flight of one letter: threads leave the tokens that are read, as thick as the attention, pass through the heads of the
+ * cross-attention as gates, and merge into the vector whose bars become the next letter.
+ */
+
+import { arithmetic, needed } from "./arithmetic.js";
+import { attention } from "./data.js";
+import { byId, exact, h, number, percent, roving, visible } from "./dom.js";
+import { habitOf } from "./ranking.js";
+import { change, view } from "./state.js";
+
+/** @typedef {import("./data.js").Trace} Trace */
+/** @typedef {import("./ranking.js").Model} Model */
+/** @typedef {import("./panels.js").FetchMore} FetchMore */
+/** @typedef {{layer: number, head: number}} Gate */
+/** What one moment shows: the share that each gate gives to each token, the vector, its scale. @typedef {{shares: number[][], vector: number[], span: number}} Moment */
+/** @typedef {{x: number, y: number}} Point */
+/** @typedef {{gate: number, token: number, share: number, from: Point, to: Point}} Thread */
+
+const TAKES = 560; // milliseconds of one flight
+const FAINT = 0.02; // a share below which a thread is not drawn
+const CANDIDATES = 4;
+
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const ease = (/** @type {number} */ t) => (t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2);
+const mix = (/** @type {number} */ a, /** @type {number} */ b, /** @type {number} */ t) => a + (b - a) * t;
+/** How far a part of the flight has come that begins and ends at some share of it. */
+const within = (/** @type {number} */ t, /** @type {number} */ from, /** @type {number} */ to) => Math.min(1, Math.max(0, (t - from) / (to - from)));
+
+/** A point of the curve that leaves and arrives upright. @returns {Point} */
+function along(/** @type {Point} */ { x: x0, y: y0 }, /** @type {Point} */ { x: x1, y: y1 }, /** @type {number} */ t) {
+  const middle = (y0 + y1) / 2;
+  const u = 1 - t;
+  return { x: u * u * u * x0 + 3 * u * u * t * x0 + 3 * u * t * t * x1 + t * t * t * x1, y: u * u * u * y0 + 3 * u * u * t * middle + 3 * u * t * t * middle + t * t * t * y1 };
+}
+
+/** How much more than usual each token of the source is looked at, by the mean of all heads: what a word is linked to. @returns {number[]} */
+export function linksOf(/** @type {Trace} */ trace, /** @type {number} */ step) {
+  const heads = Array.from({ length: trace.layers("cross") * trace.heads }, (_, n) => trace.matrix(`${attention("cross", Math.floor(n / trace.heads))}.weights`, n % trace.heads));
+  const mean = (/** @type {number} */ row, /** @type {number} */ col) => heads.reduce((sum, A) => sum + A.at(row, col), 0) / heads.length;
+  const { rows, cols } = heads[0];
+  const above = trace.source.map(({ token }, s) => {
+    if (/^<.+>$/.test(token)) return 0;
+    const usual = trace.steps.reduce((sum, _, t) => sum + mean(t, s), 0) / rows + 0.01 / cols;
+    return mean(step, s) / usual;
+  });
+  const most = Math.max(...above, 1e-9);
+  return above.map((x) => x / most);
+}
+
+/** A token as it stands on the stage. */
+const signOf = (/** @type {string} */ token) => (/^<s/.test(token) ? "▸" : /^<.+>$/.test(token) ? "∎" : visible(token).trim() || "␣");
+
+/** Whether something is reached by the keyboard, and not by the click that has acted on it. */
+const byKeys = (/** @type {FocusEvent} */ { target }) => /** @type {Element} */ (target).matches(":focus-visible");
+
+class Flight {
+  /** @param {Trace} trace @param {Model} model @param {boolean} live @param {FetchMore} fetchMore */
+  constructor(trace, model, live, fetchMore) {
+    this.trace = trace;
+    this.model = model;
+    this.live = live;
+    this.fetchMore = fetchMore;
+    /** @type {HTMLElement[]} */ this.tokens = [];
+    /** @type {HTMLElement[]} */ this.buttons = [];
+    /** @type {Thread[]} */ this.drawn = [];
+    /** @type {any} */ this.stage = null;
+    /** @type {any} */ this.canvas = null;
+    /** @type {any} */ this.bars = null;
+    /** @type {any} */ this.next = null;
+    /** @type {Gate[]} */ this.gates = Array.from({ length: trace.layers("cross") * trace.heads }, (_, n) => ({ layer: Math.floor(n / trace.heads), head: n % trace.heads }));
+    this.lit = -1; // the gate that is pointed at
+    this.litToken = -1;
+    this.phase = 1;
+    this.began = 0;
+    this.frame = 0;
+    this.now = this.moment(view.step);
+    this.before = this.now;
+  }
+
+  isOpen(/** @type {number} */ gate) {
+    return !view.muted.includes(this.key(gate));
+  }
+
+  key(/** @type {number} */ gate) {
+    return `cross.${this.gates[gate].layer}.${this.gates[gate].head}`;
+  }
+
+  /** @returns {Moment} */
+  moment(/** @type {number} */ step) {
+    const row = Math.min(step, this.trace.steps.length - 1);
+    const shares = this.gates.map(({ layer, head }) => {
+      const A = this.trace.matrix(`${attention("cross", layer)}.weights`, head);
+      return Array.from({ length: A.cols }, (_, s) => A.at(row, s));
+    });
+    if (!this.trace.has("decoder.out")) return { shares, vector: [], span: 1 };
+    const out = this.trace.matrix("decoder.out");
+    let span = 1e-9;
+    for (let t = 0; t < out.rows; t += 1) for (let d = 0; d < out.cols; d += 1) span = Math.max(span, Math.abs(out.at(t, d)));
+    return { shares, vector: Array.from({ length: out.cols }, (_, d) => out.at(row, d)), span };
+  }
+
+  /** Fly to the step of the view. */
+  fly() {
+    this.before = this.shown();
+    this.now = this.moment(view.step);
+    this.say();
+    if (still()) {
+      this.phase = 1;
+      this.draw();
+      return;
+    }
+    this.began = performance.now();
+    this.phase = 0;
+    cancelAnimationFrame(this.frame);
+    const tick = (/** @type {number} */ now) => {
+      this.phase = Math.min(1, Math.max(0, (now - this.began) / TAKES));
+      this.draw();
+      if (this.phase < 1 && flight === this) this.frame = requestAnimationFrame(tick);
+    };
+    this.frame = requestAnimationFrame(tick);
+  }
+
+  /** What is seen at this moment, between two steps. @returns {Moment} */
+  shown() {
+    const t = ease(within(this.phase, 0, 0.5));
+    const u = ease(within(this.phase, 0.45, 0.8));
+    const { before, now } = this;
+    return {
+      shares: now.shares.map((row, g) => row.map((share, s) => mix(before.shares[g]?.[s] ?? 0, share, t))),
+      vector: now.vector.map((x, d) => mix(before.vector[d] ?? 0, x, u)), span: now.span,
+    };
+  }
+
+  /** Where tokens, gates and the vector stand on the stage. */
+  places() {
+    const frame = this.stage.getBoundingClientRect();
+    const of = (/** @type {Element} */ element, bottom = true) => {
+      const { left, width, top, height } = element.getBoundingClientRect();
+      return { x: left + width / 2 - frame.left, y: (bottom ? top + height : top) - frame.top };
+    };
+    const vector = this.bars.getBoundingClientRect();
+    const chip = document.querySelector(`.chip[data-step="${view.step}"]`);
+    return {
+      width: frame.width, height: frame.height, tokens: this.tokens.map((token) => of(token)), tops: this.buttons.map((gate) => of(gate, false)), bottoms: this.buttons.map((gate) => of(gate)),
+      vector: { x: vector.left - frame.left, y: vector.top - frame.top, width: vector.width, height: vector.height },
+      chip: chip ? Math.min(frame.width - 8, Math.max(8, of(chip).x)) : frame.width / 2,
+    };
+  }
+
+  /** @returns {Thread[]} */
+  threads(/** @type {Moment} */ { shares }, /** @type {ReturnType<Flight["places"]>} */ { tokens, tops }) {
+    return shares.flatMap((row, gate) => row.flatMap((share, token) => (share < FAINT ? [] : [{ gate, token, share, from: tokens[token], to: tops[gate] }])));
+  }
+
+  draw() {
+    const place = this.places();
+    const { canvas } = this;
+    const dense = Math.min(2, window.devicePixelRatio || 1);
+    if (canvas.width !== Math.round(place.width * dense) || canvas.height !== Math.round(place.height * dense)) {
+      canvas.width = Math.round(place.width * dense);
+      canvas.height = Math.round(place.height * dense);
+    }
+    const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    pen.setTransform(dense, 0, 0, dense, 0, 0);
+    pen.clearRect(0, 0, place.width, place.height);
+    const style = getComputedStyle(document.documentElement);
+    const colour = { accent: style.getPropertyValue("--accent").trim(), soft: style.getPropertyValue("--soft").trim(), other: style.getPropertyValue("--other").trim(), line: style.getPropertyValue("--line").trim() };
+    const moment = this.shown();
+    pen.lineCap = "round";
+    this.drawn = this.threads(moment, place);
+    const strength = this.gates.map((_, gate) => Math.max(...moment.shares[gate]));
+    for (const thread of this.drawn) this.drawThread(pen, thread, colour);
+    this.drawMerge(pen, place, strength, colour);
+    this.drawVector(pen, place.vector, moment, colour);
+    if (this.phase < 1) this.drawPulses(pen, place, colour);
+    this.landing(pen, place, colour);
+  }
+
+  drawThread(/** @type {CanvasRenderingContext2D} */ pen, /** @type {Thread} */ { gate, token, share, from, to }, /** @type {Record<string, string>} */ colour) {
+    const open = this.isOpen(gate);
+    const lit = this.lit < 0 && this.litToken < 0 ? 1 : gate === this.lit || token === this.litToken ? 1 : 0.14;
+    pen.strokeStyle = !open ? colour.soft : gate === this.lit || token === this.litToken ? colour.other : colour.accent;
+    pen.globalAlpha = (open ? 0.12 + 0.78 * share : 0.35) * lit;
+    pen.lineWidth = open ? 0.7 + 9 * share : 0.8 + 1.5 * share;
+    pen.setLineDash(open ? [] : [2, 5]);
+    const middle = (from.y + to.y) / 2;
+    const side = Math.sign(to.x - from.x) || 1;
+    pen.beginPath();
+    pen.moveTo(from.x, from.y);
+    if (open) pen.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.y);
+    else pen.bezierCurveTo(from.x, middle, from.x + side * 8, to.y - 14, from.x + side * (14 + 40 * share), to.y - 22); // it has fallen slack
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.globalAlpha = 1;
+  }
+
+  /** The threads from the gates to the vector. */
+  drawMerge(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ { bottoms, vector }, /** @type {number[]} */ strength, /** @type {Record<string, string>} */ colour) {
+    bottoms.forEach((from, gate) => {
+      if (!this.isOpen(gate)) return;
+      const to = this.entrance(vector, gate);
+      pen.strokeStyle = gate === this.lit ? colour.other : colour.accent;
+      pen.globalAlpha = (this.lit < 0 || gate === this.lit ? 1 : 0.2) * (0.12 + 0.4 * strength[gate]);
+      pen.lineWidth = 0.7 + 5 * strength[gate];
+      pen.beginPath();
+      pen.moveTo(from.x, from.y);
+      pen.bezierCurveTo(from.x, (from.y + to.y) / 2, to.x, (from.y + to.y) / 2, to.x, to.y);
+      pen.stroke();
+      pen.globalAlpha = 1;
+    });
+  }
+
+  /** Where what a gate lets through enters the vector. @returns {Point} */
+  entrance(/** @type {{x: number, y: number, width: number}} */ { x, y, width }, /** @type {number} */ gate) {
+    return { x: x + (width * (gate + 1)) / (this.gates.length + 1), y };
+  }
+
+  drawVector(/** @type {CanvasRenderingContext2D} */ pen, /** @type {{x: number, y: number, width: number, height: number}} */ { x, y, width, height }, /** @type {Moment} */ { vector, span }, /** @type {Record<string, string>} */ colour) {
+    const middle = y + height / 2;
+    pen.fillStyle = colour.line;
+    pen.fillRect(x, middle - 0.5, width, 1);
+    const wide = width / Math.max(1, vector.length);
+    vector.forEach((value, d) => {
+      const tall = (value / span) * (height / 2 - 2);
+      pen.fillStyle = value < 0 ? colour.other : colour.accent;
+      pen.fillRect(x + d * wide, tall > 0 ? middle - tall : middle, Math.max(0.8, wide - (wide > 4 ? 2 : 0)), Math.abs(tall));
+    });
+  }
+
+  /** What flies: from the tokens to the gates, from the gates to the vector, from the vector to the answer. */
+  drawPulses(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ place, /** @type {Record<string, string>} */ colour) {
+    const dot = (/** @type {Point} */ { x, y }, /** @type {number} */ size) => {
+      pen.beginPath();
+      pen.arc(x, y, size, 0, 7);
+      pen.fill();
+    };
+    pen.fillStyle = colour.accent;
+    const first = within(this.phase, 0.05, 0.5);
+    const second = within(this.phase, 0.42, 0.75);
+    for (const { gate, share, from, to } of this.threads(this.now, place)) {
+      if (!this.isOpen(gate) || share < 0.12 || first <= 0 || first >= 1) continue;
+      for (const late of [0, 0.09, 0.18]) if (first > late) dot(along(from, to, ease(first - late)), 1.5 + 3.5 * share - 8 * late * share);
+    }
+    this.gates.forEach((_, gate) => {
+      const strength = Math.max(...this.now.shares[gate]);
+      if (this.isOpen(gate) && strength > 0.12 && second > 0 && second < 1) dot(along(place.bottoms[gate], this.entrance(place.vector, gate), ease(second)), 1.5 + 3 * strength);
+    });
+  }
+
+  /** The line from the vector to the letter that it becomes, and the letter on its way. */
+  landing(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ { vector, chip, height }, /** @type {Record<string, string>} */ colour) {
+    const third = within(this.phase, 0.7, 1);
+    if (third <= 0) return;
+    const from = { x: vector.x + vector.width / 2, y: vector.y + vector.height };
+    const to = { x: chip, y: height };
+    pen.strokeStyle = colour.accent;
+    pen.globalAlpha = 0.55;
+    pen.lineWidth = 2;
+    pen.beginPath();
+    for (let t = 0; t <= ease(third) + 1e-6; t += 1 / 24) {
+      const { x, y } = along(from, to, t);
+      if (t) pen.lineTo(x, y);
+      else pen.moveTo(x, y);
+    }
+    pen.stroke();
+    pen.globalAlpha = 1;
+  }
+
+  /** The gate and the token that matter most at this step: of the open gates the one that looks most sharply at a character. */
+  strongest() {
+    let best = { gate: -1, token: -1, share: 0 };
+    this.now.shares.forEach((row, gate) => row.forEach((share, token) => {
+      const says = !/^<.+>$/.test(this.trace.source[token].token);
+      // what a later layer fetches is nearer to the answer
+      if (this.isOpen(gate) && says && share + 0.1 * this.gates[gate].layer > best.share) best = { gate, token, share: share + 0.1 * this.gates[gate].layer };
+    }));
+    return best.gate < 0 ? best : { ...best, share: this.now.shares[best.gate][best.token] };
+  }
+
+  /** Say in one sentence what happens, shade the tokens that the letter is linked to, and list what might have come. */
+  say() {
+    const step = this.trace.steps[Math.min(view.step, this.trace.steps.length - 1)];
+    const { gate, token, share } = this.strongest();
+    const ends = /^<.+>$/.test(step.token);
+    const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’, ${percent(share)} of its look`;
+    byId("flight-says").replaceChildren(ends ? "Here the answer ends." : h("span", {}, "To write ", h("b", {}, exact(step.token)), place ? `, ${place}.` : ", nothing comes through."));
+    const links = ends ? [] : linksOf(this.trace, view.step);
+    this.tokens.forEach((button, s) => button.style.setProperty("--link", `${Math.round(100 * (links[s] ?? 0) ** 2)}%`));
+    this.next.replaceChildren(...step.top.slice(0, CANDIDATES).map((/** @type {import("./data.js").Choice} */ { id, token: name, probability }) => {
+      const bar = h("i");
+      bar.style.width = `${100 * probability}%`;
+      const before = this.trace.steps.slice(0, view.step).map((one) => one.id);
+      const chosen = id === step.id;
+      return h("li", { className: chosen ? "chosen" : "" }, h("button", {
+        type: "button", disabled: !this.live, "aria-pressed": String(chosen), title: chosen ? "chosen" : "write this instead", onclick: () => !chosen && change({ prefix: [...before, id] }),
+      }, h("span", { className: "token" }, exact(name)), h("span", { className: "bar" }, bar), h("small", {}, percent(probability))));
+    }));
+  }
+
+  /** Build the stage. */
+  build() {
+    const { trace } = this;
+    this.canvas = h("canvas", { "aria-hidden": "true" });
+    this.tokens = trace.source.map(({ token }, s) => h("button", {
+      type: "button", className: /^<.+>$/.test(token) ? "special" : "", title: "zoom into what is fetched from here", "aria-label": `${visible(token).trim()}: zoom in`,
+      onclick: () => this.zoomTo(s), onpointerenter: () => this.light(-1, s), onpointerleave: () => this.light(-1, -1), onfocus: (/** @type {FocusEvent} */ event) => byKeys(event) && this.light(-1, s), onblur: () => this.light(-1, -1),
+    }, signOf(token)));
+    const few = this.gates.length <= 8;
+    this.buttons = this.gates.map(({ layer, head }, gate) => {
+      const open = this.isOpen(gate);
+      const does = habitOf(this.model, "cross", layer, head);
+      return h("button", {
+        type: "button", ...(this.live ? { role: "switch", "aria-checked": String(open) } : {}), className: "gate", disabled: !this.live, "data-gate": this.key(gate),
+        "aria-label": `Gate: head ${head} of layer ${layer}${does ? `, ${does}` : ""}`, title: open ? "close this gate: the head is switched off" : "open this gate again",
+        onclick: () => change({ muted: open ? [...view.muted, this.key(gate)] : view.muted.filter((other) => other !== this.key(gate)) }),
+        onpointerenter: () => this.light(gate, -1), onpointerleave: () => this.light(-1, -1), onfocus: (/** @type {FocusEvent} */ event) => byKeys(event) && this.light(gate, -1), onblur: () => this.light(-1, -1),
+      }, h("b", {}, open ? head : "✕"), few && h("small", {}, open ? does.split(",")[0] : "closed"));
+    });
+    const layers = Array.from({ length: trace.layers("cross") }, (_, layer) => h("div", { className: "gate-layer" }, h("span", {}, `heads of layer ${layer}`),
+      h("div", {}, ...this.buttons.slice(layer * trace.heads, (layer + 1) * trace.heads))));
+    this.bars = h("div", { className: "vector", role: "img", "aria-label": "The vector that becomes the next token" });
+    this.next = h("ol", { className: "candidates", "aria-label": "What might come next" });
+    const reads = h("div", { className: `reads${trace.source.length > 24 ? " many" : ""}`, role: "group", "aria-label": "What it reads" }, ...this.tokens);
+    const gates = h("div", { className: `gates${few ? "" : " many"}`, role: "group", "aria-label": "Heads of the cross-attention, as gates" }, ...layers);
+    this.stage = h("div", { className: "sky", onclick: (/** @type {PointerEvent} */ event) => this.hit(event) }, this.canvas, reads, gates, h("div", { className: "becomes" }, this.bars, this.next));
+    roving(reads, "button");
+    roving(gates, "button");
+    byId("stage").replaceChildren(this.stage);
+    this.say();
+    this.draw();
+    if (!trace.has("decoder.out")) this.fetchMore(["decoder.out"]).then(() => flight === this && this.arrived());
+  }
+
+  /** The vector has come. */
+  arrived() {
+    this.now = this.moment(view.step);
+    this.draw();
+  }
+
+  light(/** @type {number} */ gate, /** @type {number} */ token) {
+    [this.lit, this.litToken] = [gate, token];
+    this.draw();
+  }
+
+  /** Zoom into the thread under the pointer. */
+  hit(/** @type {PointerEvent} */ event) {
+    if (/** @type {Element} */ (event.target).closest("button")) return;
+    const frame = this.stage.getBoundingClientRect();
+    const at = { x: event.clientX - frame.left, y: event.clientY - frame.top };
+    let best = { far: 10, gate: -1, token: -1 };
+    for (const { gate, token, share, from, to } of this.drawn) {
+      if (!this.isOpen(gate)) continue;
+      for (let t = 0; t <= 1; t += 1 / 24) {
+        const { x, y } = along(from, to, t);
+        const far = Math.hypot(x - at.x, y - at.y) - 4 * share;
+        if (far < best.far) best = { far, gate, token };
+      }
+    }
+    if (best.gate >= 0) this.zoomTo(best.token, best.gate);
+  }
+
+  /** Open the thread from a token: through the gate that looks at it most, unless one is given. */
+  zoomTo(/** @type {number} */ token, gate = this.now.shares.map((row) => row[token]).reduce((best, share, g, all) => (share > all[best] ? g : best), 0)) {
+    const { layer, head } = this.gates[gate];
+    change({ zoom: `${layer}.${head}.${token}`, kind: "cross", layer, head });
+  }
+}
+
+/** @type {Flight|undefined} */ let flight;
+
+/** Build the stage for a trace. What was shown before goes over into it. */
+export function buildFlight(/** @type {Trace} */ trace, /** @type {Model} */ model, /** @type {boolean} */ live, /** @type {FetchMore} */ fetchMore) {
+  const held = byId("stage").contains(document.activeElement) ? document.activeElement?.getAttribute("data-gate") : null;
+  const before = flight?.trace.source.length === trace.source.length && flight.gates.length === trace.layers("cross") * trace.heads ? flight.shown() : undefined;
+  flight = new Flight(trace, model, live, fetchMore);
+  byId("flight").hidden = false;
+  flight.build();
+  if (before) {
+    [flight.now, flight.phase] = [before, 1];
+    flight.fly();
+  }
+  if (held) /** @type {HTMLElement|null} */ (document.querySelector(`[data-gate="${held}"]`))?.focus({ preventScroll: true });
+  showZoom();
+}
+
+/** Follow the view. */
+export function followFlight(/** @type {Set<string>} */ changed) {
+  if (!flight) return;
+  if (changed.has("step")) flight.fly();
+  if (changed.has("zoom") && !still() && "startViewTransition" in document) {
+    name(true);
+    document.startViewTransition(showZoom).finished.finally(() => name(false)); // tokens, gate and vector go over into what they become
+  } else if (changed.has("zoom") || changed.has("step")) showZoom();
+}
+
+/** Name what is the same before and after zooming, so that the browser moves it. */
+function name(/** @type {boolean} */ on) {
+  document.documentElement.classList.toggle("zooming", on);
+}
+
+/** Draw anew, after the window or the theme has changed, or numbers have come. */
+export function redrawFlight() {
+  flight?.arrived();
+}
+
+/** Zoom into one thread: what the head seeks and what the tokens offer, the scores, the shares, the mixture, the arithmetic. */
+async function showZoom() {
+  const place = byId("zoom");
+  const [layer, head, token] = view.zoom.split(".").map(Number);
+  const found = flight;
+  const open = found !== undefined && view.zoom !== "" && layer < found.trace.layers("cross") && head < found.trace.heads && token < found.trace.source.length;
+  byId("flight").classList.toggle("zoomed", open);
+  place.hidden = !open;
+  if (!open || !found) return place.replaceChildren();
+  const { trace } = found;
+  const base = attention("cross", layer);
+  const wanted = needed(trace, "cross", layer);
+  if (!trace.has(`${base}.q`, head) || !trace.exact(`${base}.weights`, head)) {
+    place.replaceChildren(h("p", { className: "sentence" }, "Fetching the numbers of this head …"));
+    const why = await found.fetchMore(wanted, { head });
+    if (found !== flight || view.zoom !== `${layer}.${head}.${token}`) return undefined;
+    if (why || !trace.has(`${base}.q`, head)) return place.replaceChildren(h("p", { className: "sentence" }, why ?? "These numbers are not in this file."), back());
+  }
+  const at = (/** @type {string} */ role) => trace.matrix(`${base}.${role}`, head);
+  const [q, k, v, z, scaled, weights] = ["q", "k", "v", "z", "scaled", "weights"].map(at);
+  const row = Math.min(view.step, q.rows - 1);
+  const order = Array.from({ length: k.rows }, (_, s) => s);
+  const most = order.length > 14 ? 8 : 14;
+  const kept = new Set([token, ...[...order].sort((a, b) => weights.at(row, b) - weights.at(row, a)).slice(0, most - 1)]);
+  const columns = order.length > 14 ? order.filter((s) => kept.has(s)) : order;
+  const largest = (/** @type {import("./data.js").Matrix} */ { rows, cols, at: x }) => Math.max(1e-9, ...Array.from({ length: rows * cols }, (_, n) => Math.abs(x(Math.floor(n / cols), n % cols))));
+  const span = { q: largest(q), k: largest(k), v: largest(v), scaled: Math.max(1e-9, ...columns.map((s) => Math.abs(scaled.at(row, s)))) };
+  const vector = (/** @type {import("./data.js").Matrix} */ matrix, /** @type {number} */ r, /** @type {number} */ scale) => h("span", { className: "bits", "aria-hidden": "true" },
+    ...Array.from({ length: matrix.cols }, (_, d) => {
+      const bit = h("i", { className: matrix.at(r, d) < 0 ? "minus" : "" });
+      bit.style.setProperty("--tall", `${Math.round((50 * Math.abs(matrix.at(r, d))) / scale)}%`);
+      return bit;
+    }));
+  const line = (/** @type {string} */ name, /** @type {string} */ says, /** @type {(s: number) => any} */ cell) => h("tr", {}, h("th", { scope: "row" }, h("b", {}, name), h("small", {}, says)),
+    ...columns.map((s) => h("td", { className: s === token ? "strong" : "", onclick: () => change({ zoom: `${layer}.${head}.${s}` }) }, cell(s))));
+  const bar = (/** @type {number} */ share, /** @type {string} */ text, minus = false) => {
+    const inner = h("i", { className: minus ? "minus" : "" });
+    inner.style.setProperty("--tall", `${Math.round(100 * share)}%`);
+    return h("span", { className: "column" }, inner, h("small", {}, text));
+  };
+  const cell = { name: `${base}.weights`, head, row, col: token };
+  const { lines } = arithmetic(trace, cell, "");
+  const said = trace.labels(cell.name, head).says[row].replace(",", " and");
+  place.replaceChildren(
+    h("div", { className: "zoom-head" }, h("h2", { tabIndex: -1 }, `Head ${head} of layer ${layer}, where it ${said}`), back()),
+    h("div", { className: "zoom-flow" },
+      h("figure", { className: "seeks" }, vector(q, row, span.q), h("figcaption", {}, h("b", {}, "q"), " what it seeks")),
+      h("div", { className: "scroll", tabIndex: 0, role: "group", "aria-label": "One column for each token" }, h("table", { className: "unfold" }, h("thead", {}, h("tr", {}, h("td"), ...columns.map((s) => h("th", { scope: "col", className: s === token ? "strong" : "" },
+        h("button", { type: "button", "aria-pressed": String(s === token), onclick: () => change({ zoom: `${layer}.${head}.${s}` }) }, signOf(trace.source[s].token)))))),
+      h("tbody", {},
+        line("k", "what each token offers", (s) => vector(k, s, span.k)),
+        line("q·k ÷ √d", "how well they match", (s) => bar(Math.abs(scaled.at(row, s)) / span.scaled, number(scaled.at(row, s), 1), scaled.at(row, s) < 0)),
+        line("softmax", "so much of the look", (s) => bar(weights.at(row, s), percent(weights.at(row, s)))),
+        line("v", "what each token carries, as strong as its share", (s) => {
+          const carried = vector(v, s, span.v);
+          carried.style.opacity = String(0.12 + 0.88 * weights.at(row, s));
+          return carried;
+        })))),
+      h("figure", { className: "seeks" }, vector(z, row, span.v), h("figcaption", {}, h("b", {}, "z"), " what it hands on"))),
+    h("details", { open: true }, h("summary", {}, `The share of ‘${visible(trace.source[token].token).trim()}’, worked out`), h("div", { className: "sums" }, ...lines.filter((one) => one.rows || one.sum !== undefined).map((one) => h("div", { className: "sum" }, h("p", {}, one.say),
+      one.rows && h("div", { className: "terms", tabIndex: 0, role: "group", "aria-label": one.say }, h("table", {}, h("tbody", {}, ...one.rows.map((cells, n) => h("tr", { className: n === one.strong ? "strong" : "" }, ...cells.map((text, c) => h(c ? "td" : "th", {}, text))))))),
+      one.sum !== undefined && h("p", { className: "result" }, h("span", {}, one.sum), one.about ? " ≈ " : " = ", h("b", {}, number(one.value ?? weights.at(row, token), 4))))))));
+  if (document.activeElement === document.body || byId("stage").contains(document.activeElement)) place.querySelector("h2")?.focus({ preventScroll: true });
+  return undefined;
+}
+
+const back = () => h("button", { type: "button", className: "quiet", onclick: () => change({ zoom: "" }) }, "Back to the flight (Esc)");
