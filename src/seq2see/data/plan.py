@@ -29,7 +29,7 @@ WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fa
 FEW_WORDS, MANY_WORDS = 2500, 100_000
 SPLICED_BELOW = 10_000  # pairs of short texts below which pairs are made of two; not measured
 FEWER = 2  # times as many characters as parts of them, from which on a text is cut into the parts
-ROOM = 2  # an input may be so many times as long as the longest one of the training
+ROOM = 2  # times as long as the longest input of the training, the limit of later inputs
 
 
 @dataclass(frozen=True)
