@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Line
 
 
-OTHERS = ("busy", "engines", "growth", "interchange", "all")  # names that are no single line
+OTHERS = ("busy", "engines", "gpu-file", "growth", "interchange", "all")  # names that are no single line
 
 
 def bench(
@@ -27,7 +27,7 @@ def bench(
             metavar="NAME",
             help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, documents, serve-load, page, "
             "page-file, human-dates, preparation, busy (busy-training, busy-dates, busy-en-fr), or all of them; or "
-            "engines, growth or interchange.",
+            "engines, growth, interchange or gpu-file.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,
@@ -38,6 +38,14 @@ def bench(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="With growth: draw it, .png, .svg or .pdf.")
     ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", metavar="N", min=1, help="With gpu-file: lines of the file.")
+    ] = 1_000_000,
+    beams: Annotated[str, typer.Option("--beams", help="With gpu-file: widths of the beam.")] = "1,4",
+    store: Annotated[bool, typer.Option("--store", help="With gpu-file: store the figures.")] = False,
+    stub: Annotated[
+        bool, typer.Option("--stub", help="With gpu-file: Python alone, without a search, and without a GPU.")
+    ] = False,
 ) -> None:
     """Measure ours beside its peers, in turns, in one process, on the same work.
 
@@ -57,6 +65,9 @@ def bench(
         )
     if plot is not None and (plot.suffix not in (".png", ".svg", ".pdf") or not plot.parent.is_dir()):
         raise UserError(f"--plot is {plot}: a .png, .svg or .pdf file in a folder that exists was expected.")
+    if name == "gpu-file":
+        _gpu_file(lines, beams, store, stub)
+        return
     if name == "growth":
         _growth(min(rounds, 3), as_json, plot)
         return
@@ -80,7 +91,7 @@ def bench(
         return
     from benchmarks import busy, cpu, documents, human_dates, load, page, page_file, preparation, training
 
-    lines = {
+    known = {
         **cpu.LINES,
         **documents.LINES,
         **training.LINES,
@@ -91,16 +102,29 @@ def bench(
         **preparation.LINES,
         **busy.LINES,
     }
-    chosen = [line for line in lines if name == "all" or line == name or line.startswith(f"{name}-")]
+    chosen = [line for line in known if name == "all" or line == name or line.startswith(f"{name}-")]
     if not chosen:
-        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*lines, *OTHERS])}")
+        raise UserError(f"There is no benchmark {name!r}. {suggest(name, [*known, *OTHERS])}")
     for one in chosen:
         complain(f"measuring {one} …")
-        line = lines[one](rounds)
+        line = known[one](rounds)
         if as_json:
             print(json.dumps(line.record()), flush=True)
         else:
             _show(line)
+
+
+def _gpu_file(count: int, beams: str, store: bool, stub: bool) -> None:
+    """Measure a file on a GPU, or Python alone."""
+    from benchmarks import gpu_file
+    from seq2see import devices
+
+    if stub:
+        gpu_file.profile(count)
+        return
+    if not any(map(devices.is_cuda, devices.found())):
+        raise UserError("gpu-file needs a GPU, and PyTorch sees none: --stub does without.")
+    gpu_file.measure(count, [int(beam) for beam in beams.split(",")], store)
 
 
 def _growth(rounds: int, as_json: bool, plot: Path | None) -> None:

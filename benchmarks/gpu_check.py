@@ -47,8 +47,8 @@ from seq2see.training.learner import Learner
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def losses(device: str, precision: str, steps: int = 10) -> list[float]:
-    """Train a small model on packed dates and return the loss of each step."""
+def losses(device: str, precision: str, width: int, norm: str, steps: int = 10) -> list[float]:
+    """Train a model on packed dates and return the loss of each step; on a GPU a wide one is compiled."""
     tokenizer = Tokenizer.characters()
     pairs, _, _ = splits(2000, 1, 1, seed=1)
     source = Ragged.of(tokenizer.encode_batch([source for source, _ in pairs]))
@@ -56,8 +56,8 @@ def losses(device: str, precision: str, steps: int = 10) -> list[float]:
     batches = PackedBatches(source, target, (67, 67), 2048, seed=1)
     torch.manual_seed(0)
     config = ModelConfig.of(
-        source_vocabulary=68, target_vocabulary=68, d_model=64, heads=4, d_ff=128, encoder_layers=2, decoder_layers=2,
-        dropout=0.0,
+        source_vocabulary=68, target_vocabulary=68, d_model=width, heads=4, d_ff=128, encoder_layers=2, decoder_layers=2,
+        dropout=0.0, norm=norm,
     )  # fmt: skip
     model = Transformer(config).to(device)
     learner = Learner(
@@ -308,11 +308,14 @@ def searches() -> Iterator[tuple[str, float, float]]:
 
 def trainings() -> Iterator[tuple[str, float, float]]:
     """Yield a precision, how far its losses are from those of the CPU, relatively, and may be."""
-    reference = losses("cpu", "float32")
-    for precision, tolerance in (("float32", 1e-3), ("bfloat16", 3e-2)):
-        found = losses("cuda", precision)
-        worst = max(abs(a - b) / b for a, b in zip(found, reference, strict=True))
-        yield f"training, {precision}, losses {found[0]:.4f} … {found[-1]:.4f}", worst, tolerance
+    for width, norm in ((64, "post"), (64, "pre"), (320, "post")):
+        reference = losses("cpu", "float32", width, norm)
+        for precision, tolerance in (("float32", 1e-3), ("bfloat16", 3e-2)):
+            started = time.perf_counter()
+            found = losses("cuda", precision, width, norm)
+            worst = max(abs(a - b) / b for a, b in zip(found, reference, strict=True))
+            told = f"losses {found[0]:.4f} … {found[-1]:.4f}, {time.perf_counter() - started:.1f} s"
+            yield f"training, d_model {width}, {norm}, {precision}, {told}", worst, tolerance
 
 
 def again() -> Iterator[tuple[str, float, float]]:

@@ -27,6 +27,7 @@ from seq2see.config import PRESETS, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.model.transformer import Transformer
+from seq2see.training import learner
 from seq2see.training.learner import Learner
 
 VOCABULARY = 37_000
@@ -60,15 +61,17 @@ def training_flops(config: ModelConfig, source: Ragged, target: Ragged) -> float
     return float(products + attention) / t.sum()
 
 
-def ours(source: Ragged, target: Ragged, tokens: int) -> Callable[[int], tuple[int, torch.Tensor]]:
+def ours(
+    source: Ragged, target: Ragged, tokens: int, preset: str = "base"
+) -> Callable[[int], tuple[int, torch.Tensor]]:
     """Return a function that trains for some steps, counts real target tokens and returns the last loss."""
     config = ModelConfig.of(
-        source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS["base"].model
+        source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, **PRESETS[preset].model
     )
     settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens)
     torch.manual_seed(0)
     model = Transformer(config).cuda()
-    learner = Learner(model, settings, pad=0)
+    trained = Learner(model, settings, pad=0)
     batches = PackedBatches(source, target, (0, 0), tokens, seed=1)
     step = 0
 
@@ -77,7 +80,7 @@ def ours(source: Ragged, target: Ragged, tokens: int) -> Callable[[int], tuple[i
         count = 0
         for _ in range(steps):
             batch = batches.at(step)
-            loss = learner.learn([batch], 1e-4)
+            loss = trained.learn([batch], 1e-4)
             count += batch.tokens
             step += 1
         return count, loss.detach()
@@ -145,21 +148,38 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument(
+        "--preset", default="base", help="of which a step is measured; others than base are not stored"
+    )
+    parser.add_argument(
+        "--uncompiled", action="store_true", help="captured as it is written, and nothing is compared"
+    )
+    parser.add_argument("--alone", action="store_true", help="without the peer")
     figures.options(parser)
     options = parser.parse_args()
-    report = figures.Report(figures.gpu(), options.store)
+    report, counts = (
+        figures.Report(figures.gpu(), options.store),
+        options.preset == "base" and not options.uncompiled,
+    )
     source, target = corpus(100_000)
     flops = training_flops(ModelConfig(), source, target)
-    runs = {"seq2see": ours(source, target, options.tokens)}
+    if options.uncompiled:
+        learner.SMALL = 10**9  # nothing is compiled; the kernels stay
+    started = time.perf_counter()
+    runs = {"seq2see": ours(source, target, options.tokens, options.preset)}
+    runs["seq2see"](1)
+    torch.cuda.synchronize()
+    first = time.perf_counter() - started  # from the model to the end of the first step
+    figures.show({"run": "seq2see", "preset": options.preset, "uncompiled": options.uncompiled,
+                  "first step, seconds": first})  # fmt: skip
     try:
-        runs["marian-sdpa"] = marian(source, target, options.tokens, "sdpa")
+        if not options.alone:
+            runs["marian-sdpa"] = marian(source, target, options.tokens, "sdpa")
     except ImportError:
         figures.show({"peer": "transformers", "left out": "not installed"})
-    for name, run in runs.items():
-        started = time.perf_counter()
+    for run in runs.values():
         run(10)
         torch.cuda.synchronize()
-        figures.show({"run": name, "first 10 steps, seconds": time.perf_counter() - started})
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.rounds):
         for name, run in runs.items():
@@ -173,7 +193,8 @@ def main() -> None:
         "ratio": medians["seq2see"] / medians.get("marian-sdpa", float("nan")),
         "MFLOP a target token": flops / 1e6,
         "percent of limit": {name: 100 * value * flops / PEAK for name, value in medians.items()},
-    }, speed=("training base, target tokens/s", medians["seq2see"], "more"))  # fmt: skip
+    }, **({"speed": ("training base, target tokens/s", medians["seq2see"], "more"),
+           "first": ("training base, first step of a process, seconds", first, "less")} if counts else {}))  # fmt: skip
     if options.profile:
         from torch.profiler import ProfilerActivity, profile
 

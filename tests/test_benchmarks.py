@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import busy, cpu, figures, grid, growth, training
+from benchmarks import busy, cpu, figures, gpu_file, grid, growth, training
 from benchmarks.growth_picture import plot_growth
 from benchmarks.measure import Line, take_turns
 from seq2see import machine
+from seq2see.seq2seq import load
 from test_cli import run
 
 
@@ -242,10 +243,35 @@ def test_the_stored_figures_are_whole() -> None:
         assert one["measured"]
 
 
-@pytest.mark.parametrize("name", ["gpu_check", "gpu_decoding", "gpu_training"])
+@pytest.mark.parametrize("name", ["gpu_check", "gpu_decoding", "gpu_file", "gpu_training"])
 def test_the_gpu_benchmarks_print_by_the_same_way(name: str) -> None:
     """Each ends with the check; none prints JSON by itself."""
     text = (figures.STORED.parent / f"{name}.py").read_text(encoding="utf-8")
     assert "figures.show(" in text
     assert "json.dumps" not in text
     assert ("report.end()" in text) == (name != "gpu_check")
+
+
+def test_the_file_of_a_gpu_has_words_of_the_model_and_its_python_can_be_timed_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = load(gpu_file.MODEL)
+    words = set(gpu_file.words_of(model))
+    assert len(words) > 1000
+    gpu_file.write_lines(tmp_path / "lines", model, 40)
+    lines = (tmp_path / "lines").read_text(encoding="utf-8").splitlines()
+    counts = [len(line.split()) for line in lines]
+    assert len(lines) == 40
+    assert 5 <= min(counts) < max(counts) <= 40
+    assert words.issuperset(word for line in lines for word in line.split())
+    gpu_file.profile(40)
+    told = json.loads(capsys.readouterr().out)
+    assert told["lines"] == 40
+    assert told["µs a line, CPU of all threads"] > 0
+
+
+def test_a_file_for_a_gpu_needs_one() -> None:
+    if not torch.cuda.is_available():
+        done = run("gpu-file", module="benchmarks")
+        assert done.returncode == 2
+        assert "gpu-file needs a GPU" in done.stderr

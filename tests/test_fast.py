@@ -8,13 +8,18 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import seq2see
 from conftest import small_model
@@ -23,7 +28,7 @@ from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.model import fast, sublayers
 from seq2see.model.attention import written_attention
-from seq2see.model.fast import operators
+from seq2see.model.fast import operators, preload, projections
 from seq2see.model.fast.cache import Layout
 from seq2see.model.fast.projections import SideBySide, form_of, products
 from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, Part
@@ -208,17 +213,18 @@ def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
 @pytest.mark.parametrize(
     ("cuda", "shape", "training", "own"),
     [
-        (True, (3, 4), True, True),
-        (False, (3, 4), True, False),
-        (True, (2, 3, 4), True, False),
-        (True, (3, 4), False, False),
+        (True, (3, 320), True, True),
+        (True, (3, fast.SMALL), True, False),
+        (False, (3, 320), True, False),
+        (True, (2, 3, 320), True, False),
+        (True, (3, 320), False, False),
     ],
 )
 def test_our_norm_is_for_training_of_packed_batches_on_a_gpu(
     cuda: bool, shape: tuple[int, ...], training: bool, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`benchmarks/gpu_check.py kernels` compares its numbers."""
-    x: Any = SimpleNamespace(is_cuda=cuda, dim=lambda: len(shape))
+    x: Any = SimpleNamespace(is_cuda=cuda, shape=shape, dim=lambda: len(shape))
     for triton in (True, False):
         monkeypatch.setattr(fast, "HAS_TRITON", triton)
         assert fast.has_own_norm(x, training) is (own and triton)
@@ -316,3 +322,120 @@ def test_a_changed_gradient_is_not_answered_from_the_compilers_cache(tmp_path: P
     )
     formula.write_text(changed, encoding="utf-8")
     assert run() == (str([6.0] * 5), "0")
+
+
+# --- what a small model's step takes, and what is built before a step ----------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "kernels"), [(fast.SMALL, False), (fast.SMALL + 16, True)])
+def test_a_small_model_trains_without_kernels_but_for_attention(
+    width: int, kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, with tensors that have a device and no numbers."""
+    monkeypatch.setattr(fast, "HAS_TRITON", True)
+    with FakeTensorMode(), Seen() as seen:
+        x = torch.empty(6, width, device="cuda")
+        linear = torch.nn.Linear(width, 32, device="meta")
+        weights = {"weight": torch.empty(32, width, device="cuda"), "bias": torch.empty(32, device="cuda")}
+        linear._parameters.update(weights)  # type: ignore[arg-type]
+        assert fast.has_own_norm(x, training=True) is kernels
+        projections.activated(x, linear, F.relu, training=True)
+        assert not fast.has_own_norm(x, training=False)
+    assert ("seq2see::linear_relu" in seen.names) is kernels
+    assert ("aten::relu" in seen.names) is not kernels
+
+
+class Seen(TorchDispatchMode):
+    """Notes the names of all operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(function.name().split(".")[0])
+        return function(*args, **(kwargs or {}))
+
+
+def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Put modules without Triton in the place of those with kernels, and note what is called."""
+    called: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *given: called.append(name)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+        called.append("attend")
+        mask = Mask(sentences=(first, first), spans=None)
+        return written_attention(q, k, v, mask), torch.zeros(q.shape[1], len(q))
+
+    names = {
+        "packed": {"attend": attend, "to_queries": note("to_queries"), "to_keys": note("to_keys")},
+        "loss": {"losses": note("losses"), "gradient": note("gradient")},
+        "relu_gradient": {"masked": note("masked")},
+        "add_norm": {"normed": note("normed"), "backward": note("backward")},
+    }
+    for name, functions in names.items():
+        module = ModuleType(f"seq2see.model.fast.{name}")
+        module.__dict__.update(functions)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr(fast, name, module, raising=False)
+    return called
+
+
+@pytest.mark.parametrize(
+    ("settings", "built"),
+    [
+        ({"d_model": 64, "norm": "post"}, ["attend", "to_keys", "to_queries"]),
+        (
+            {"d_model": 512, "norm": "pre"},
+            ["attend", "gradient", "losses", "masked", "to_keys", "to_queries"],
+        ),
+        (
+            {"d_model": 512, "norm": "post", "activation": "gelu"},
+            ["attend", "backward", "gradient", "losses", "normed", "to_keys", "to_queries"],
+        ),
+    ],
+)
+def test_every_kernel_of_a_step_is_built_before_it(
+    settings: dict[str, Any], built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = stubbed(monkeypatch)
+    config = ModelConfig.of(source_vocabulary=50, target_vocabulary=50, **settings)
+    for call in preload.calls_of(config, 0.1, 0, torch.float32, torch.device("cpu")):
+        call()
+    assert sorted(called) == built
+
+
+def test_a_kernel_that_cannot_be_built_is_left_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    def fails() -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(preload, "HAS_TRITON", True)
+    monkeypatch.setattr(preload, "calls_of", lambda *given: [fails, lambda: done.append(1)])
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    built = preload.preload(ModelConfig(), 0.1, 0, torch.float32, torch.device("cuda"))
+    assert built.result(60) is None
+    assert done == [1]
+    preload.preload(ModelConfig(), 0.1, 0, torch.float32, torch.device("cpu")).result(60)
+    assert done == [1]
+
+
+def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same function: here the written equation stands for the kernel, and its gradient for theirs."""
+    called = stubbed(monkeypatch)
+    monkeypatch.setattr(
+        operators,
+        "_gradients_packed",
+        lambda *given: [torch.ones(shape) for shape in operators._pieces(*given[:3])],
+    )
+    q, k, v = (torch.randn(6, 2, 4, requires_grad=True) for _ in range(3))
+    of = torch.zeros(6, dtype=torch.long)
+    mask = Mask(sentences=(of, of), spans=spans_of(of, of, False))
+    z = fast.span_attention(q, k, v, mask)
+    z.sum().backward()
+    assert called == ["attend"]
+    torch.testing.assert_close(z, written_attention(q, k, v, EVERYTHING))
+    assert all(x.grad is not None and x.grad.eq(1).all() and x.grad.shape == x.shape for x in (q, k, v))

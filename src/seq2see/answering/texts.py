@@ -122,8 +122,8 @@ class Texts:
             return True
         return len(source.encode(folded)) <= longest
 
-    def _encoded(self, texts: Sequence[str]) -> tuple[dict[int, list[int]], dict[int, str]]:
-        """Return the ids of each text that the model can take, by its place, and why the others are refused."""
+    def _encoded(self, texts: Sequence[str]) -> tuple[dict[int, list[int]], dict[int, str], dict[int, str]]:
+        """Return the ids of each text that the model can take, by its place, why others are refused, and what is read."""
         read: dict[int, str] = {}
         encoded: dict[int, list[int]] = {}
         reasons: dict[int, str] = {}
@@ -140,7 +140,7 @@ class Texts:
                 encoded[index] = self._fitting(ids)
             except InputError as error:
                 reasons[index] = str(error)
-        return encoded, reasons
+        return encoded, reasons, read
 
     # --- searching ---
 
@@ -190,7 +190,7 @@ class Texts:
         held: Automaton | None = None,
     ) -> list[Answer]:
         """Search for the answers to texts as they are; a text that cannot be read is refused."""
-        encoded, reasons = self._encoded(texts)
+        encoded, reasons, read = self._encoded(texts)
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
@@ -217,28 +217,35 @@ class Texts:
             end = self.tokenizers.target.end
             for rows, found in self.network.searched(batches, best):
                 for row, ids, output in zip(rows, *found, strict=True):
-                    remark = self._remark(texts[row], lengths[row], False)[0]
+                    remark = self._remark(texts[row], lengths[row], False, read[row])[0]
                     results[row] = Answer.plain(texts[row], output, ids, ids[-1] == end, remark)
         return [answer for answer in results if answer is not None]
 
     # --- judging ---
 
-    def _remark(self, text: str, length: int, thorough: bool = True) -> tuple[str | None, bool]:
-        """Return how a text was read or why it is unlike the training texts, and whether it is unlike them."""
+    def _remark(
+        self, text: str, length: int, thorough: bool = True, read: str | None = None
+    ) -> tuple[str | None, bool]:
+        """Return how a text was read or why it is unlike the training texts, and whether it is unlike them.
+
+        ``read`` is the text as the model reads it, if that is known.
+        """
         if self.config.task in CHECKS:
             return None, False
+        read = self.read(text) if read is None else read
         source, remarks, unlike = self.tokenizers.source, [], ""
-        if source.letters is not None and (read := self.read(text)) != self.folded(text):
+        if source.letters is not None and read != self.folded(text):
             remarks.append(f"The input was read as {shown(read)}.")
         if self.confidence is not None:
             real = length - len(source.before) - len(source.after)
-            if self.config.decoding.sentences:
+            familiar = self.confidence.familiar
+            if self.config.decoding.sentences and (thorough or familiar.letters):
                 from seq2see.documents.kept import unmarked
 
-                text = unmarked(text)
-            told = self.read(text)
-            unlike = self.confidence.familiar.why_not(told, real, thorough)
-            unlike = unlike or (self._foreign(told) if thorough else "")
+                bare = unmarked(text)
+                read = read if bare is text else self.read(bare)
+            unlike = familiar.why_not(read, real, thorough)
+            unlike = unlike or (self._foreign(read) if thorough else "")
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
 
@@ -350,6 +357,8 @@ def _constraints(options: Options) -> tuple[object, ...]:
 
 def check_unicode(text: str) -> None:
     """Refuse half a character, which UTF-8 cannot write."""
+    if text.isascii():
+        return
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -129,6 +129,8 @@ class Job:
     def answers(self, window: list[str]) -> list[Answer]:
         """Answer some inputs, with probabilities only if they are shown."""
         answers = self.model.answers(window, self.asked.options, probabilities=self.asked.as_json)
+        if NoText not in map(type, window):
+            return answers
         return [
             replace(answer, error=text.reason) if isinstance(text, NoText) else answer
             for text, answer in zip(window, answers, strict=True)
@@ -142,6 +144,11 @@ class Job:
 
     def lines(self, answers: list[Answer]) -> Iterator[str]:
         """Write each answer as a line: its alternatives and its alignment follow after tabs."""
+        asked = self.asked
+        if not (asked.as_json or asked.raw or asked.align or asked.options.n_best > 1):
+            for answer in answers:
+                yield "" if answer.error is not None else _in_one_line(str(answer.output))
+            return
         good = [answer for answer in answers if answer.error is None]
         aligned = iter(self.model.align(good) if self.asked.align else ())
         for answer in answers:
@@ -155,7 +162,12 @@ class Job:
                 best = self.model.texts.raw(answer) if self.asked.raw else str(answer.output)
                 others = [alternative.output for alternative in answer.alternatives]
                 columns = [best, *others, *([] if alignment is None else [alignment.pharaoh])]
-                yield "\t".join(column.translate(ONE_LINE) for column in columns)
+                yield "\t".join(map(_in_one_line, columns))
+
+
+def _in_one_line(text: str) -> str:
+    """Return a text without what ends a line or a column; most have none, and no sign that cannot be printed."""
+    return text if text.isprintable() else text.translate(ONE_LINE)
 
 
 def answer_all(
@@ -179,7 +191,7 @@ def answer_all(
         if bar is not None:
             bar(answered + refused)
         for window, answers in _answered(job, remaining):
-            for answer, line in zip(answers, job.lines(answers), strict=True):
+            for answer in answers:
                 if answer.error is None or answer.withheld is not None:
                     answered += 1
                     if answer.withheld is not None:
@@ -193,7 +205,7 @@ def answer_all(
                 else:
                     refused += 1
                     refusals.add(answered + refused, answer.error)
-                out.write(line + "\n")
+            out.write("".join([line + "\n" for line in job.lines(answers)]))
             out.flush()
             if bar is not None:
                 bar(len(window))

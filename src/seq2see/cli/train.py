@@ -315,11 +315,12 @@ def _table(
     console.print(f"[bold]{header}{' {:>6}'.format('BLEU') * trainer.sentences}[/bold]")
     with progress_bar("steps") as bar:
         total = trainer.config.training.steps
-        task = bar.add_task("training", total=total, completed=trainer.step, speed="")
+        task = bar.add_task(trainer.waits or "training", total=total, completed=trainer.step, speed="")
 
         def show(step: Step) -> None:
             speed = f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s"
-            bar.update(task, total=trainer.config.training.steps, completed=step.step, speed=speed)
+            total = trainer.config.training.steps
+            bar.update(task, description="training", total=total, completed=step.step, speed=speed)
             if step.line is None:
                 return
             if board is not None:

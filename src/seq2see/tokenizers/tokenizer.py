@@ -60,6 +60,12 @@ def fold(text: str) -> str:
     return " ".join(text.split())
 
 
+def _without(row: Sequence[int], silent: set[int]) -> Sequence[int]:
+    """Leave some ids out; most often it is the last one alone."""
+    spoken = row[:-1] if row and row[-1] in silent else row
+    return spoken if silent.isdisjoint(spoken) else [i for i in spoken if i not in silent]
+
+
 def decomposed(text: str) -> str:
     """Write a text in Unicode NFD: letters, marks and jamo apart."""
     return text if text.isascii() else unicodedata.normalize("NFD", text)
@@ -416,7 +422,7 @@ class Tokenizer:
             between = self.separator or ""
             texts = [between.join([self.names[i] for i in row if i not in silent]) for row in rows]
             return [fold(text) for text in texts] if self.cut is decomposed else texts
-        texts = self.engine.decode_batch([[i for i in row if i not in silent] for row in rows])
+        texts = self.engine.decode_batch([_without(row, silent) for row in rows])
         return [text.strip() for text in texts] if self.spaces else texts
 
     def raw(self, ids: Sequence[int], length: int = 0) -> str:

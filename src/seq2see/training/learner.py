@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +18,16 @@ from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
 from seq2see.errors import UserError
 from seq2see.model.ensemble import Ensemble
-from seq2see.model.fast import summed_loss
+from seq2see.model.fast import SMALL, summed_loss
 from seq2see.model.fast.operators import mark_cache
+from seq2see.model.fast.preload import preload
 from seq2see.model.masks import Mask, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 from seq2see.training.adam import Adam
 from seq2see.training.stack import Rows, Stack
 
-UNCOMPILED = 256  # a d_model up to which a step is captured as it is written
+FEW_LOGITS = 2048  # a target vocabulary up to which a small model's loss needs no kernel of ours
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
 
@@ -120,7 +122,7 @@ class Learner:
         self.device = next(model.parameters()).device
         packed = self.device.type == "cuda" and settings.layout == "packed"
         # Compiling takes longer than a small model learns.
-        compiles = packed and model.config.d_model > UNCOMPILED
+        compiles = self.compiles = packed and model.config.d_model > SMALL
         self.copies = settings.precision == "bfloat16" and not self.sharded
         self.stack: Stack | None = None
         if isinstance(model, Ensemble) and self.device.type == "cuda" and distributed.size() == 1:
@@ -128,7 +130,7 @@ class Learner:
                 raise UserError("On a GPU an ensemble takes one padded batch a step: leave training.layout and "
                                 "training.accumulate out.")  # fmt: skip
             self.stack = Stack(model, torch.bfloat16 if self.copies else torch.float32)
-            packed = compiles = self.copies = False
+            packed = compiles = self.compiles = self.copies = False
         self.worker = model
         if self.copies:
             self.worker = copy.deepcopy(model).bfloat16()
@@ -136,9 +138,23 @@ class Learner:
             # other modules with the same weights, so that the model's own stay uncompiled
             self.worker = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
         self.captures = packed and distributed.size() == 1
+        #: the kernels of a packed step, which are built meanwhile
+        self.built = (
+            preload(
+                model.config,
+                settings.label_smoothing,
+                pad,
+                next(self.worker.parameters()).dtype,
+                self.device,
+            )
+            if packed
+            else None
+        )
         self.objective = Objective(self.worker, settings, pad, written=True)  # of a stack
+        few = model.config.d_model <= SMALL and model.config.target_vocabulary <= FEW_LOGITS
         self.losses = [
-            self._spread(Objective(member, settings, pad), compiles) for member in members_of(self.worker)
+            self._spread(Objective(member, settings, pad, few), compiles)
+            for member in members_of(self.worker)
         ]
         self.teacher = None
         if teacher is not None:
@@ -242,6 +258,8 @@ class Learner:
 
     def _learned(self, batches: Sequence[Batch | PackedBatch]) -> Tensor:
         """Return the loss of some batches, and leave its gradients in the worker."""
+        if not self.compiles:
+            self._await_kernels()
         if self.settings.r_drop:
             batches = [batch.twice() for batch in batches]
         tokens = distributed.mean(
@@ -258,7 +276,13 @@ class Learner:
                 loss.backward()  # type: ignore[no-untyped-call]
                 found.append(loss.detach())
             total = total + torch.stack(found).mean()
+        self._await_kernels()  # a capture must not meet them
         return total
+
+    def _await_kernels(self) -> None:
+        built, self.built = self.built, None
+        if built is not None:
+            wait([built])  # what has failed fails again in the step, and is said there
 
     @torch.no_grad()
     def _taught(self, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor | None:

@@ -423,6 +423,13 @@ class Trainer:
         )
 
     @property
+    def waits(self) -> str:
+        """Say what the first step waits for, beside its own work."""
+        if self.learner.compiles:
+            return "compiling the step, once on this machine"
+        return "" if self.learner.built is None else "building kernels, once on this machine"
+
+    @property
     def ended(self) -> bool:
         """Whether all steps are taken, or patience has run out."""
         return self.step >= self.config.training.steps or self._out_of_patience()

@@ -706,11 +706,15 @@ def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
     console = Console(stderr=True)
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True,
                   disable=not (visible and sys.stderr.isatty())) as bar:  # fmt: skip
-        task = bar.add_task("", total=run.trainer.config.training.steps, completed=run.trainer.step)
+        task = bar.add_task(
+            run.trainer.waits, total=run.trainer.config.training.steps, completed=run.trainer.step
+        )
+        told = ""
 
         def show(step: Step) -> None:
+            nonlocal told
             steps = run.trainer.config.training.steps
-            bar.update(task, total=steps, completed=step.step)
+            bar.update(task, description=told, total=steps, completed=step.step)
             if step.line is not None:
                 told = f"validation loss {step.line.validation_loss:.4f}, {step.line.exact_match:.1%} right"
                 bar.update(task, description=told)

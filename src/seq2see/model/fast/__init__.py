@@ -17,6 +17,7 @@ from seq2see.model.fast import operators
 from seq2see.model.fast.cache import Layout
 from seq2see.model.fast.columns import column_attention
 from seq2see.model.fast.operators import HAS_TRITON as HAS_TRITON
+from seq2see.model.fast.operators import SMALL as SMALL
 from seq2see.model.fast.sdpa import pytorch_attention
 from seq2see.model.masks import Mask, Part
 
@@ -31,8 +32,11 @@ Shape = Literal["one query", "packed", "many queries"]
 def span_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (T, H, K) and k, v (S, H, K) to (T, H, K) by our own kernel."""
     assert mask.spans is not None
-    z: Tensor = operators.attend_packed(q, k, v, *mask.spans)[0]
-    return z
+    if torch.compiler.is_compiling():
+        z: Tensor = operators.attend_packed(q, k, v, *mask.spans)[0]
+        return z
+    found: Tensor = operators.AttendPacked.apply(q, k, v, *mask.spans)  # type: ignore[no-untyped-call]
+    return found
 
 
 class Body(NamedTuple):
@@ -100,8 +104,8 @@ def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float, writt
 
 
 def has_own_norm(x: Tensor, training: bool) -> bool:
-    """Whether ``normed_sum`` is for x: in training of packed batches (T, D) on a GPU with Triton."""
-    return HAS_TRITON and training and x.is_cuda and x.dim() == 2
+    """Whether ``normed_sum`` is for x: in training of packed batches (T, D) on a GPU with Triton, if D is large."""
+    return HAS_TRITON and training and x.is_cuda and x.dim() == 2 and x.shape[-1] > SMALL
 
 
 def normed_sum(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tensor:

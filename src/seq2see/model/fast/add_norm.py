@@ -123,13 +123,20 @@ def forward(
 
     This is the sum (T, D), its rows' means and 1/deviations (T,), and the seed. It is drawn by PyTorch's generator.
     """
-    x, h, sizes = x.contiguous(), h.contiguous(), _sizes(x, dropout)
-    out, total = torch.empty_like(x), torch.empty_like(x)
-    means, scales = (torch.empty(len(x), dtype=torch.float32, device=x.device) for _ in range(2))
     if drops(dropout):
         seed = torch.randint(2**62, (1,), device=x.device)
     else:
         seed = torch.empty(1, dtype=torch.int64, device=x.device)
+    return normed(x, h, weight, bias, seed, dropout, eps)
+
+
+def normed(
+    x: Tensor, h: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, dropout: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Do what ``forward`` does, with a seed that is given."""
+    x, h, sizes = x.contiguous(), h.contiguous(), _sizes(x, dropout)
+    out, total = torch.empty_like(x), torch.empty_like(x)
+    means, scales = (torch.empty(len(x), dtype=torch.float32, device=x.device) for _ in range(2))
     _forward[(triton.cdiv(len(x), sizes["ROWS"]),)](
         x, h, weight, bias, seed, out, total, means, scales, len(x), eps, **sizes
     )

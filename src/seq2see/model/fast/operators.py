@@ -23,6 +23,9 @@ from torch.autograd.function import FunctionCtx
 from seq2see.model.fast.dropout import drops
 
 HAS_TRITON = find_spec("triton") is not None
+#: A d_model up to which a training step is captured as it is written: compiling it, and building more kernels than those
+#: of attention, takes longer than they save.
+SMALL = 256
 
 
 @cache
@@ -71,11 +74,7 @@ def attend_packed_backward(
 
     So the gradient of a product that was cut into q, k and v, or into k and v, need not be put together again.
     """
-    from seq2see.model.fast.packed import backward
-
-    pieces = [q.new_empty(shape) for shape in _pieces(q, k, v)]
-    backward(q, k, v, first, end, first_query, end_query, z, logs, dz, *_cut(pieces, q, k, v))
-    return pieces
+    return _gradients_packed(q, k, v, first, end, first_query, end_query, z, logs, dz)
 
 
 @attend_packed_backward.register_fake
@@ -84,6 +83,14 @@ def _attend_packed_backward_shapes(
     z: Tensor, logs: Tensor, dz: Tensor,
 ) -> list[Tensor]:  # fmt: skip
     return [q.new_empty(shape) for shape in _pieces(q, k, v)]
+
+
+def _gradients_packed(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> list[Tensor]:
+    from seq2see.model.fast.packed import backward
+
+    pieces = [q.new_empty(shape) for shape in _pieces(q, k, v)]
+    backward(q, k, v, *others, *_cut(pieces, q, k, v))
+    return pieces
 
 
 def _pieces(q: Tensor, k: Tensor, v: Tensor) -> list[tuple[int, int]]:
@@ -114,6 +121,28 @@ def _attend_packed_gradient(ctx: FunctionCtx, dz: Tensor, _: Tensor) -> tuple[Te
 
 
 attend_packed.register_autograd(_attend_packed_gradient, setup_context=_attend_packed_remember)
+
+
+class AttendPacked(torch.autograd.Function):
+    """The answers of ``attend_packed`` in code that is not compiled.
+
+    Calling a registered operator imports PyTorch's compiler, which takes seconds.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, *inputs: Tensor) -> Tensor:
+        """Return the answers (T, H, V) of q, k and v and their spans."""
+        from seq2see.model.fast.packed import attend
+
+        z, logs = attend(*inputs[:5])
+        ctx.save_for_backward(*inputs, z, logs)
+        return z
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *back: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k and v."""
+        saved: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
+        return (*_cut(_gradients_packed(*saved, *back), *saved[:3]), None, None, None, None)
 
 
 # --- Add & Norm ----------------------------------------------------------------------------------------------------

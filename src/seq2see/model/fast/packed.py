@@ -147,6 +147,14 @@ def _sizes(q: Tensor, v: Tensor) -> dict[str, int]:
     }  # fmt: skip
 
 
+def _strides(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
+    return (*q.stride()[:2], *k.stride()[:2], *v.stride()[:2])
+
+
+def _scales(K: int) -> tuple[float, float]:
+    return math.log2(math.e) / math.sqrt(K), 1 / math.sqrt(K)
+
+
 def _rows(x: Tensor) -> Tensor:
     """Return (T, H, K) with the numbers of a head side by side; most often it is so already."""
     return x if x.stride(-1) == 1 else x.contiguous()
@@ -172,15 +180,31 @@ def backward(
 ) -> None:  # fmt: skip
     """Write the gradients of q, k and v to ``dq``, ``dk`` and ``dv``, of which each row of a head lies in one piece."""
     q, k, v, dz = _rows(q), _rows(k), _rows(v), _rows(dz)
-    (T, H, K), S, V = q.shape, len(k), v.shape[-1]
     shares = torch.empty_like(logs)
-    sizes = _sizes(q, v)
-    strides = (*q.stride()[:2], *k.stride()[:2], *v.stride()[:2])
-    scales = math.log2(math.e) / math.sqrt(K), 1 / math.sqrt(K)
+    to_queries(q, k, v, first, end, z, logs, dz, shares, dq)
+    to_keys(q, k, v, first, end, first_query, end_query, logs, dz, shares, dk, dv)
+
+
+def to_queries(
+    q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, z: Tensor, logs: Tensor, dz: Tensor, shares: Tensor,
+    dq: Tensor,
+) -> None:  # fmt: skip
+    """Write the gradient of q, and ``shares`` (H, T)."""
+    (T, H, K), S, V = q.shape, len(k), v.shape[-1]
+    sizes, strides, scales = _sizes(q, v), _strides(q, k, v), _scales(K)
     _to_queries[H, triton.cdiv(T, sizes["BLOCK"])](
         q, k, v, first, end, z, logs, dz, dq, shares, T, S, *strides, H * V, *dz.stride()[:2], dq.stride(0), *scales,
         **sizes,
     )  # fmt: skip
+
+
+def to_keys(
+    q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor,
+    logs: Tensor, dz: Tensor, shares: Tensor, dk: Tensor, dv: Tensor,
+) -> None:  # fmt: skip
+    """Write the gradients of k and v."""
+    (T, H, K), S = q.shape, len(k)
+    sizes, strides, scales = _sizes(q, v), _strides(q, k, v), _scales(K)
     _to_keys[H, triton.cdiv(S, sizes["BLOCK"])](
         q, k, v, first, end, first_query, end_query, logs, dz, shares, dk, dv, T, S, *strides, *dz.stride()[:2],
         dk.stride(0), dv.stride(0), *scales, **sizes,

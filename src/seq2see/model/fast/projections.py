@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seq2see.model.fast.operators import linear_relu
+from seq2see.model.fast.operators import SMALL, linear_relu
 
 Form = Literal["separate", "joined", "side by side"]
 
@@ -61,8 +61,8 @@ def products(
 
 
 def activated(x: Tensor, linear: nn.Linear, activation: Callable[[Tensor], Tensor], training: bool) -> Tensor:
-    """Return f(x·Wᵀ + b). In training of packed batches on a GPU, x (T, D) and relu, it is one kernel."""
-    if training and x.is_cuda and x.dim() == 2 and activation is F.relu:
+    """Return f(x·Wᵀ + b). In training of packed batches on a GPU, x (T, D) and relu, it is one kernel, if D is large."""
+    if training and x.is_cuda and x.dim() == 2 and x.shape[-1] > SMALL and activation is F.relu:
         hidden: Tensor = linear_relu(x, linear.weight, linear.bias)
         return hidden
     return activation(linear(x))
