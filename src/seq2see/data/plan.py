@@ -28,7 +28,7 @@ WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fa
 #: Pairs of short texts below which the model is small, and from which on it is deep. Neither bound was measured.
 FEW_WORDS, MANY_WORDS = 2500, 100_000
 FEWER = 2  # times as many characters as parts of them, from which on a text is cut into the parts
-ROOM = 2  # an input may be so many times as long as the longest one of the training
+ROOM = 2  # times as long as the longest input of the training, the limit of later inputs
 
 
 @dataclass(frozen=True)
