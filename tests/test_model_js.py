@@ -10,6 +10,7 @@ import unicodedata
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from playwright.sync_api import Browser
 import seq2see
 from conftest import small_model
 from seq2see.answering.texts import CHECKS, Texts
+from seq2see.config import TrainingConfig
+from seq2see.data.batching import Batch
 from seq2see.errors import InputError
 from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
@@ -30,7 +33,10 @@ from seq2see.serve.api_trace import Patch, Tracer, describe_trace
 from seq2see.serve.batching import Limits
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
+from seq2see.tasks.dates import in_words
 from seq2see.tokenizers.tokenizer import Tokenizer
+from seq2see.training.learner import Objective
+from seq2see.training.schedule import learning_rate
 
 Run = Callable[[str, Any], Any]
 
@@ -89,6 +95,24 @@ const asked = {
       const { ids, spans } = made.encode(fold(text));
       return { ids, spans, text: made.decode(ids), folded: fold(text) };
     });
+  },
+  async learn({ config, weights, settings, batches, pad, rates }) {
+    const numbers = await weightsOf(weights);
+    const learner = new Learner(config, numbers, settings);
+    const made = batches.map(([sources, targets]) => batchOf(sources, targets, pad));
+    if (rates) return rates.map((rate, n) => learner.step(made[n], pad, rate));
+    const loss = learner.gradients(made[0], pad);
+    const flat = (data) => written({ shape: [data.length], data });
+    return { loss, gradients: [...learner.parameters].map(([name, { grad }]) => ({ name, ...flat(grad) })) };
+  },
+  train({ about, plan, steps }) {
+    const trainer = new Trainer(about, plan);
+    const losses = Array.from({ length: steps }, () => (trainer.step(), trainer.loss));
+    const right = trainer.tried.filter(([text, answer]) => trainer.answerer.says(text) === answer).length;
+    return { losses, right, tried: trainer.tried, learned: trainer.pairs };
+  },
+  drawn({ config, seed }) {
+    return [...drawn(config, randomOf(seed))].map(([name, value]) => ({ name, ...written(value) }));
   },
   read({ task, tokenizer, texts }) {
     const made = new Tokenizer(tokenizer);
@@ -190,6 +214,123 @@ def test_every_value_of_random_networks(run: Run, shape: dict[str, Any]) -> None
     np.testing.assert_allclose(cached["logits"], expected["logits"][3:], atol=1e-5)
     keys = "decoder.layers.1.self_attention.k"
     np.testing.assert_allclose(cached[keys], expected[keys], atol=1e-5)
+
+
+# --- learning ------------------------------------------------------------------------------------------
+
+LEARN = {"beta1": 0.9, "beta2": 0.98, "epsilon": 1e-9, "clip": 1.0, "label_smoothing": 0.1}
+
+
+def some_batches(
+    count: int, vocabulary: tuple[int, int] = (11, 13)
+) -> list[tuple[list[list[int]], list[list[int]]]]:
+    """Random ids in texts of different lengths; 0 fills up."""
+    draw = random.Random(3)
+
+    def texts(size: int) -> list[list[int]]:
+        return [[draw.randrange(1, size) for _ in range(draw.randint(2, 9))] for _ in range(5)]
+
+    return [(texts(vocabulary[0]), texts(vocabulary[1])) for _ in range(count)]
+
+
+def torch_loss(model: Transformer, pairs: tuple[list[list[int]], list[list[int]]]) -> torch.Tensor:
+    batch = Batch.of(*pairs, (0, 0))
+    objective = Objective(model, TrainingConfig.of(label_smoothing=LEARN["label_smoothing"]), 0, written=True)
+    return objective(batch, None, (batch.target_out != 0).sum())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape.values())) or "paper")
+def test_gradients_are_those_of_pytorch_on_every_parameter(run: Run, shape: dict[str, Any]) -> None:
+    model = small_model(**shape, dropout=0.0).train()
+    [pairs] = some_batches(1, (model.config.source_vocabulary, 13))
+    argument = {
+        "config": vars(model.config),
+        "weights": packed(weights_bytes(weights_of(model))),
+        "settings": LEARN,
+        "batches": [pairs],
+        "pad": 0,
+    }
+    found = run("learn", argument)
+    model.double()  # what PyTorch rounds is no fault of ours
+    loss = torch_loss(model, pairs)
+    loss.backward()
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    ours = {one["name"]: numbers(one) for one in found["gradients"]}
+    theirs = {
+        name: value.grad.numpy().ravel() for name, value in model.named_parameters() if value.grad is not None
+    }
+    assert {*ours} == {*weights_of(model)}
+    for name, expected in theirs.items():
+        if name not in ours:
+            continue  # a table that is shared has one name here
+        scale = max(np.abs(expected).max(), 1e-4)  # the gradient of a key's bias is 0, but for rounding
+        np.testing.assert_allclose(ours[name] / scale, expected / scale, atol=1e-4, err_msg=name)
+
+
+def test_fifty_steps_have_the_losses_of_pytorch(run: Run) -> None:
+    model = small_model(dropout=0.0).train()
+    batches = some_batches(50)
+    argument = {
+        "config": vars(model.config),
+        "weights": packed(weights_bytes(weights_of(model))),
+        "settings": LEARN,
+        "batches": batches,
+        "pad": 0,
+    }
+    plan = TrainingConfig.of(steps=50, warmup=10, schedule="cosine", learning_rate=0.01)
+    rates = [learning_rate(step, plan, model.config.d_model) for step in range(1, 51)]
+    found = run("learn", {**argument, "rates": rates})
+    adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    losses = []
+    for rate, pairs in zip(rates, batches, strict=True):
+        adam.zero_grad()
+        loss = torch_loss(model, pairs)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.param_groups[0]["lr"] = rate
+        adam.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(found, losses, rtol=1e-3)
+    assert len({round(loss, 6) for loss in losses}) > 40
+
+
+def test_a_network_is_drawn_as_pytorch_draws_it(run: Run) -> None:
+    config = seq2see.load("dates").config.model
+    torch.manual_seed(1)
+    theirs = dict(Transformer(config).named_parameters())
+    ours = {one["name"]: numbers(one) for one in run("drawn", {"config": vars(config), "seed": 1})}
+    assert [*ours] == [*theirs]
+    for name, value in theirs.items():
+        assert ours[name].shape == value.shape, name
+        assert ours[name].std() == pytest.approx(value.std().item(), rel=0.2, abs=1e-9), name
+
+
+PLAN = {"heads": 4, "rate": 0.005, "steps": 800, "examples": 0, "pairs": None, "seed": 3}
+
+
+def test_a_trainer_keeps_some_pairs_apart_and_its_loss_falls(run: Run) -> None:
+    about = live.described(seq2see.load("dates"))
+    found = run("train", {"about": about, "plan": {**PLAN, "steps": 40, "examples": 300}, "steps": 40})
+    assert np.mean(found["losses"][-5:]) < 0.8 * np.mean(found["losses"][:5])
+    tried, learned = ({text for text, _ in found[part]} for part in ("tried", "learned"))
+    assert len(found["tried"]) == 200
+    assert len(found["learned"]) == 300
+    assert not tried & learned
+    assert all(in_words(date.fromisoformat(text)) == answer for text, answer in found["tried"])
+    pairs = [[str(n), str(n)[::-1]] for n in range(100, 160)]
+    found = run(
+        "train", {"about": about, "plan": {**PLAN, "steps": 60, "heads": 2, "pairs": pairs}, "steps": 60}
+    )
+    assert found["losses"][-1] < found["losses"][0]
+    assert len(found["tried"]) == 6
+
+
+@pytest.mark.heavy
+def test_dates_are_learned_from_nothing(run: Run) -> None:
+    found = run(
+        "train", {"about": live.described(seq2see.load("dates")), "plan": PLAN, "steps": PLAN["steps"]}
+    )
+    assert found["right"] >= 190
 
 
 def test_edits_act_where_they_say(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,7 @@ def test_no_example_is_drawn_as_empty_boxes(open_file: Open) -> None:
 
 
 def test_the_files_are_small(files: dict[str, Path]) -> None:
-    assert files["dates"].stat().st_size <= 460_000
+    assert files["dates"].stat().st_size <= 480_000
     assert files["en-fr"].stat().st_size <= 35_000_000
 
 
@@ -574,6 +575,69 @@ def test_a_closed_gate_lets_nothing_through_and_the_answer_is_written_anew(open_
     answer(page).to_have_text("January 5, 1845")
 
 
+# --- training in the page --------------------------------------------------------------------------------
+
+
+def test_everything_is_forgotten_learned_downloaded_and_brought_back(
+    open_file: Open, model: Seq2Seq, tmp_path: Path
+) -> None:
+    page = open_file(accept_downloads=True)
+    page.wait_for_selector("#probabilities .bar")
+    learn, status = page.locator("#learn"), page.locator("#learn [role=status]")
+    learn.get_by_role("button", name="Forget everything", exact=True).click()
+    expect(status).to_contain_text("Everything is forgotten")
+    answer(page).not_to_have_text("January 5, 1845")
+    learn.get_by_role("button", name="One step").click()
+    expect(status).to_contain_text("Step 1 of 800, loss 4.")
+    learn.get_by_role("button", name="Learn", exact=True).click()
+    page.wait_for_function(
+        "() => Number(/Step (\\d+)/.exec(document.querySelector('#learn [role=status]').textContent)?.[1]) > 12",
+        timeout=60_000,
+    )
+    assert page.locator(".fog canvas").count() == 8
+    learn.get_by_role("button", name="Pause").click()
+    expect(status).to_contain_text("of 200 dates that it has never seen are right", timeout=60_000)
+    page.wait_for_function("() => !document.querySelector('[data-waiting]')")
+    page.locator("#text").fill("1969-07-20")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.title.startsWith('1969-07-20')")
+    with page.expect_download() as saved:
+        learn.get_by_role("button", name="Download the model").click()
+    saved.value.save_as(tmp_path / "model.zip")
+    with zipfile.ZipFile(tmp_path / "model.zip") as file:
+        assert file.testzip() is None
+        file.extractall(tmp_path / "model")
+    loaded = seq2see.load(tmp_path / "model")
+    assert loaded.config.model.parameters == model.config.model.parameters
+    said = loaded("1969-07-20")
+    assert said != "July 20, 1969"
+    answer(page).to_have_text(said)
+    learn.get_by_role("button", name="Back to the trained model").click()
+    answer(page).to_have_text("January 5, 1845")
+    expect(page.locator('[data-gate="cross.1.3"]')).to_contain_text("copies")
+
+
+def test_pairs_of_ones_own_are_learned(open_file: Open, tmp_path: Path) -> None:
+    page = open_file()
+    learn, status = page.locator("#learn"), page.locator("#learn [role=status]")
+    page.locator("#learn summary").click()
+    learn.get_by_role("button", name="take these pairs").click()
+    expect(status).to_contain_text("at least 8 are needed")
+    learn.get_by_role("button", name="Roman numerals").click()
+    expect(page.locator("#learn details")).to_contain_text("400 pairs")
+    learn.get_by_label("heads", exact=True).select_option("2")
+    learn.get_by_role("button", name="take these pairs").click()
+    expect(page.locator(".gate")).to_have_count(4)
+    learn.get_by_role("button", name="Learn", exact=True).click()
+    page.wait_for_function(
+        "() => parseFloat(/loss ([\\d.]+)/.exec(document.querySelector('#learn [role=status]').textContent)?.[1]) < 2",
+        timeout=120_000,
+    )
+    learn.get_by_role("button", name="Pause").click()
+    expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
+    assert re.fullmatch(r"[IVXLCD]+", page.locator("#answer").inner_text())
+
+
 def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
     text = (
         "When the old man who lived next door to my sister came back from his long journey, he told the children "
@@ -599,6 +663,7 @@ def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
 @pytest.mark.parametrize(
     ("view", "settings"),
     [
+        ("step=12", {}),
         ("tour=3&step=12&zoom=1.3.2&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
         pytest.param(
             "tour=2&muted=cross.1.3&against=1945-01-05",
@@ -606,7 +671,7 @@ def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
             marks=pytest.mark.heavy,
         ),
     ],
-    ids=["tour", "narrow"],
+    ids=["flight", "tour", "narrow"],
 )
 def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]) -> None:
     from axe_playwright_python.sync_playwright import Axe

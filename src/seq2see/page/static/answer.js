@@ -43,6 +43,15 @@ export class Answerer {
     return { text, ...found };
   }
 
+  /** Answer a text, and keep nothing. */
+  says(/** @type {string} */ input) {
+    const { ids } = this.read(input, true);
+    const { decoding, config } = this.about;
+    this.model.keep = (_, value) => value;
+    const limit = limitOf(decoding, ids.length, config.max_length);
+    return this.target.decode(greedy(this.model, this.model.encode(ids), this.target, decoding, limit));
+  }
+
   /** Answer a text, and run the model once more on the text and the answer, all positions at once, to keep every value. @returns {Run} */
   run(/** @type {Request} */ { input, prefix = [], muted: off = [], patches = [], anyway = false }, /** @type {(text: string) => void} */ onText = () => {}) {
     const { text, ids: sourceIds, spans } = this.read(input, anyway);

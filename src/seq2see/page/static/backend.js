@@ -14,6 +14,7 @@ export const live = saved === null || inside;
 
 /** @type {Map<number, Waiting>} */ const waiting = new Map();
 /** @type {Worker|undefined} */ let worker;
+/** @type {Worker|undefined} */ let trained; // a network that is trained here
 let requests = 0;
 
 /** Start the model of this file beside the page. Its weights are handed over in parts, so that the page stays quick meanwhile. */
@@ -34,6 +35,7 @@ function made() {
     waiting.clear();
   };
   found.onmessage = ({ data: { id, json, error, partial } }) => {
+    if (id === undefined) return undefined; // it is about training
     const asked = waiting.get(id);
     if (partial !== undefined) return void asked?.onText?.(partial);
     waiting.delete(id);
@@ -43,6 +45,25 @@ function made() {
   };
   found.onerror = (event) => fail(`The model in this file has failed: ${event.message}.`);
   return found;
+}
+
+/** Begin to train a network of the same kind beside the page, which from then on answers in place of the file’s own. `tell` gets its reports. */
+export function train(/** @type {any} */ plan, /** @type {(report: any) => void} */ tell) {
+  trained?.terminate();
+  trained = made();
+  trained.addEventListener("message", ({ data }) => data.id === undefined && tell(data));
+  const order = (/** @type {any} */ what) => trained?.postMessage({ train: what });
+  order({ about: saved.inside, plan });
+  return order;
+}
+
+/** Whether a network that is trained here answers. */
+export const isTrained = () => trained !== undefined;
+
+/** Let the file’s own model answer again. */
+export function forgetTraining() {
+  trained?.terminate();
+  trained = undefined;
 }
 
 /** Let the model of this file begin to load, if there is one. */
@@ -109,7 +130,7 @@ export function askTrace(/** @type {any} */ body, /** @type {((text: string) => 
   const id = (requests += 1);
   return new Promise((resolve, reject) => {
     waiting.set(id, { resolve, reject, onText });
-    worker?.postMessage({ id, request: body });
+    (trained ?? worker)?.postMessage({ id, request: body });
   });
 }
 

@@ -54,16 +54,23 @@ function crc(/** @type {Uint8Array} */ bytes) {
   return ~sum >>> 0;
 }
 
-/** A ZIP file of one member that is not compressed: what NumPy calls NPZ. @returns {Blob} */
-function npz(/** @type {string} */ name, /** @type {Uint8Array<ArrayBuffer>} */ data) {
-  const title = new TextEncoder().encode(`${name}.npy`);
+/** A ZIP file of members that are not compressed. @returns {Blob} */
+export function zipped(/** @type {[string, Uint8Array<ArrayBuffer>][]} */ files) {
   /** Numbers of 2 and 4 bytes, the least significant byte first. */
   const fields = (/** @type {[number, number][]} */ ...all) => Uint8Array.from(all.flatMap(([size, value]) => Array.from({ length: size }, (_, n) => (value >>> (8 * n)) & 255)));
-  /** @type {[number, number][]} */ const common = [[2, 20], [2, 0x800], [2, 0], [2, 0], [2, 0x21], [4, crc(data)], [4, data.length], [4, data.length], [2, title.length], [2, 0]];
-  const local = fields([4, 0x04034b50], ...common);
-  const central = fields([4, 0x02014b50], [2, 20], ...common, [2, 0], [2, 0], [2, 0], [4, 0], [4, 0]);
-  const end = fields([4, 0x06054b50], [2, 0], [2, 0], [2, 1], [2, 1], [4, central.length + title.length], [4, local.length + title.length + data.length], [2, 0]);
-  return new Blob([local, title, data, central, title, end]);
+  /** @type {Uint8Array<ArrayBuffer>[]} */ const members = [];
+  /** @type {Uint8Array<ArrayBuffer>[]} */ const listed = [];
+  let place = 0;
+  for (const [name, data] of files) {
+    const title = new TextEncoder().encode(name);
+    /** @type {[number, number][]} */ const common = [[2, 20], [2, 0x800], [2, 0], [2, 0], [2, 0x21], [4, crc(data)], [4, data.length], [4, data.length], [2, title.length], [2, 0]];
+    const local = fields([4, 0x04034b50], ...common);
+    members.push(local, title, data);
+    listed.push(fields([4, 0x02014b50], [2, 20], ...common, [2, 0], [2, 0], [2, 0], [4, 0], [4, place]), title);
+    place += local.length + title.length + data.length;
+  }
+  const size = listed.reduce((sum, part) => sum + part.length, 0);
+  return new Blob([...members, ...listed, fields([4, 0x06054b50], [2, 0], [2, 0], [2, files.length], [2, files.length], [4, size], [4, place], [2, 0])]);
 }
 
 /** The Python that computes a tensor. */
@@ -100,5 +107,5 @@ export function takeAlong(/** @type {Trace} */ trace, /** @type {Cell} */ cell) 
   };
   return h("p", { className: "take" }, "This tensor: ", button("CSV", () => download(`${file}.csv`, new Blob([csv(trace, cell)], { type: "text/csv" }))), " ",
     button("JSON", () => download(`${file}.json`, new Blob([json(trace, cell)], { type: "application/json" }))), " ",
-    button("NPZ", () => download(`${file}.npz`, npz(cell.name, npy(shape, data)))), " ", button("copy as Python", copy));
+    button("NPZ", () => download(`${file}.npz`, zipped([[`${cell.name}.npy`, npy(shape, data)]]))), " ", button("copy as Python", copy));
 }

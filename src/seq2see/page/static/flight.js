@@ -64,6 +64,7 @@ class Flight {
     /** @type {HTMLElement[]} */ this.tokens = [];
     /** @type {HTMLElement[]} */ this.buttons = [];
     /** @type {Thread[]} */ this.drawn = [];
+    /** @type {any} */ this.placed = null; // where everything stands
     /** @type {any} */ this.stage = null;
     /** @type {any} */ this.canvas = null;
     /** @type {any} */ this.bars = null;
@@ -112,10 +113,11 @@ class Flight {
     }
     this.began = performance.now();
     this.phase = 0;
+    this.placed = null;
     cancelAnimationFrame(this.frame);
     const tick = (/** @type {number} */ now) => {
       this.phase = Math.min(1, Math.max(0, (now - this.began) / TAKES));
-      this.draw();
+      this.draw(true);
       if (this.phase < 1 && flight === this) this.frame = requestAnimationFrame(tick);
     };
     this.frame = requestAnimationFrame(tick);
@@ -153,8 +155,9 @@ class Flight {
     return shares.flatMap((row, gate) => row.flatMap((share, token) => (share < FAINT ? [] : [{ gate, token, share, from: tokens[token], to: tops[gate] }])));
   }
 
-  draw() {
-    const place = this.places();
+  /** Draw this moment. While something flies, everything else stays where it is. */
+  draw(again = false) {
+    const place = (this.placed = (again && this.placed) || this.places());
     const { canvas } = this;
     const dense = Math.min(2, window.devicePixelRatio || 1);
     if (canvas.width !== Math.round(place.width * dense) || canvas.height !== Math.round(place.height * dense)) {

@@ -1,7 +1,7 @@
 /** The page: asks the model, builds the panels, handles keys. */
 
 import { lacking } from "./arithmetic.js";
-import { askText, askTrace, inside, listModels, live, saved, wake } from "./backend.js";
+import { askText, askTrace, inside, isTrained, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
 import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
@@ -22,6 +22,7 @@ import { fillAll, Panel } from "./section.js";
 import { change, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
+import { setUpTraining } from "./training.js";
 
 /** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean}} Model */
 
@@ -49,7 +50,7 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    const first = inside && !trace && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
+    const first = inside && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
     cache.set(key, first ? fromFile() : askTrace(body, input === view.text && !whole ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
@@ -62,6 +63,8 @@ const anyway = () => (view.anyway ? { anyway: true } : {});
 /** Show an answer while it is being written, unless another is asked for meanwhile. */
 const writing = (/** @type {number} */ mine) => (/** @type {string} */ text) => {
   if (mine !== asked) return;
+  answered = view.text; // as far as it has come
+  showAge();
   byId("answer").textContent = text;
   byId("answer").classList.add("writing");
 };
@@ -156,6 +159,8 @@ function translated() {
   const leave = new AbortController();
   const translation = new Translation(() => {
     if (whole?.translation !== translation) return;
+    answered = view.text; // as far as it has come
+    showAge();
     showText(translation, isTouched() ? (trace?.output ?? "") : "");
     if (translation.whole && translation.sentences.length > 1) announce(`${translation.sentences.length} sentences are translated.`);
   });
@@ -320,7 +325,7 @@ function build(/** @type {Trace} */ found) {
   byId("flow").replaceChildren(...shown.map(({ element }) => element));
   if (!drawing.panel.element.isConnected) {
     byId("map").querySelector(".panel")?.remove();
-    byId("map").append(drawing.panel.element);
+    byId("contents").before(drawing.panel.element);
     drawing.panel.fill();
   }
   byId("contents").replaceWith(panels.contents());
@@ -534,6 +539,38 @@ async function start() {
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first
+  setUpTraining(model, { use: useModel, glance, settle });
+}
+
+/** Let another model answer from now on: one that is trained here, or the file’s own again. */
+function useModel(/** @type {Model} */ model, /** @type {string} */ text) {
+  models = [model];
+  cache.clear();
+  [trace, answered] = [null, null];
+  showExamples(model);
+  change({ model: model.name, text, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0, zoom: "", box: "", anyway: false, tour: 0 }, true);
+  load();
+}
+
+/** Show what a model that learns says at this moment: the answer and its flight. */
+async function glance() {
+  const mine = asked;
+  const json = await askTrace({ model: view.model, input: view.text, muted: heads(view.muted), names: ["*.weights", "decoder.out"], anyway: true });
+  if (mine !== asked) return null;
+  const found = await Trace.of(json);
+  if (mine !== asked) return null;
+  trace = found;
+  fit({ step: Math.min(view.step, found.steps.length - 1), prefix: [] });
+  byId("answer").textContent = found.output;
+  buildScrubber(found);
+  buildFlight(found, chosenModel(), live, async () => undefined);
+  return found;
+}
+
+/** Show all of what a model says that has learned meanwhile. */
+function settle() {
+  cache.clear();
+  load();
 }
 
 function showExamples(/** @type {Model} */ model) {

@@ -77,11 +77,11 @@ export function faultOf(/** @type {string} */ task, /** @type {string} */ text) 
   return [...text].length > LONGEST_DATE ? `‘${text.slice(0, 40)}…’ is too long for a date: at most ${LONGEST_DATE} characters are read.` : "";
 }
 
-const MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+export const MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
 const EXPECTED = "an ISO date of the years 1000 to 9999 was expected, such as 1845-01-05";
 
 /** Say why a text is no date, or nothing. */
-function dateFault(/** @type {string} */ text) {
+export function dateFault(/** @type {string} */ text) {
   if (!spaced(text)) return `The line is empty: ${EXPECTED}.`;
   const parts = /^([0-9]{4})-([0-9]{2})-([0-9]{2})$/.exec(text);
   if (!parts) return `‘${text.slice(0, 40)}’ ${formFault(text)}: ${EXPECTED}.`;

@@ -147,7 +147,7 @@ export function softmax(/** @type {Tensor} */ x) {
   return { shape: x.shape, data };
 }
 
-const EPSILON = 1e-5; // what PyTorch adds to the variance
+export const EPSILON = 1e-5; // what PyTorch adds to the variance
 
 /** Bring each row to mean 0 and variance 1, then times γ, plus β. @returns {Tensor} */
 export function layerNorm(/** @type {Tensor} */ x, /** @type {Tensor} */ gain, /** @type {Tensor} */ bias) {

@@ -210,6 +210,22 @@ function fromBytes(/** @type {string[]} */ tokens) {
   return text;
 }
 
+/** A tokenizer.json for the characters of some texts, without the part that `special` writes. */
+export function fitted(/** @type {string[]} */ texts) {
+  const letters = [...new Set(texts.flatMap((text) => [...text]))].sort();
+  const vocab = Object.fromEntries([...letters, START, END, PAD].map((token, id) => [token, id]));
+  const cutter = { type: "Split", pattern: { Regex: "[\\s\\S]" }, behavior: "Isolated", invert: false };
+  return { padding: null, added_tokens: [], normalizer: null, pre_tokenizer: cutter, decoder: { type: "Fuse" }, model: { type: "WordLevel", vocab, unk_token: UNKNOWN } };
+}
+
+/** What the library puts around a text: <sos> and <eos>. */
+export function special(/** @type {any} */ { model: { vocab } }) {
+  const token = (/** @type {string} */ id) => ({ SpecialToken: { id, type_id: 0 } });
+  const known = (/** @type {string} */ id) => [id, { id, ids: [vocab[id]], tokens: [id] }];
+  const text = (/** @type {string} */ id, /** @type {number} */ type) => ({ Sequence: { id, type_id: type } });
+  return { type: "TemplateProcessing", single: [token(START), text("A", 0), token(END)], pair: [text("A", 0), text("B", 1)], special_tokens: Object.fromEntries([known(END), known(START)]) };
+}
+
 /** Say what of a tokenizer.json is not known here, or nothing. */
 function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter, model, added_tokens: added }) {
   const cutters = cutter?.type === "Sequence" ? cutter.pretokenizers : [cutter];

@@ -1,6 +1,7 @@
 /** The model at work beside the page: takes the weights, then answers requests, so that the page never waits for arithmetic. */
 
 import { Answerer } from "./answer.js";
+import { folderOf, Trainer } from "./trainer.js";
 import { fromBase85, inflate, readWeights } from "./weights.js";
 
 /** @type {((answerer: Answerer) => void)} */ let ready;
@@ -49,4 +50,51 @@ async function reply(/** @type {number} */ id, /** @type {import("./answer.js").
   }
 }
 
-self.onmessage = ({ data }) => (data.request ? reply(data.id, data.request) : take(data));
+/** @type {Trainer|undefined} */ let trainer;
+let learning = false;
+const PORTION = 60; // milliseconds of learning, then requests are answered
+const REPORT = 400; // milliseconds between two reports
+const TRY = 100; // steps between two trials on pairs that were kept
+
+/** Tell the page how far it has come. */
+const report = (/** @type {any} */ more = {}) => trainer && self.postMessage({ progress: { step: trainer.learner.steps, loss: trainer.loss, learning, ...more } });
+
+/** Learn until the plan is done or the reader stops it. */
+async function learn(/** @type {Trainer} */ mine) {
+  let last = 0;
+  while (learning && mine.learner.steps < mine.plan.steps) {
+    const began = performance.now();
+    while (learning && mine.learner.steps < mine.plan.steps && performance.now() - began < PORTION) {
+      mine.step();
+      if (mine.learner.steps % TRY === 0) report({ right: await mine.right(pause) });
+    }
+    if (performance.now() - last > REPORT) {
+      last = performance.now();
+      report();
+    }
+    await pause();
+  }
+  learning = false;
+  report({ right: await mine.right(pause), done: mine.learner.steps >= mine.plan.steps });
+}
+
+/** Do what the page says of training. */
+async function obey(/** @type {any} */ { about, plan, on, once, rate, card }) {
+  if (plan) {
+    trainer = new Trainer(about, plan);
+    ready(trainer.answerer);
+    self.postMessage({ begun: { config: trainer.about.config, task: trainer.about.task, parameters: [...trainer.weights.values()].reduce((sum, { data }) => sum + data.length, 0), tried: trainer.tried, apart: trainer.apart, texts: trainer.tried.slice(0, 5).map(([text]) => text) } });
+  }
+  if (!trainer) return;
+  if (rate) trainer.plan.rate = rate;
+  if (card !== undefined) self.postMessage({ files: folderOf(trainer, card) });
+  if (once) {
+    trainer.step();
+    report();
+  }
+  if (on === undefined || on === learning) return;
+  learning = on;
+  if (on) learn(trainer);
+}
+
+self.onmessage = ({ data }) => (data.request ? reply(data.id, data.request) : data.train ? obey(data.train) : take(data));

@@ -1,0 +1,163 @@
+/** Trains a network before the reader’s eyes: everything is forgotten, then learned anew, from dates or from pairs of the reader’s own. */
+
+import { forgetTraining, inside, saved, train } from "./backend.js";
+import { attention, Trace } from "./data.js";
+import { announce, byId, h, number, svg, thousands } from "./dom.js";
+import { download, zipped } from "./download.js";
+import { paintCells } from "./heat.js";
+
+/** @typedef {import("./main.js").Model} Model */
+/** @typedef {{use: (model: Model, text: string) => void, glance: () => Promise<Trace|null>, settle: () => void}} Hooks  use: let a model answer; glance: show what it says now; settle: show everything again */
+
+const STEPS = { dates: 800, pairs: 2000 };
+const LEAST_PAIRS = 8;
+const ROMAN = /** @type {[number, string][]} */ ([[1000, "M"], [900, "CM"], [500, "D"], [400, "CD"], [100, "C"], [90, "XC"], [50, "L"], [40, "XL"], [10, "X"], [9, "IX"], [5, "V"], [4, "IV"], [1, "I"]]);
+const roman = (/** @type {number} */ n) => ROMAN.reduce(({ left, text }, [value, letters]) => ({ left: left % value, text: text + letters.repeat(Math.floor(left / value)) }), { left: n, text: "" }).text;
+const WORDS = "apple banana cherry drum eagle forest garden house island jungle kettle lemon mountain night orange paper queen river stone tree umbrella village window yellow zebra bread cloud dance flower green happy light music ocean planet quiet rain silver table water winter summer spring autumn morning evening friend school street train black white small large child mother father sister brother dog cat horse bird fish sand snow wind fire earth glass gold iron letter number picture story".split(" ");
+const pig = (/** @type {string} */ word) => word.replace(/^([^aeiou]*)(.*)$/, (_, before, rest) => `${rest}${before || "w"}ay`);
+
+/** Pairs to begin with. @type {Record<string, () => [string, string][]>} */
+const SAMPLES = {
+  "Roman numerals": () => Array.from({ length: 400 }, (_, n) => [String(n + 1), roman(n + 1)]),
+  "Pig Latin": () => WORDS.map((word) => [word, pig(word)]),
+};
+
+/** Read a pair a line, parted by a tab or by “=”. @returns {[string, string][]} */
+export function pairsOf(/** @type {string} */ text) {
+  return text.split("\n").flatMap((line) => {
+    const [source, ...rest] = line.split(line.includes("\t") ? "\t" : "=");
+    const target = rest.join("=").trim();
+    return source.trim() && target ? [/** @type {[string, string]} */ ([source.trim(), target])] : [];
+  });
+}
+
+/** Draw the losses so far, on a logarithmic scale. */
+function curve(/** @type {{step: number, loss: number}[]} */ losses, /** @type {number} */ steps) {
+  const [wide, tall] = [320, 90];
+  const y = (/** @type {number} */ loss) => 8 + (tall - 16) * (1 - (Math.log10(Math.min(10, Math.max(loss, 1e-4))) + 4) / 5);
+  const points = losses.map(({ step, loss }) => `${((step / steps) * wide).toFixed(1)},${y(loss).toFixed(1)}`).join(" ");
+  const last = losses.at(-1);
+  return svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "curve", "aria-label": last ? `The loss, ${number(last.loss, 4)} after ${last.step} steps` : "The loss" },
+    ...[1, 0.01, 0.0001].flatMap((at) => [svg("line", { x1: 0, x2: wide, y1: y(at), y2: y(at), class: "grid" }), svg("text", { x: 2, y: y(at) - 2 }, String(at))]), svg("polyline", { points }));
+}
+
+export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hooks) {
+  const place = byId("learn");
+  if (!inside || !own.small || saved.inside.config.members > 1) return;
+  const original = saved.trace.text;
+  /** @type {((what: any) => void)|null} */ let order = null;
+  /** @type {any} */ let begun = null;
+  /** @type {{step: number, loss: number}[]} */ let losses = [];
+  let [learning, looking, right, steps, most] = [false, false, -1, 0, STEPS.dates];
+  const dates = own.task === "dates";
+  const button = (/** @type {string} */ text, /** @type {() => void} */ act, more = {}) => h("button", { type: "button", className: "quiet", onclick: act, ...more }, text);
+  const select = (/** @type {string} */ name, /** @type {[number, string][]} */ options, /** @type {number} */ chosen) => {
+    const made = h("select", { "aria-label": name }, ...options.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+    return { made, element: h("label", { className: "choice" }, `${name} `, made) };
+  };
+  const heads = select("heads", [[1, "1"], [2, "2"], [4, "4"], [8, "8"]], own.config.heads);
+  const examples = select("examples", [[0, "new dates all the time"], [10000, "10,000 dates"], [1000, "1,000 dates"], [100, "100 dates"]], 0);
+  const rate = h("input", { type: "range", min: "-3.5", max: "-1.5", step: "0.1", value: "-2.3", "aria-label": "learning rate", oninput: () => {
+    said.textContent = number(10 ** Number(rate.value), 4);
+    order?.({ rate: 10 ** Number(rate.value) });
+  } });
+  const said = h("output", {}, number(10 ** -2.3, 4));
+  const state = h("p", { className: "sentence", role: "status" });
+  const drawing = h("div", { className: "curves" });
+  const maps = h("div", { className: "fog", "aria-hidden": "true" });
+  const field = h("textarea", { rows: 6, "aria-label": "Pairs of your own", placeholder: "1987 = MCMLXXXVII\n2024 = MMXXIV", spellcheck: false, oninput: () => count() });
+  const counted = h("span", {});
+  const count = () => { counted.textContent = `${thousands(pairsOf(field.value).length)} pairs`; };
+
+  const tell = () => {
+    const kept = begun?.apart ? "that it has never seen" : "that it learns from";
+    const tried = right < 0 ? "" : ` ${right} of ${begun.tried.length} ${begun.task === "dates" ? "dates" : "texts"} ${kept} are right.`;
+    state.textContent = !order ? "" : losses.length ? `Step ${thousands(steps)} of ${thousands(most)}, loss ${number(losses.at(-1)?.loss ?? 0, 4)}.${tried}` : "Everything is forgotten: its numbers are drawn at random. Let it learn.";
+    go.textContent = learning ? "Pause" : "Learn";
+    for (const each of [go, once, back, save]) each.disabled = !order;
+    if (steps >= most) [go.disabled, once.disabled] = [true, true];
+    drawing.replaceChildren(...(losses.length ? [curve(losses, most)] : []));
+    document.body.classList.toggle("learning", learning);
+  };
+  /** Show every head that looks at the text: a fog at first. */
+  const show = (/** @type {Trace|null} */ trace) => {
+    if (!trace) return;
+    maps.replaceChildren(...Array.from({ length: trace.layers("cross") * trace.heads }, (_, n) => {
+      const matrix = trace.matrix(`${attention("cross", Math.floor(n / trace.heads))}.weights`, n % trace.heads);
+      const canvas = h("canvas", { width: matrix.cols, height: matrix.rows });
+      paintCells(canvas, matrix);
+      return canvas;
+    }));
+  };
+  const look = async () => {
+    if (looking) return;
+    looking = true;
+    show(await hooks.glance().catch(() => null));
+    looking = false;
+  };
+  const listen = (/** @type {any} */ { begun: told, progress, files }) => {
+    if (told) {
+      begun = told;
+      hooks.use({ ...own, name: told.task === "dates" ? own.name : "yours", task: told.task, config: told.config, parameters: told.parameters, habits: undefined, examples: told.texts, texts: [] }, told.task === "dates" ? original : told.texts[0]);
+    }
+    if (files) download("model.zip", zipped(Object.entries(files).map(([name, data]) => [name, typeof data === "string" ? new TextEncoder().encode(data) : data])));
+    if (!progress) return;
+    steps = progress.step;
+    if (Number.isFinite(progress.loss)) losses.push({ step: progress.step, loss: progress.loss });
+    if (progress.right !== undefined) right = progress.right;
+    const was = learning;
+    learning = progress.learning;
+    tell();
+    if (learning) look();
+    else {
+      if (was) announce(state.textContent);
+      hooks.settle();
+      look();
+    }
+  };
+  const forget = (/** @type {[string, string][]|null} */ pairs) => {
+    [losses, learning, right, steps, most] = [[], false, -1, 0, pairs ? STEPS.pairs : STEPS.dates];
+    order = train({ heads: Number(heads.made.value), rate: 10 ** Number(rate.value), steps: most, examples: Number(examples.made.value), pairs, seed: Math.floor(2 ** 31 * Math.random()) }, listen);
+    tell();
+  };
+  const own_ = () => {
+    const pairs = pairsOf(field.value);
+    if (pairs.length < LEAST_PAIRS) {
+      state.textContent = `There are ${pairs.length} pairs, and at least ${LEAST_PAIRS} are needed: write one a line, as text = answer.`;
+      return;
+    }
+    forget(pairs);
+  };
+  const go = button("Learn", () => {
+    learning = !learning;
+    order?.({ on: learning });
+    tell();
+  });
+  const once = button("One step", () => order?.({ once: true }));
+  const back = button("Back to the trained model", () => {
+    forgetTraining();
+    [order, begun, losses, learning, right, steps] = [null, null, [], false, -1, 0];
+    maps.replaceChildren();
+    tell();
+    hooks.use(own, original);
+  });
+  const save = button("Download the model", () => order?.({ card: `# A model trained in a page\n\n${state.textContent}\n` }));
+  place.replaceChildren(
+    h("h2", {}, "Train it here, now"),
+    h("p", { className: "sentence" }, `Forget everything, and all ${thousands(own.parameters)} numbers are drawn at random. Then let it learn: forward and backward pass run in this page, and your text is answered again and again, from gibberish to what is right.`),
+    h("div", { className: "ways" }, ...(dates ? [button("Forget everything", () => forget(null), { className: "quiet strong" })] : []), go, once, back, save),
+    h("div", { className: "settings" }, h("label", { className: "choice" }, "learning rate ", rate, said), heads.element, ...(dates ? [examples.element] : [])),
+    state, h("div", { className: "seen" }, drawing, maps),
+    h("details", {}, h("summary", {}, "Pairs of your own"), h("p", { className: "sentence" }, "One pair a line, as text = answer: a few hundred are enough for a simple rule. A tenth of them is kept to try it on."),
+      h("div", { className: "ways" }, ...Object.entries(SAMPLES).map(([name, make]) => button(name, () => {
+        field.value = make().map((pair) => pair.join(" = ")).join("\n");
+        count();
+      })), counted), field, h("div", { className: "ways" }, button("Forget everything, and take these pairs", own_))));
+  place.hidden = false;
+  byId("learn-start").hidden = false;
+  byId("learn-start").addEventListener("click", () => {
+    place.scrollIntoView();
+    place.querySelector("button")?.focus({ preventScroll: true });
+  });
+  tell();
+}
