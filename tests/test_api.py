@@ -374,7 +374,8 @@ def test_fit_takes_pairs_in_every_form(tmp_path: Path) -> None:
         (tmp_path / f"x.{name}").write_text("\n".join(side) + "\n")
     tsv = tmp_path / "x.tsv"
     tsv.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
-    expected = little()
+    short = {**LITTLE, "steps": 2, "evaluate_every": 2}
+    expected = little(training=short)
     with_id = {"id": list(range(40)), **table}
     for data, columns in (
         (tuple(PAIRS), None), ((pair for pair in PAIRS), None), (table, None), (with_id, ("en", "fr")),
@@ -385,7 +386,7 @@ def test_fit_takes_pairs_in_every_form(tmp_path: Path) -> None:
         (Columns("column_names", **table), None), (Columns("columns", **with_id), ("en", "fr")),
         (Columns("column_names", translation=[{"en": a, "fr": b} for a, b in PAIRS]), None),
     ):  # fmt: skip
-        assert same(little(data, columns=columns), expected), type(data)
+        assert same(little(data, columns=columns, training=short), expected), type(data)
 
 
 @pytest.mark.parametrize(("data", "columns", "message"), [

@@ -208,6 +208,9 @@ def test_binary_data_and_a_huge_line_are_refused_in_one_sentence(tmp_path: Path)
         "seq2see: in.txt is binary data, not text: one input a line was expected, in UTF-8."
     )
     assert list(tmp_path.iterdir()) == [source]
+    some = [*[b"1845-01-05"] * 30, b"a\0b", b"\xff\xfe", "é".encode()]  # text, but for a few lines
+    source.write_bytes(b"\n".join(some * 100) + b"\n")
+    assert len(list(lines_of(source))) == 3300
     source.write_bytes(b"a" * LONGEST + b" more\n1845-01-05\n")  # its end is not lost without a word
     found = list(lines_of(source))
     assert isinstance(found[0], NoText)

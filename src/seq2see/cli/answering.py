@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import itertools
 import json
 import math
@@ -34,6 +33,7 @@ HELD = 2**24  # characters of inputs held in memory at a time
 LONGEST = 4_000_004  # bytes of a line that are read; so many are more characters than any model takes
 PACKED = 3  # times larger is a text that gzip or xz has packed
 HEAD = 8192  # bytes that tell whether a file is text
+FOREIGN = 16  # of them that may be no UTF-8, however few they are
 
 RECORDS = (".jsonl", ".ndjson")
 TEXT_KEYS = ("input", "source", "text")  # of a JSON object, the first that is there
@@ -402,15 +402,13 @@ def lines_of(path: Path | None) -> Iterator[str]:
 
 
 def _check_text(file: IO[bytes], name: str) -> None:
-    """Refuse binary data by their first bytes: some are zero, and all together are not UTF-8."""
+    """Refuse binary data by their first bytes: some are zero, and many are not UTF-8.
+
+    A few such bytes in a text are a matter of their lines, which are refused one by one.
+    """
     head = file.peek(HEAD)[:HEAD] if hasattr(file, "peek") else b""
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut in two
-    except UnicodeDecodeError:
-        if b"\0" in head:
-            raise UserError(
-                f"{name} is binary data, not text: one input a line was expected, in UTF-8."
-            ) from None
+    if b"\0" in head and head.decode("utf-8", "replace").count("\ufffd") > max(FOREIGN, len(head) // 50):
+        raise UserError(f"{name} is binary data, not text: one input a line was expected, in UTF-8.")
 
 
 def _texts(file: IO[bytes]) -> Iterator[str]:

@@ -119,7 +119,7 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
         asked = replace(asked, model=str(Path(asked.model).resolve()))  # a worker may run elsewhere
     if ray and find_spec("ray") is None:
         raise UserError('--ray needs the package ray: `pip install "seq2see[ray]"` brings it.')
-    # Whatever is wrong is said here, and not by each worker; it may be that this machine has no GPU.
+    # An error is reported here, not by each worker. This machine may have no GPU.
     amount = characters_in(*(part.path for part in parts if not part.out.exists()))
     local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked, amount)
     with _folder(out, parts, _digest(asked, local.job)):

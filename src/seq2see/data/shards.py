@@ -31,7 +31,7 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 
 LARGE = 256 * 2**20  # bytes of text; a corpus of so many or more is not read into memory
 PACKED_KINDS = (".gz", ".xz", ".parquet")
-PACKED = 4  # a packed file becomes about so many times as large when it is unpacked
+PACKED = 4  # times as large as a packed file is when it is unpacked, roughly
 SAMPLE = 200_000  # pairs that are kept to choose and to train the tokenizers
 HELD_OUT = 1000  # sources for validation, and as many for the final test
 PER_SOURCE = 20  # targets that are kept for one held-out source

@@ -236,7 +236,7 @@ class Rule:
 
     @staticmethod
     def _at(logits: Tensor, tokens: Tensor, when: Tensor) -> Tensor:
-        """Rule tokens out in the rows, (1,) or (R,), in which it is said."""
+        """Rule tokens out in the rows that a mask, (1,) or (R,), selects."""
         if _nowhere(when):
             return logits
         return torch.where(when[:, None], logits.index_fill(-1, tokens, -inf), logits)

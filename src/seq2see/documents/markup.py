@@ -207,7 +207,7 @@ class _Held:
         return bool(self.stack)
 
     def text(self) -> str:
-        """Hand out what it was taken of."""
+        """Return the text that was taken, and begin anew."""
         parts, self.parts = self.parts, []
         return "".join(parts)
 
@@ -385,7 +385,7 @@ def specials(line: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _ticks(line: str) -> dict[int, int]:
-    """Return where code ends, by where it begins: as many backquotes in a row, the next that there are."""
+    """Return the end of each span of code by its beginning: the next run of as many backquotes ends it."""
     ends: dict[int, tuple[int, int]] = {}
     found: dict[int, int] = {}
     for run in reversed(list(re.finditer(r"`++", line))):

@@ -219,7 +219,7 @@ class Run:
             at = last
 
     def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
-        """Do the same where there is nothing but words, as in most texts."""
+        """Cut a run that has words alone, as most texts do."""
         at = 0
         for first, last in spans:
             yield self.escape(self.text[at:first])

@@ -72,7 +72,7 @@ class Weights:
 def live_page(name: str, model: Model, text: str, bits: int | None = None) -> str:
     """Return the page as one file that answers any text, with the answer to one text to show at first.
 
-    Weights have so many ``bits``: of a small model 32, of others 8, unless something else is said.
+    Weights have so many ``bits``: 32 for a small model, 8 for others, unless the caller chooses.
     """
     weights = _weights(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
     model.texts.check(text)
