@@ -244,13 +244,15 @@ def test_processes_with_other_data_are_told_so(cases: Path) -> None:
 def test_a_killed_worker_is_restarted_and_the_result_is_right(
     cases: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    """kill -9 of process 1 after step 13; torchrun starts both again, and they go on from step 10, with dropout."""
+    """kill -9 of process 1 after step 13; torchrun starts both again, and they go on from a checkpoint, with dropout."""
     out = tmp_path / "run"
     process = launched("deadly", "train", str(corpus), "--out", str(out), *LITTLE, restarts=1)
     said, complaints = process.communicate(timeout=300)
     assert process.returncode == 0, (said, complaints)
     assert "exitcode: -9" in complaints
-    assert "Going on from step 10." in complaints
+    assert any(
+        f"Going on from step {step}." in complaints for step in (10, 12)
+    )  # 12 if its line is the best so far
     assert not (out / CHECKPOINTS).exists()
     found, whole = load_file(out / "model.safetensors"), load_file(cases / "whole" / "model.safetensors")
     assert found.keys() == whole.keys()

@@ -515,7 +515,7 @@ def test_a_damaged_part_of_the_average_is_made_again(tmp_path: Path) -> None:
             first.save(at_once=True)
             break
     where = tmp_path / CHECKPOINTS
-    assert checkpoint.steps_in(where) == [32, 34, 35]
+    assert set(checkpoint.steps_in(where)) == {32, 34, 35, first.best.step}
     checkpoint.path_of(where, 34).write_bytes(b"")
     second = small_trainer(tmp_path, resume=True, **settings)
     assert second.step == 32  # 35 is whole, but 34 is needed for the average
