@@ -71,7 +71,7 @@ def sets_in(folder: Path, tasks: list[str], languages: list[str]) -> Iterator[Se
 
 
 def scored(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Train on one set and score the finished model, and the ensemble that taught it."""
+    """Train on one set and score the finished model, the ensemble that taught it, and each of its members alone."""
     import seq2see
     from seq2see.config import parse_overrides
 
@@ -88,6 +88,8 @@ def scored(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
         "settings": {"ensemble": options.ensemble, "set": options.set, "seed": options.seed, "device": options.device},
     }  # fmt: skip
     from seq2see.data.pairs import corpus_of
+    from seq2see.evaluation.evaluate import evaluate
+    from seq2see.training.learner import members_of
 
     parts = {name: corpus_of(file, columns).pairs for name, file in (("dev", dev), ("test", test))}
     models = {"one": model}
@@ -100,6 +102,13 @@ def scored(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
                 "pairs": scores.pairs, "right": scores.exact, "WER": 100 - 100 * scores.exact_match,
                 "PER": 100 * scores.token_error_rate,
             }  # fmt: skip
+    if options.ensemble > 1:  # each member is a model that was trained alone
+        several = models["ensemble"]
+        each = [
+            100 - 100 * evaluate(member, several.tokenizers, parts["test"]).exact_match
+            for member in members_of(several.transformer)
+        ]
+        record["members test"] = {"WER": mean(each), "each": each}
     return record
 
 
@@ -107,7 +116,8 @@ def table(records: list[dict[str, Any]], task: str) -> Iterator[str]:
     """Write the scores of a task as a table in Markdown, with those that were published."""
     found = [record for record in records if record["task"] == task]
     published = PUBLISHED.get(task, {})
-    ours = [name for name in ("one test", "ensemble test") if all(name in record for record in found)]
+    names = ("one test", "members test", "ensemble test")
+    ours = [name for name in names if all(name in record for record in found)]
     right = task.startswith("inflection")
     yield f"| {task}, {'right' if right else 'WER'}, % | {' | '.join([*ours, *published])} | seconds |"
     yield "|---" * (2 + len(ours) + len(published)) + "|"

@@ -92,24 +92,32 @@ def test_a_stack_computes_what_its_members_compute() -> None:
     rows = rows.twice()
     right = rows.target_out.flatten()
     objective = Objective(model, settings, 0, written=True)
-    losses = torch.vmap(lambda logits: objective.summed(logits, right, None))(stack.logits(rows))
+    losses = torch.vmap(lambda logits: objective.summed(logits, right, None))(stack.logits(rows)[0])
     (losses / (right != 0).sum()).sum().backward()
+    found = dict(zip(stack.shapes, stack.weights.grad.split(stack.sizes, dim=1), strict=False))
     for number, (loss, gradients) in enumerate(expected):
         assert float(losses[number].detach() / (right != 0).sum() - loss) == pytest.approx(0, abs=1e-5)
         for name, gradient in gradients.items():
-            assert torch.allclose(stack.weights[name].grad[number], gradient, atol=1e-5), name
-    norms = [
-        torch.stack([whole.grad[number].norm() for whole in stack.weights.values()]).norm()
-        for number in range(3)
-    ]
+            assert torch.allclose(found[name][number].view_as(gradient), gradient, atol=1e-5), name
+    norms = stack.weights.grad.norm(dim=1)
     stack.clip(float(norms[0]) * 0.5)
-    after = torch.stack([whole.grad[0].norm() for whole in stack.weights.values()]).norm()
-    assert float(after) == pytest.approx(float(norms[0]) * 0.5, rel=1e-3)
+    assert float(stack.weights.grad[0].norm()) == pytest.approx(float(norms[0]) * 0.5, rel=1e-3)
     with torch.no_grad():
-        next(iter(stack.weights.values())).fill_(7.0)
-    assert all(
-        float(next(member.parameters()).detach().mean()) == 7.0 for member in model.all
-    )  # they are views
+        stack.weights.fill_(7.0)
+    weights = [weight for member in model.all for weight in member.parameters()]
+    assert all(bool((weight == 7.0).all()) for weight in weights)  # they are views
+
+
+def test_members_of_a_stack_drop_different_numbers() -> None:
+    """Members with equal weights give different logits in training, and equal ones without dropout."""
+    for rate in (0.0, 0.5):
+        model = ensemble(dropout=rate).train()
+        for member in model.all[1:]:
+            member.load_state_dict(model.all[0].state_dict())
+        stack = Stack(model)
+        stack.one.train()
+        logits = stack.logits(Rows.of(batch(), 24, (0, 0)))[0]
+        assert bool((logits[0] == logits[1]).all()) == (rate == 0.0)
 
 
 def test_members_learn_each_by_its_own_loss() -> None:

@@ -157,12 +157,16 @@ def test_an_epoch_of_packed_batches_has_every_pair_once(
     for step in reversed(range(first, first + len(batches.order(epoch)))):
         batch = batches.at(step)
         assert max(len(batch.source), len(batch.target_in)) == 128
-        (source, source_place, source_number), (target_in, target_out, target_place, target_number) = (
+        (
+            (source, source_place, source_number),
+            (target_in, target_out, belongs, target_place, target_number),
+        ) = (
             batch.source_rows,
             batch.target_rows,
         )
         tail = int(source_number[-1])  # what is left over is a sentence of its own, of padding
         assert tail == int(target_number[-1])
+        assert (belongs == -1).all()  # nobody said where
         assert (source[source_number == tail] == PADS[0]).all()
         assert (target_out[target_number == tail] == PADS[1]).all()
         assert batch.tokens == int((target_number != tail).sum())

@@ -242,7 +242,7 @@ def test_the_kind_and_size_of_the_data_choose() -> None:
     assert choose(many).model["dropout"] == 0.3
     steps = [choose(short[:many] or short * 10).training["steps"] for many in (300, 800, 2000, 0)]
     assert steps == sorted(set(steps))  # more for more
-    assert [choose(short[:many] or short * 10).training.get("spliced") for many in (800, 0)] == [1.0, None]
+    assert choose(short).training["chained"] == 1.0
     wordy = [(str(n), f"{n} of the very small pieces that are left") for n in range(20_000)]
     tiny = choose(wordy, preset="tiny").training["steps"]
     assert tiny == 15 * sum(len(text) for _, text in wordy[::10]) * 10 // 2048

@@ -34,6 +34,11 @@ from test_shards import texts_of
 STEPS = 40
 
 
+@pytest.fixture(autouse=True)
+def _no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SLOW", float("inf"))
+
+
 def small_config(**training: object) -> Config:
     """A run with everything that must survive a restart: dropout, Adam, a schedule, an average."""
     model = {**PRESETS["document"].model, "dropout": 0.1}
@@ -418,6 +423,27 @@ def test_stopped_and_resumed_equals_uninterrupted(
     assert second.step == stop
     assert float(second.total) == float(first.total)  # the losses since the last line of the log
     assert second.count == first.count == stop % 10
+    assert_identical(finished(second), uninterrupted)
+
+
+def test_a_slow_disk_holds_nothing_up_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, torch.Tensor]
+) -> None:
+    """After a checkpoint that took long the next ones wait; one that is written brings what is to be averaged."""
+    monkeypatch.setattr(loop, "SLOW", 0.0)
+    monkeypatch.setattr(loop, "RESTS", 10**9)
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 37:
+            where = tmp_path / "checkpoints"
+            assert len(checkpoint.steps_in(where)) == 1  # the first of three or more that were due
+            kept = set(first.snapshots)
+            assert kept - set(checkpoint.steps_in(where))  # some are to be averaged
+            first.save(at_once=True)
+            assert set(checkpoint.steps_in(where)) >= {37, *kept}
+            break
+    second = small_trainer(tmp_path, resume=True)
+    assert second.step == 37
     assert_identical(finished(second), uninterrupted)
 
 

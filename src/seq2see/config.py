@@ -265,11 +265,11 @@ class TrainingConfig(Schema):
         0.0,
         4.0,
     )
-    spliced: float = option(
+    chained: float = option(
         0.0,
-        "pairs made of the beginning of one and the end of another that are added to each epoch, for each pair",
+        "pairs set end to end, with the end of a text between them, that are added to each epoch, for each pair",
         0.0,
-        16.0,
+        4.0,
     )
     recased: float = option(
         0.0, "share of the pairs that are written in capitals, or in small letters", 0.0, 1.0
@@ -287,6 +287,13 @@ class TrainingConfig(Schema):
         "share of the pairs with other numbers, names, addresses or emoji, the same on both sides",
         0.0,
         1.0,
+    )
+    guided: float = option(
+        0.0,
+        "weight of the loss that shows one head of the decoder the source token that each target token belongs to; "
+        "used where both sides come in the same order",
+        0.0,
+        10.0,
     )
     r_drop: float = option(
         0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
@@ -484,8 +491,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "lexicon": Preset(
         "for thousands of words on a GPU: d_model 256, 4 heads, d_ff 1024, 4+4 layers, layer norm first",
-        dict(d_model=256, heads=4, d_ff=1024, encoder_layers=4, decoder_layers=4, norm="pre", dropout=0.3),
-        dict(batch_tokens=2048, schedule="cosine", warmup=1000, learning_rate=0.001, r_drop=5.0, average=10),
+        dict(d_model=256, heads=4, d_ff=1024, encoder_layers=4, decoder_layers=4, norm="pre", dropout=0.2),
+        dict(batch_tokens=2048, schedule="cosine", warmup=1000, learning_rate=0.001, r_drop=1.0, average=10),
     ),
     "small": Preset(
         "for small data: d_model 256, 4 heads, d_ff 1024, 3+3 layers, layer norm first",

@@ -20,9 +20,12 @@ TEXTS_AT_ONCE = 20_000
 class Ragged:
     """Rows of ids of different lengths, end to end in one array."""
 
-    def __init__(self, values: np.ndarray, offsets: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray, offsets: np.ndarray, places: np.ndarray | None = None) -> None:
         self.values = values
         self.offsets = offsets  # row n is values[offsets[n] : offsets[n + 1]]
+        self.places = (
+            places  # of a target: where the source token stands that each id belongs to; -1: not known
+        )
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
@@ -52,12 +55,20 @@ class Ragged:
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         where = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[rows], lengths)
-        return Ragged(self.values[where], offsets)
+        return Ragged(self.values[where], offsets, None if self.places is None else self.places[where])
 
     def and_then(self, other: Ragged) -> Ragged:
         """Return all rows of this one, then all of the other."""
         offsets = np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]])
-        return Ragged(np.concatenate([self.values, other.values]), offsets)
+        places = None
+        if self.places is not None or other.places is not None:
+            places = np.concatenate([self.known_places, other.known_places])
+        return Ragged(np.concatenate([self.values, other.values]), offsets, places)
+
+    @property
+    def known_places(self) -> np.ndarray:
+        """The places, or -1 for each id where none are given."""
+        return np.full(len(self.values), -1, dtype=np.int32) if self.places is None else self.places
 
     def padded(self, rows: np.ndarray, pad: int) -> tuple[np.ndarray, np.ndarray]:
         """Return some rows as (B, longest), padded, and where they are real."""
@@ -105,6 +116,9 @@ class Batch:
     target_out: Tensor
     source_mask: Mask
     tokens: int  # real tokens in target_out
+    places: Tensor | None = (
+        None  # (B, T): the source token that each one of target_out belongs to; -1: not known
+    )
 
     @classmethod
     def of(
@@ -120,7 +134,8 @@ class Batch:
         source, target_in, target_out = (
             x.repeat(2, 1) for x in (self.source, self.target_in, self.target_out)
         )
-        return Batch(source, target_in, target_out, mask, 2 * self.tokens)
+        places = None if self.places is None else self.places.repeat(2, 1)
+        return Batch(source, target_in, target_out, mask, 2 * self.tokens, places)
 
     def to(self, device: torch.device) -> Batch:
         """Move to a device."""
@@ -130,7 +145,8 @@ class Batch:
         source, target_in, target_out = (
             x.to(device, non_blocking=True) for x in (self.source, self.target_in, self.target_out)
         )
-        return Batch(source, target_in, target_out, mask, self.tokens)
+        places = None if self.places is None else self.places.to(device, non_blocking=True)
+        return Batch(source, target_in, target_out, mask, self.tokens, places)
 
 
 class Batches:
@@ -186,12 +202,17 @@ class Batches:
         source, real = self.source.padded(rows, self.pads[0])
         target, target_real = self.target.padded(rows, self.pads[1])
         ids = torch.from_numpy(target).long()
+        places = None
+        if self.target.places is not None:
+            of_target, _ = Ragged(self.target.places, self.target.offsets).padded(rows, -1)
+            places = torch.from_numpy(of_target[:, 1:]).long()
         return Batch(
             source=torch.from_numpy(source).long(),
             target_in=ids[:, :-1],
             target_out=ids[:, 1:],
             source_mask=EVERYTHING if real.all() else Mask(keys=torch.from_numpy(real)),
             tokens=int(target_real[:, 1:].sum()),
+            places=places,
         )
 
 

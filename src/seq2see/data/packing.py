@@ -22,11 +22,11 @@ BLOCK = 128  # a side of a batch is a multiple of this, which products on a GPU 
 class PackedBatch:
     """Many sentences end to end, in one piece, so that one copy brings them to the device.
 
-    It holds ids, places and sentence numbers of the source, then input ids, output ids, places and sentence numbers of
-    the target.
+    It holds ids, places and sentence numbers of the source, then input ids, output ids, the source tokens that these
+    belong to (-1: not known), places and sentence numbers of the target.
     """
 
-    rows: Tensor  # (3·S + 4·T,)
+    rows: Tensor  # (3·S + 5·T,)
     size: int  # S
     tokens: int  # real tokens in target_out
 
@@ -37,8 +37,8 @@ class PackedBatch:
 
     @property
     def target_rows(self) -> Tensor:
-        """Input ids, output ids, places and sentence numbers, (4, T)."""
-        return self.rows[3 * self.size :].view(4, -1)
+        """Input ids, output ids, where they belong in the source, places and sentence numbers, (5, T)."""
+        return self.rows[3 * self.size :].view(5, -1)
 
     @property
     def source(self) -> Tensor:
@@ -55,12 +55,19 @@ class PackedBatch:
         """What it should say, (T,)."""
         return self.target_rows[1]
 
+    @property
+    def places(self) -> Tensor:
+        """The source token, of the whole batch, that each output belongs to, (T,); -1: not known."""
+        return self.target_rows[2]
+
     def twice(self) -> PackedBatch:
         """Return the same sentences twice in one batch, with sentence numbers of their own."""
-        source, target = self.source_rows.repeat(1, 2), self.target_rows.repeat(1, 2)  # (3, 2·S), (4, 2·T)
+        source, target = self.source_rows.repeat(1, 2), self.target_rows.repeat(1, 2)  # (3, 2·S), (5, 2·T)
         for side in (source, target):
             half = side.shape[1] // 2
             side[-1, half:] += side[-1, half - 1] + 1
+        second = target[2, target.shape[1] // 2 :]
+        second += self.size * (second >= 0)
         return PackedBatch(torch.cat([source.flatten(), target.flatten()]), 2 * self.size, 2 * self.tokens)
 
     def to(self, device: torch.device) -> PackedBatch:
@@ -69,7 +76,7 @@ class PackedBatch:
 
     def masks(self) -> PackedMasks:
         """Return the masks that keep the sentences apart; on a GPU with what its kernel needs."""
-        (_, source_place, source), (_, _, target_place, target) = self.source_rows, self.target_rows
+        (_, source_place, source), (_, _, _, target_place, target) = self.source_rows, self.target_rows
         return PackedMasks(
             source=_mask(source, source),
             target=_mask(target, target, causal=True),
@@ -178,7 +185,15 @@ class PackedBatches:
         """Lay some pairs end to end, and fill up with a tail that is a sentence of its own."""
         number, place, (read,) = self._laid(self.source, rows, 0, shifts=(0,))
         of_target, target_place, (told, right) = self._laid(self.target, rows, 1, shifts=(0, 1))
-        laid = np.concatenate([read, place, number, told, right, target_place, of_target])
+        belongs = np.full(self.sizes[1], -1, dtype=np.int64)
+        if self.target.places is not None:
+            known = Ragged(self.target.places, self.target.offsets)
+            _, _, (found,) = self._laid(known, rows, 1, shifts=(1,))
+            used = int(self.lengths[1, rows].sum())
+            begins = np.cumsum(self.lengths[0, rows]) - self.lengths[0, rows]
+            absolute = found[:used] + np.repeat(begins, self.lengths[1, rows])
+            belongs[:used] = np.where(found[:used] >= 0, absolute, -1)
+        laid = np.concatenate([read, place, number, told, right, belongs, target_place, of_target])
         return PackedBatch(torch.from_numpy(laid), self.sizes[0], int(self.lengths[1, rows].sum()))
 
     def _laid(

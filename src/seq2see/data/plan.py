@@ -27,7 +27,6 @@ LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone w
 WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fast there, and 0.6 times at 16
 #: Pairs of short texts below which the model is small, and from which on it is deep. Neither bound was measured.
 FEW_WORDS, MANY_WORDS = 2500, 100_000
-SPLICED_BELOW = 10_000  # pairs of short texts below which pairs are made of two; not measured
 FEWER = 2  # times as many characters as parts of them, from which on a text is cut into the parts
 ROOM = 2  # times as long as the longest input of the training, the limit of later inputs
 
@@ -248,21 +247,20 @@ def _training(
 
 
 def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> dict[str, Any]:
-    """Return what suits words: more steps and larger batches for more of them, and new words made of two for few.
+    """Return what suits words: more steps and larger batches for more of them.
 
-    The shape for few words on a GPU was chosen on development sets of 800 words (RESULTS.md). The steps for more words,
-    and all of what a CPU does, are not measured yet.
+    Words set end to end and a head that is shown where to look were the best of what was tried on development sets of
+    800 words (RESULTS.md). A lemma and its features do not come in the order of the form.
     """
-    few = count < SPLICED_BELOW and "features" not in kinds
-    settings: dict[str, Any] = {"spliced": 1.0} if few else {}
+    settings: dict[str, Any] = {} if "features" in kinds else {"chained": 1.0, "guided": 0.5}
     if not is_cuda(device):
         few_words = count < FEW_WORDS
         steps, batch = (1000 + count // 4, 768) if few_words else (min(12_000, 2000 + count // 2), 1024)
         settings["r_drop"] = 0.0  # it reads every batch twice
     elif preset == "words":
-        steps, batch = 5000 + count, 768
+        steps, batch = 4000, 768
     else:
-        steps, batch = min(30_000, 8000 + count // 2), min(8192, 1024 + count // 8)
+        steps, batch = min(30_000, 6000 + count // 3), min(2048, 1024 + count // 8)
     lines = 20
     return settings | {
         "steps": steps, "batch_tokens": batch, "warmup": min(1000, steps // 10),
@@ -317,6 +315,11 @@ def _tokenizer(kind: str, plan: Plan, texts: Sequence[str]) -> Tokenizer:
     return Tokenizer.characters_of(texts) if kind == "characters" else Tokenizer.of_file(Path(kind))
 
 
+def most_tokens(longest: int, joined: bool = False) -> int:
+    """Return how many tokens a text may have, where the longest of the training has ``longest``."""
+    return max(LONGEST if joined else 64, ROOM * longest)
+
+
 def config_of(
     plan: Plan,
     tokenizers: tuple[Tokenizer, Tokenizer],
@@ -331,7 +334,7 @@ def config_of(
         task="pairs",
         model=ModelConfig.of(**{
             **plan.model,
-            "max_length": max(64 if recipe.joined == 0 else LONGEST, ROOM * longest),
+            "max_length": most_tokens(longest, recipe.joined > 0),
             "share_embeddings": plan.shared,
             "source_vocabulary": source.size,
             "target_vocabulary": target.size,

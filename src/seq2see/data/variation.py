@@ -6,6 +6,7 @@ What is drawn depends on the seed and the epoch alone, so that a resumed run see
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
@@ -13,7 +14,6 @@ import numpy as np
 
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Ragged
-from seq2see.data.splicing import Splicer
 from seq2see.errors import InputError
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -65,6 +65,38 @@ def joined(pairs: list[Pair], random: Random) -> Pair:
     """Join some pairs into one text."""
     chosen = [random.choice(pairs) for _ in range(random.randint(2, MOST_JOINED))]
     return " ".join(source for source, _ in chosen), " ".join(target for _, target in chosen)
+
+
+def chained(
+    sides: tuple[Ragged, Ragged], count: int, longest: int, drawn: np.random.Generator
+) -> tuple[Ragged, Ragged]:
+    """Set two random pairs end to end, so many times; those that are longer than ``longest`` are left out.
+
+    The end of the first one stays between them on both sides, so that the second begins as a text of its own. Each
+    word is then met at many places and with many neighbours that have nothing to do with it.
+    """
+    rows = drawn.integers(0, len(sides[0].lengths), (2, count))
+    lengths = np.stack(
+        [side.lengths[rows].sum(0) - 1 for side in sides]
+    )  # the start of the second is left out
+    rows = rows[:, lengths.max(0) <= longest]
+    (one, one_target), (other, other_target) = ([side.taken(which) for side in sides] for which in rows)
+    if other_target.places is not None:
+        moved = np.repeat(one.lengths - 1, other_target.lengths) * (other_target.places >= 0)
+        other_target.places = other_target.places + moved
+    return _end_to_end(one, other), _end_to_end(one_target, other_target)
+
+
+def _end_to_end(one: Ragged, other: Ragged) -> Ragged:
+    """Return each row of one followed by the same row of the other, without its first token."""
+    count = len(one.lengths)
+    both = one.and_then(other).taken(
+        np.arange(2 * count).reshape(2, count).T.ravel()
+    )  # one, other, one, other, …
+    kept = np.ones(len(both.values), dtype=bool)
+    kept[both.offsets[1:-1:2]] = False
+    places = None if both.places is None else both.places[kept]
+    return Ragged(both.values[kept], both.offsets[::2] - np.arange(count + 1), places)
 
 
 def recased(pair: Pair, random: Random) -> Pair:
@@ -218,7 +250,7 @@ CHANGES: dict[str, Callable[[Pair, Random], Pair]] = {
 
 def varies(settings: TrainingConfig) -> bool:
     """Whether any pair is to be changed."""
-    return settings.joined > 0 or settings.spliced > 0 or any(getattr(settings, name) > 0 for name in CHANGES)
+    return settings.joined + settings.chained > 0 or any(getattr(settings, name) > 0 for name in CHANGES)
 
 
 def varied(
@@ -227,9 +259,8 @@ def varied(
     settings: TrainingConfig,
     number: int,
     longest: int,
-    splicer: Splicer | None = None,
 ) -> tuple[Ragged, Ragged]:
-    """Return pairs of ids of which some are replaced by what became of them, with joined and spliced ones added.
+    """Return pairs of ids, some of them changed, and joined and chained ones after them.
 
     ``number`` is that of the epoch, or of its part if it has several: each draws anew. Only what changes is
     turned into text and back. What would be longer than ``longest`` stays as it was.
@@ -251,9 +282,22 @@ def varied(
         changed.append(pair)
     pool = _texts(sides, partners, tokenizers) if more else []
     changed += [joined(pool, random) for _ in range(more)]
-    crossed = None if splicer is None else splicer.drawn(int(settings.spliced * count), longest, random)
-    if not changed:
-        return sides if crossed is None else _both(sides, crossed)
+    found = sides if not changed else _changed(sides, tokenizers, rows, changed, longest)
+    if settings.chained:
+        pairs = chained(found, int(settings.chained * count), longest, drawn)
+        found = found[0].and_then(pairs[0]), found[1].and_then(pairs[1])
+    return found
+
+
+def _changed(
+    sides: tuple[Ragged, Ragged],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    rows: np.ndarray,
+    changed: list[Pair],
+    longest: int,
+) -> tuple[Ragged, Ragged]:
+    """Put texts in the place of some rows, and the texts beyond these after all rows."""
+    count = len(sides[0].lengths)
     source, target = (
         Ragged.of(tokenizer.encode_batch(texts))
         for tokenizer, texts in zip(tokenizers, zip(*changed, strict=True), strict=True)
@@ -262,16 +306,10 @@ def varied(
     fits &= np.minimum(source.lengths, target.lengths) > 2  # nothing but the ends is left
     kept = np.ones(count, dtype=bool)
     kept[rows[fits[: len(rows)]]] = False
-    found = (
+    return (
         _put_together(sides[0], np.flatnonzero(kept), source, np.flatnonzero(fits)),
         _put_together(sides[1], np.flatnonzero(kept), target, np.flatnonzero(fits)),
     )
-    return found if crossed is None else _both(found, crossed)
-
-
-def _both(one: tuple[Ragged, Ragged], other: tuple[Ragged, Ragged]) -> tuple[Ragged, Ragged]:
-    """Return all pairs of the first, then all of the second."""
-    return one[0].and_then(other[0]), one[1].and_then(other[1])
 
 
 def _known(pair: Pair, tokenizers: tuple[Tokenizer, Tokenizer]) -> bool:
@@ -299,3 +337,33 @@ def _texts(
 def _put_together(old: Ragged, old_rows: np.ndarray, new: Ragged, new_rows: np.ndarray) -> Ragged:
     """Return some rows of one array, then some of another."""
     return old.taken(old_rows).and_then(new.taken(new_rows))
+
+
+ORDER = 3  # tokens of a made-up source that decide on the next
+
+
+def made_up(sources: Ragged, count: int, random: Random) -> list[list[int]]:
+    """Make up sources that look like these and are not among them, by an n-gram model; fewer where few are new.
+
+    They have their ends. A teacher can answer them, so that a pupil sees more of what the teacher knows.
+    """
+    rows = [
+        sources.values[first:last].tolist()
+        for first, last in zip(sources.offsets[:-1], sources.offsets[1:], strict=True)
+    ]
+    after: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for row in rows:
+        for place in range(1, len(row)):
+            after[tuple(row[max(0, place - ORDER) : place])].append(row[place])
+    longest, end = max(map(len, rows)), rows[0][-1]
+    seen, found = {tuple(row) for row in rows}, []
+    for _ in range(4 * count):
+        row = rows[0][:1]
+        while row[-1] != end and len(row) < longest:
+            row.append(random.choice(after[tuple(row[-ORDER:])]))
+        if row[-1] == end and len(row) > 2 and tuple(row) not in seen:
+            seen.add(tuple(row))
+            found.append(row)
+            if len(found) == count:
+                break
+    return found

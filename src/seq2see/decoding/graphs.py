@@ -158,7 +158,12 @@ class GraphSearch:
         """Do the same with the best answers' ids only."""
         found = self.beams.done_ids[:count, 0], self.beams.done_length[:count, 0]
         ids, lengths = (x.to("cpu", copy=True) for x in found)  # the next search uses the same buffers
-        return lambda: [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
+
+        def rows() -> list[list[int]]:
+            some = ids[:, : int(lengths.max())].tolist()  # most of the room is empty
+            return [row[:length] for row, length in zip(some, lengths.tolist(), strict=True)]
+
+        return rows
 
     def _begin(self) -> None:
         """Read the source, compute its keys and values once, and clear what the last search has left."""

@@ -32,15 +32,24 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, keep: Keep = 
     return torch.einsum("...hts,...shk->...thk", weights, v)  # (…, T, H, K)
 
 
+def strayed(q: Tensor, k: Tensor, mask: Mask, places: Tensor) -> Tensor:
+    """Return -log of the weight that the first head gives to the key at ``places`` (…, T), summed; -1 counts as 0."""
+    scores = torch.einsum("...tk,...sk->...ts", q[..., 0, :], k[..., 0, :]) / math.sqrt(q.shape[-1])
+    allowed = mask.allowed(q.shape[-3], k.shape[-3], q.device)
+    if allowed is not None:
+        scores = scores.masked_fill(~(allowed.squeeze(-3) if allowed.dim() > 2 else allowed), -math.inf)
+    found = scores.float().log_softmax(-1).gather(-1, places.clamp(min=0)[..., None]).squeeze(-1)
+    return -found.masked_fill(places < 0, 0.0).sum()
+
+
 class MultiHeadAttention(Observable):
     """h attentions side by side, each in a learned subspace of its own (section 3.2.2).
 
     MultiHead(Q, K, V) = Concat(head₁, …, head_h)·W^O,  head_i = Attention(Q·W_i^Q, K·W_i^K, V·W_i^V)
     """
 
-    written: bool = (
-        False  # whether the written body is to run, as for a stack of models, which no fast one is for
-    )
+    guided: bool = False  # whether training shows its first head where to look: then ``asked`` keeps q and k
+    asked: tuple[Tensor, Tensor] | None = None
     whole: SideBySide | None = None  # W^Q, W^K and W^V in one piece, where decoding on a GPU has laid them so
 
     def __init__(self, config: ModelConfig) -> None:
@@ -77,7 +86,9 @@ class MultiHeadAttention(Observable):
             (q,) = self.project(x, self.w_q)
             k, v = self.keys_values(source) if cache is None else cache.once(self.keys_values, source)
         q, k, v = self.keep("q", q), self.keep("k", k), self.keep("v", v)
-        if self.recorder is None and not self.written:
+        if self.guided and self.training:
+            self.asked = q, k
+        if self.recorder is None:
             z = fast_attention(q, k, v, mask, "rows" if cache is None else cache.layout)  # (…, T, H, K)
         else:
             z = self.keep("z", written_attention(q, k, v, mask, self.keep))

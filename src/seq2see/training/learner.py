@@ -17,11 +17,13 @@ from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
 from seq2see.errors import UserError
+from seq2see.model.attention import MultiHeadAttention, strayed
+from seq2see.model.decoder import DecoderLayer
 from seq2see.model.ensemble import Ensemble
 from seq2see.model.fast import SMALL, summed_loss
 from seq2see.model.fast.operators import mark_cache
 from seq2see.model.fast.preload import preload
-from seq2see.model.masks import Mask, PackedMasks
+from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 from seq2see.training.adam import Adam
@@ -36,6 +38,16 @@ def members_of(model: Transformer) -> list[Transformer]:
     return model.all if isinstance(model, Ensemble) else [model]
 
 
+def guided_in(model: Transformer, settings: TrainingConfig) -> MultiHeadAttention | None:
+    """Mark the attention to the source that is shown where to look, if any is: that of the second layer."""
+    if not settings.guided:
+        return None
+    layer = model.decoder.layers[min(1, len(model.decoder.layers) - 1)]
+    assert isinstance(layer, DecoderLayer)
+    layer.cross_attention.guided = True
+    return layer.cross_attention
+
+
 class Objective(nn.Module):
     """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set.
 
@@ -45,6 +57,7 @@ class Objective(nn.Module):
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int, written: bool = False) -> None:
         super().__init__()
         self.model, self.settings, self.pad, self.written = model, settings, pad, written
+        self.guided = guided_in(model, settings)
 
     def forward(
         self,
@@ -57,8 +70,13 @@ class Objective(nn.Module):
 
         ``taught`` (T, V) are the teacher's log-probabilities.
         """
-        logits = logits_of(self.model, batch, masks)
-        return self.summed(logits, batch.target_out.flatten(), taught) / tokens
+        loss = self.summed(logits_of(self.model, batch, masks), batch.target_out.flatten(), taught)
+        if self.guided is not None and self.guided.asked is not None:
+            asked, self.guided.asked = self.guided.asked, None  # a model that holds them cannot be copied
+            mask = batch.source_mask if isinstance(batch, Batch) else masks.cross if masks else EVERYTHING
+            if batch.places is not None:
+                loss = loss + self.settings.guided * strayed(*asked, mask, batch.places)
+        return loss / tokens
 
     def summed(self, logits: Tensor, right: Tensor, taught: Tensor | None = None) -> Tensor:
         """Return the sum of the losses of logits (T, V), where the tokens (T,) are right."""
@@ -130,6 +148,7 @@ class Learner:
                 raise UserError("On a GPU an ensemble takes one padded batch a step: leave training.layout and "
                                 "training.accumulate out.")  # fmt: skip
             self.stack = Stack(model, torch.bfloat16 if self.copies else torch.float32)
+            self.stack.guided = guided_in(self.stack.one, settings)
             packed = compiles = self.compiles = self.copies = False
         self.worker = model
         if self.copies:
@@ -162,7 +181,9 @@ class Learner:
             if self.copies:
                 self.teacher = copy.deepcopy(teacher).bfloat16()
         self.learning_rate = torch.zeros((), device=self.device)
-        self.trained = dict(model.named_parameters()) if self.stack is None else self.stack.weights
+        self.trained = (
+            dict(model.named_parameters()) if self.stack is None else {"members": self.stack.weights}
+        )
         on_device = self.captures or self.stack is not None
         self.optimiser = Adam(
             self.trained.values(),
@@ -333,7 +354,8 @@ class Learner:
         right, taught = rows.target_out.flatten(), self._taught_rows(rows)
         tokens = (right != self.pad).sum()
         summed = torch.vmap(lambda logits: self.objective.summed(logits, right, taught))
-        losses = summed(self.stack.logits(rows)) / tokens  # (M,)
+        logits, astray = self.stack.logits(rows)
+        losses = (summed(logits) + self.settings.guided * astray) / tokens  # (M,)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         return losses.detach().mean()
 

@@ -22,10 +22,10 @@ from seq2see import devices
 from seq2see.config import Config, TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import BLOCK, PackedBatches, sizes_of
+from seq2see.data.places import with_places
 from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
-from seq2see.data.splicing import Splicer
 from seq2see.data.variation import varied, varies
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
@@ -51,6 +51,7 @@ CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 VARIED_AT_ONCE = 100_000
 BLEU_CHANCE = 0.5  # BLEU that two evaluations of equally good models may differ by
 SAMPLES = 3  # answers kept with each line of the table
+SLOW, RESTS = 0.5, 5  # seconds from which on writing a checkpoint is slow; times as long until the next one
 EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # steps after which a run that is watched has a line
 NOT_AVERAGED = (
     0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
@@ -164,10 +165,8 @@ class Trainer:
             raise UserError(
                 "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
             )
-        #: for pairs made of two; aligned once
-        self.splicer = Splicer(source, target) if settings.spliced else None
-        if self.splicer is not None and not self.splicer.is_right():
-            self.splicer = None
+        if settings.guided:
+            target = with_places(source, target)
         recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
         self.as_read, self.recut = (source, target), recut
         self._arrange()
@@ -194,6 +193,8 @@ class Trainer:
         self.seconds = 0.0
         self.total, self.count = torch.zeros((), device=self.device), 0  # of the losses since the last line
         self.writer = ThreadPoolExecutor(1)
+        self.whole = 0  # the step of the last checkpoint, which is kept until the next but one
+        self.rested = 0.0  # when the next checkpoint may be written, by the clock of this process
         self.saved: Future[None] = Future()  # the writing of the last checkpoint
         self.saved.set_result(None)
         self.best = Best()
@@ -247,7 +248,7 @@ class Trainer:
         tokenizers = self.tokenizers.source, self.tokenizers.target
         if not varies(settings):
             return sides
-        return varied(sides, tokenizers, settings, number, longest, self.splicer)
+        return varied(sides, tokenizers, settings, number, longest)
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length
@@ -513,8 +514,15 @@ class Trainer:
         return self._in_average(step) or step == self.best.step
 
     def save(self, at_once: bool = False) -> None:
-        """Keep a checkpoint of this step; it is written while training goes on, or ``at_once``."""
+        """Keep a checkpoint of this step; it is written while training goes on, or ``at_once``.
+
+        A slow disk would hold up the training. After a checkpoint that took long to write, the next ones are left out for
+        some times as long. The one after these brings the weights that are to be averaged with it.
+        """
         if self.out is None:
+            return
+        rests = time.monotonic() < self.rested and distributed.size() == 1
+        if rests and not at_once and self.step < self.config.training.steps:
             return
         self.saved.result()  # one at a time; an error in writing the last one is raised here
         notes = {
@@ -529,10 +537,23 @@ class Trainer:
         run = distributed.gathered(self.learner.state())
         state = Checkpoint(self.step, self._weights(), run, notes)
         if distributed.first():
-            self.saved = self.writer.submit(_write, self.out / CHECKPOINTS, state, set(self.snapshots))
+            self.saved = self.writer.submit(self._write, self.out / CHECKPOINTS, state, dict(self.snapshots))
         if at_once:
             self.saved.result()
             distributed.wait()
+
+    def _write(self, where: Path, state: Checkpoint, averaged: dict[int, dict[str, Tensor]]) -> None:
+        """Write a checkpoint; of the others, keep the last one and those that will be averaged."""
+        started = time.monotonic()
+        there = checkpoint.steps_in(where)
+        for step, weights in averaged.items():
+            if step not in there and step != state.step:
+                checkpoint.write(where, Checkpoint(step, weights, {}, {}))
+        checkpoint.write(where, state)
+        checkpoint.prune(where, {state.step, self.whole, *averaged})
+        self.whole = state.step
+        took = time.monotonic() - started
+        self.rested = time.monotonic() + (RESTS * took if took > SLOW else 0.0)
 
     def _open(self, out: Path, resume: bool) -> None:
         """Prepare the folder: a new one, or an unfinished one to go on with."""
@@ -596,12 +617,15 @@ class Trainer:
                 whole[step] = checkpoint.read(where, step)
             except FolderError as error:
                 self.say(f"{error}; an earlier one is used.")
-        for step in sorted(whole, reverse=True):
+        for step in sorted(
+            (step for step in whole if whole[step].run), reverse=True
+        ):  # some have weights alone
             self.best = Best(**json.loads(whole[step].notes.get("best", "{}")))
             noted = whole[step].notes.get("averaged")
             companions = json.loads(noted) if noted else [s for s in range(1, step + 1) if self._stays(s)]
             if all(s in whole for s in companions):
                 self._restore(whole[step])
+                self.whole = step
                 self.snapshots = {s: whole[s].weights for s in companions}
                 self.say(f"Going on from step {step:,}.")
                 checkpoint.prune(where, (s for s in whole if s <= step))
@@ -672,10 +696,3 @@ def continued(out: Path, before: Config, now: Config) -> Config:
             "train into another folder."
         )
     return now
-
-
-def _write(where: Path, state: Checkpoint, averaged: set[int]) -> None:
-    """Write a checkpoint; of the others, keep the last one and those that will be averaged."""
-    checkpoint.write(where, state)
-    others = [step for step in checkpoint.steps_in(where) if step != state.step]
-    checkpoint.prune(where, {state.step, *others[-1:], *(step for step in others if step in averaged)})

@@ -32,11 +32,12 @@ from seq2see.data.plan import (
     config_of,
     fast_on,
     kinds_asked,
+    most_tokens,
     tokenizers_of,
 )
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
-from seq2see.data.splicing import made_up
+from seq2see.data.variation import made_up
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.devices import CPU, Choice
@@ -451,7 +452,8 @@ def _with_taught(
         for answer in engine.ids(sources[first : first + ANSWERED_AT_ONCE], rules)
     ]
     texts = zip(source.decode_batch(sources), target.decode_batch(answers), strict=True)
-    more = Cut.within((source, target), [pair for pair in texts if all(pair)], LONGEST)
+    longest = most_tokens(max(int(side.lengths.max()) for side in learned.ids))
+    more = Cut.within((source, target), [pair for pair in texts if all(pair)], longest)
     ids = tuple(one.and_then(other) for one, other in zip(learned.ids, more.ids, strict=True))
     return [*learned.pairs, *more.pairs], (ids[0], ids[1])
 

@@ -1,0 +1,221 @@
+"""Where each token of a target belongs in its source, how training uses it, chained pairs, and made-up sources."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import small_model
+from seq2see.config import TrainingConfig
+from seq2see.data.batching import Batches, Ragged
+from seq2see.data.packing import PackedBatch, PackedBatches
+from seq2see.data.places import aligned, with_places
+from seq2see.data.variation import chained, made_up, varied, varies
+from seq2see.model.attention import strayed
+from seq2see.model.ensemble import Ensemble
+from seq2see.tokenizers.tokenizer import Tokenizer
+from seq2see.training.learner import Objective, guided_in
+from seq2see.training.stack import Rows, Stack
+
+LETTERS = "abcdefgh"
+
+
+def words(count: int) -> list[tuple[list[int], list[int]]]:
+    """Random words of a language in which ``g h`` (9, 10) is one sound, and ``x`` (6) is two; others are one each."""
+    random, found = Random(1), []
+    for _ in range(count):
+        source: list[int] = []
+        target: list[int] = []
+        for _ in range(random.randint(2, 5)):
+            letter = random.choice((3, 4, 5, 6, 9))
+            source += [9, 10] if letter == 9 else [letter]
+            target += {6: [26, 27], 9: [29]}.get(letter, [letter + 20])
+        found.append((source, target))
+    return found
+
+
+def spoken(source: list[int]) -> list[int]:
+    """Say a source of that language."""
+    target = []
+    for letter in source:
+        target += {6: [26, 27], 9: [], 10: [29]}.get(letter, [letter + 20])
+    return target
+
+
+def sides(pairs: list[tuple[list[int], list[int]]]) -> tuple[Ragged, Ragged]:
+    return tuple(Ragged.of([[1, *pair[side], 2] for pair in pairs]) for side in (0, 1))  # type: ignore[return-value]
+
+
+def rows(side: Ragged) -> list[list[int]]:
+    return [side.values[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]
+
+
+def test_sounds_are_found_that_belong_to_letters() -> None:
+    pairs = words(200)
+    cuts = aligned([(np.array(source), np.array(target)) for source, target in pairs])
+    right = 0
+    for (source, target), path in zip(pairs, cuts, strict=True):
+        assert path[0] == (0, 0)
+        assert path[-1] == (len(source), len(target))
+        right += all(target[:j] == spoken(source[:i]) for i, j in path if i == 0 or source[i - 1] != 9)
+    assert right > 180
+    assert aligned([(np.array([3]), np.array([23] * 5)), (np.zeros(0, int), np.array([23]))]) == [[], []]
+
+
+def test_each_token_of_a_target_has_its_place_in_the_source() -> None:
+    """Letters and sounds that belong together are found; starts and texts that are not aligned have no place."""
+    pairs = words(200)
+    source, target = sides([*pairs, ([3], [23] * 5)])
+    found = with_places(source, target)
+    assert found.places is not None
+    right = 0
+    for row, (letters, sounds) in enumerate(pairs):
+        places = found.places[found.offsets[row] : found.offsets[row + 1]].tolist()
+        assert places[0] == -1
+        assert places[-1] == len(letters) + 1  # the end belongs to the end
+        said = [spoken(letters[:place]) for place in places[1:-1]]  # up to the letter that a sound belongs to
+        right += all(sounds[: at + 1] == so_far[: at + 1] for at, so_far in enumerate(said))
+    assert right > 180
+    assert set(found.places[found.offsets[200] :].tolist()) == {-1}
+
+
+def test_texts_that_come_in_another_order_have_no_places() -> None:
+    random = Random(1)
+    texts = [[random.randrange(3, 13) for _ in range(random.randint(4, 8))] for _ in range(200)]
+    reversed_ = [(text, [letter + 20 for letter in text[::-1]]) for text in texts]
+    assert (
+        with_places(*sides([(text, [letter + 20 for letter in text]) for text in texts])).places is not None
+    )
+    assert with_places(*sides(reversed_)).places is None
+    assert with_places(*sides([([3], [23] * 5)])).places is None  # nothing is aligned
+
+
+def test_places_follow_their_rows() -> None:
+    """What is taken, put together and chained keeps its places; where there are none, they are not known."""
+    source, target = sides(words(60))
+    placed = with_places(source, target)
+    assert placed.places is not None
+    some = placed.taken(np.array([5, 2])).and_then(target.taken(np.array([1])))
+    assert some.places is not None
+    expected = [placed.places[placed.offsets[row] : placed.offsets[row + 1]] for row in (5, 2)]
+    assert some.places.tolist() == [*np.concatenate(expected).tolist(), *[-1] * int(target.lengths[1])]
+    assert target.and_then(target).places is None
+    sources, targets = chained((source, placed), 40, 40, np.random.default_rng(1))
+    assert targets.places is not None
+    for row in range(len(sources.lengths)):
+        letters, sounds, places = (
+            values[side.offsets[row] : side.offsets[row + 1]].tolist()
+            for side, values in (
+                (sources, sources.values),
+                (targets, targets.values),
+                (targets, targets.places),
+            )
+        )
+        ends = [place for place, sound in zip(places, sounds, strict=True) if sound == 2]
+        assert [letters[place] for place in ends] == [2, 2]
+        assert ends == [letters.index(2), len(letters) - 1]
+        single = [
+            (letters[place], sound) for place, sound in zip(places, sounds, strict=True) if sound in (23, 24)
+        ]
+        assert all(
+            letter + 20 == sound for letter, sound in single
+        )  # these letters are spoken as they are written
+
+
+def test_padded_and_packed_batches_say_where_to_look_alike() -> None:
+    """The guidance of a batch is the same in both layouts, read once or twice, and it is what the equation says."""
+    source, target = sides(words(30))
+    target = with_places(source, target)
+    model = small_model(norm="pre", dropout=0.0, source_vocabulary=32, target_vocabulary=32).train()
+    settings = TrainingConfig.of(guided=2.0)
+    objective, without = Objective(model, settings, 0), Objective(model, settings.but(guided=0.0), 0)
+    padded = Batches(source, target, (0, 0), 10**6, seed=0).everything()
+    packed = PackedBatches(source, target, (0, 0), 640, seed=0).batch(np.arange(30))
+    losses = []
+    for batch in (padded, packed, padded.twice(), packed.twice()):
+        masks = batch.masks() if isinstance(batch, PackedBatch) else None
+        tokens = (batch.target_out != 0).sum()
+        losses.append(float((objective(batch, masks, tokens) - without(batch, masks, tokens)).detach()))
+    assert losses == pytest.approx([losses[0]] * 4, rel=1e-4)
+    kept: dict[str, torch.Tensor] = {}
+    attention = guided_in(model, settings)
+    assert attention is model.decoder.layers[1].cross_attention
+    assert attention is not None
+    attention.recorder, attention.path = (lambda path, x: kept.setdefault(path, x)), "it"
+    model(padded.source, padded.target_in, padded.source_mask)
+    weights = kept["it.weights"][:, 0]  # (B, T, S) of the first head
+    assert padded.places is not None
+    right = weights.gather(-1, padded.places.clamp(min=0)[..., None]).squeeze(-1)
+    by_hand = -(right.log() * (padded.places >= 0)).sum() * 2.0 / (padded.target_out != 0).sum()
+    assert losses[0] == pytest.approx(float(by_hand.detach()), rel=1e-4)
+    assert losses[0] > 0.1
+
+
+def test_a_stack_is_guided_as_its_members_are() -> None:
+    source, target = sides(words(12))
+    target = with_places(source, target)
+    batch = Batches(source, target, (0, 0), 10**6, seed=0).everything()
+    model = Ensemble(
+        small_model(norm="pre", dropout=0.0, source_vocabulary=32, target_vocabulary=32).config.but(members=2)
+    ).train()
+    settings = TrainingConfig.of(guided=1.0)
+    alone = []
+    for member in model.all:
+        attention = guided_in(member, settings)
+        member(batch.source, batch.target_in, batch.source_mask)
+        assert attention is not None
+        assert attention.asked is not None
+        assert batch.places is not None
+        alone.append(float(strayed(*attention.asked, batch.source_mask, batch.places).detach()))
+        attention.guided, attention.asked = False, None
+    stack = Stack(model)
+    stack.guided = guided_in(stack.one, settings)
+    _, astray = stack.logits(Rows.of(batch, 200, (0, 0)))
+    assert astray.tolist() == pytest.approx(alone, rel=1e-4)
+
+
+def test_made_up_sources_look_like_the_others_and_are_new() -> None:
+    pairs = words(100)
+    source, _ = sides(pairs)
+    found = made_up(source, 50, Random(1))
+    known = {tuple(row) for row in rows(source)}
+    assert len(found) == len({tuple(row) for row in found}) == 50
+    assert not known & {tuple(row) for row in found}
+    threes = {tuple(row[place : place + 3]) for row in known for place in range(len(row) - 2)}
+    assert all(tuple(row[place : place + 3]) in threes for row in found for place in range(len(row) - 2))
+    assert made_up(Ragged.of([[1, 3, 2]]), 5, Random(1)) == []
+
+
+def test_chained_pairs_are_two_pairs_with_an_end_between_them() -> None:
+    """Both sides hold the same two pairs in the same order; what is too long is left out; each draw differs."""
+    pairs = words(50)
+    of_source = {tuple(source): target for source, target in pairs}
+    draw = np.random.default_rng(1)
+    source, target = chained(sides(pairs), 200, 18, draw)
+    assert len(source.lengths) == len(target.lengths) > 20
+    assert max(source.lengths.max(), target.lengths.max()) <= 18
+    for row in range(len(source.lengths)):
+        ids = [side.values[side.offsets[row] : side.offsets[row + 1]].tolist() for side in (source, target)]
+        for one in ids:
+            assert (one[0], one[-1], one.count(1), one.count(2)) == (1, 2, 1, 2)
+        middle = ids[0].index(2)
+        first, second = ids[0][1:middle], ids[0][middle + 1 : -1]
+        assert ids[1] == [1, *of_source[tuple(first)], 2, *of_source[tuple(second)], 2]
+    assert len(set(map(int, chained(sides(pairs), 200, 18, draw)[0].lengths - 1))) > 3
+    assert len(chained(sides(pairs), 200, 4, draw)[0].lengths) == 0
+
+
+def test_chained_pairs_are_added_to_each_epoch() -> None:
+    """An epoch holds all pairs and the asked number of chained ones."""
+    pairs = sides(words(40))
+    tokenizers = (Tokenizer.bytes(), Tokenizer.bytes())
+    asked = TrainingConfig.of(chained=1.0)
+    assert varies(TrainingConfig.of(chained=1.0))
+    source, target = varied(pairs, tokenizers, asked, 0, 99)
+    ends = [(row == 2).sum() for row in np.split(source.values, source.offsets[1:-1])]
+    assert ends.count(2) == 40
+    assert ends.count(1) == 40
+    assert len(target.lengths) == len(ends)
