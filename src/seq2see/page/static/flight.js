@@ -296,7 +296,7 @@ class Flight {
       const before = this.trace.steps.slice(0, view.step).map((one) => one.id);
       const chosen = id === step.id;
       return h("li", { className: chosen ? "chosen" : "" }, h("button", {
-        type: "button", disabled: !this.live, "aria-pressed": String(chosen), title: chosen ? "chosen" : "write this instead", onclick: () => !chosen && change({ prefix: [...before, id] }),
+        type: "button", disabled: !this.live, tabIndex: chosen ? 0 : -1, "aria-pressed": String(chosen), title: chosen ? "chosen" : "write this instead", onclick: () => !chosen && change({ prefix: [...before, id] }),
       }, h("span", { className: "token" }, exact(name)), h("span", { className: "bar" }, bar), h("small", {}, percent(probability))));
     }));
   }
@@ -329,6 +329,7 @@ class Flight {
     this.stage = h("div", { className: "sky", onclick: (/** @type {PointerEvent} */ event) => this.hit(event) }, this.canvas, reads, gates, h("div", { className: "becomes" }, this.bars, this.next));
     roving(reads, "button");
     roving(gates, "button");
+    roving(this.next, "button");
     byId("stage").replaceChildren(this.stage);
     this.say();
     this.draw();
@@ -467,7 +468,7 @@ async function showZoom() {
         })))),
       h("figure", { className: "seeks" }, vector(z, row, span.v), h("figcaption", {}, h("b", {}, "z"), " what it hands on"))),
     h("details", { open: true }, h("summary", {}, `The share of ‘${visible(trace.source[token].token).trim()}’, worked out`), h("div", { className: "sums" }, ...lines.filter((one) => one.rows || one.sum !== undefined).map((one) => h("div", { className: "sum" }, h("p", {}, one.say),
-      one.rows && h("div", { className: "terms", tabIndex: 0, role: "group", "aria-label": one.say }, h("table", {}, h("tbody", {}, ...one.rows.map((cells, n) => h("tr", { className: n === one.strong ? "strong" : "" }, ...cells.map((text, c) => h(c ? "td" : "th", {}, text))))))),
+      one.rows && h("div", { className: "terms", tabIndex: 0, role: "group", "aria-label": one.say }, h("table", {}, h("thead", {}, h("tr", {}, ...(one.head ?? []).map((name) => (name ? h("th", { scope: "col" }, name) : h("td"))))), h("tbody", {}, ...one.rows.map((cells, n) => h("tr", { className: n === one.strong ? "strong" : "" }, ...cells.map((text, c) => h(c ? "td" : "th", {}, text))))))),
       one.sum !== undefined && h("p", { className: "result" }, h("span", {}, one.sum), one.about ? " ≈ " : " = ", h("b", {}, number(one.value ?? weights.at(row, token), 4))))))));
   if (document.activeElement === document.body || byId("stage").contains(document.activeElement)) place.querySelector("h2")?.focus({ preventScroll: true });
   return undefined;
