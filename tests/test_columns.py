@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.cli import app
-from seq2see.data import shards
+from seq2see.data import plan, shards
 from seq2see.data.pairs import Corpus, read_pairs
 from seq2see.errors import UserError
 
@@ -71,6 +71,7 @@ def test_a_header_is_known_by_its_words_by_numbers_below_and_by_what_is_asked_fo
         (("english", "french"), False, "'english', but a.csv has no header: give numbers, 1 to 3"),
         (("english",), True, "two names or numbers were expected"),
         ("english", True, "two names or numbers were expected"),
+        (("english", ""), True, "two names or numbers were expected"),
     ],
 )
 def test_columns_that_are_not_there(
@@ -89,7 +90,7 @@ def test_columns_of_features_follow_a_text_as_symbols(tmp_path: Path) -> None:
     assert corpus.taken == "1+3 → 2"
     back = read_pairs([path], columns=("2", "1+3"))
     assert back.pairs[0] == ("walked", "walk <V> <PST>")
-    assert seq2see.data.plan.fitting([source for source, _ in corpus.pairs]) == "features"
+    assert plan.fitting([source for source, _ in corpus.pairs]) == "features"
 
 
 RECORDS = [{"id": n, "en": english, "fr": french} for n, english, french in ROWS]

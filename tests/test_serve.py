@@ -30,6 +30,7 @@ from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Automata
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
+from seq2see.serve.guard import Guard, Metrics
 from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
 from seq2see.stopping import go_on
 
@@ -812,3 +813,32 @@ def test_documents_of_too_much_work_are_refused_before_all_are_read(
     assert refused.status_code == 422
     assert "multiplications" in error_of(refused)
     assert len(read) < len(inputs)
+
+
+@pytest.mark.parametrize(("limits", "sends", "status"), [
+    (Limits(body=10), [{"body": b"x" * 11, "more_body": True}], 413),
+    (Limits(seconds=0.01), [], 408),
+])  # fmt: skip
+def test_a_connection_whose_request_is_not_read_to_its_end_is_closed(
+    limits: Limits, sends: list[dict[str, Any]], status: int
+) -> None:
+    """What is left of the request would be taken for the next one."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        if not sends:
+            await asyncio.sleep(60)
+        return {"type": "http.request", **sends.pop()}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/api/predict", "headers": [(b"host", b"localhost")],
+             "client": ("127.0.0.1", 1)}  # fmt: skip
+    asyncio.run(Guard(no_app, limits, Metrics(), ["localhost"])(scope, receive, send))
+    assert said[0]["status"] == status
+    assert (b"connection", b"close") in said[0]["headers"]
+
+
+async def no_app(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("the request reached the application")
