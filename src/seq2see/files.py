@@ -195,6 +195,11 @@ def temporary_prefix(name: str) -> str:
     return f".{name}.{os.getpid()}.seq2see-"
 
 
+def is_temporary(name: str) -> bool:
+    """Whether this is the name of a temporary file or folder, of any process."""
+    return TEMPORARY.fullmatch(name) is not None
+
+
 def synchronise(path: Path) -> None:
     """Wait until the bytes of a file, or the names in a folder, are on the disk.
 
@@ -376,7 +381,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 def carry_over(old: Path, new: Path, left: set[str]) -> None:
     """Put everything of a folder into another one, too, but for what is ``left``: files as links to the same bytes."""
     for entry in old.iterdir():
-        if entry.name in left or TEMPORARY.fullmatch(entry.name) or (new / entry.name).exists():
+        if entry.name in left or is_temporary(entry.name) or (new / entry.name).exists():
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.copytree(entry, new / entry.name, symlinks=True, copy_function=_linked)

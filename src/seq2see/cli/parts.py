@@ -27,7 +27,7 @@ import typer
 from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
 from seq2see.cli.output import complain, progress_bar
 from seq2see.errors import UserError, counted, printable
-from seq2see.files import LOCK, TEMPORARY, Lock, write_atomically, writing
+from seq2see.files import LOCK, Lock, is_temporary, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: what they are answers to
 HALF = ".half"  # how the name of an unfinished file of answers ends
@@ -202,9 +202,7 @@ def _folder(out: Path, parts: list[Part], digest: str) -> Any:
         raise UserError(
             f"--out is {str(out)!r}, a file: a folder was expected, for the answers of many files."
         )
-    others = [
-        one.name for one in (out.iterdir() if out.is_dir() else ()) if not TEMPORARY.fullmatch(one.name)
-    ]
+    others = [one.name for one in (out.iterdir() if out.is_dir() else ()) if not is_temporary(one.name)]
     if NOTE not in others and set(others) - {LOCK}:
         raise UserError(f"{str(out)!r} holds other files: name a new or an empty folder for --out.")
     lock = Lock(out)
