@@ -125,6 +125,10 @@ def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere() -
     assert Config.from_toml(old, "config.toml") == Config.from_toml(text, "config.toml")
     assert "tuned" not in Config.from_toml(old, "config.toml").to_toml()
     assert "tuned" in (folder.find("en-fr") / folder.CONFIG).read_text(encoding="utf-8")
+    spliced = text.replace(
+        "[training]\n", "[training]\nspliced = 1.0\n"
+    )  # models of words before the guided head
+    assert Config.from_toml(spliced, "config.toml") == Config.from_toml(text, "config.toml")
     with pytest.raises(ConfigError, match=r"no setting training\.tuned"):
         TrainingConfig.of(tuned=True)
     with pytest.raises(ConfigError, match=r"no setting model\.tuned"):

@@ -33,7 +33,7 @@ Stopping = Literal["likeliest", "beaten", "full"]
 
 
 #: Settings of earlier versions that are gone: a config.toml that has one is read without it. None changed an answer.
-RETIRED: dict[str, tuple[str, ...]] = {"model": (), "training": ("tuned",), "decoding": ()}
+RETIRED: dict[str, tuple[str, ...]] = {"model": (), "training": ("tuned", "spliced"), "decoding": ()}
 
 
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:

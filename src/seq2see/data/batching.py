@@ -23,9 +23,8 @@ class Ragged:
     def __init__(self, values: np.ndarray, offsets: np.ndarray, places: np.ndarray | None = None) -> None:
         self.values = values
         self.offsets = offsets  # row n is values[offsets[n] : offsets[n + 1]]
-        self.places = (
-            places  # of a target: where the source token stands that each id belongs to; -1: not known
-        )
+        #: of a target: where the source token stands that each id belongs to; -1: not known
+        self.places = places
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
@@ -116,9 +115,8 @@ class Batch:
     target_out: Tensor
     source_mask: Mask
     tokens: int  # real tokens in target_out
-    places: Tensor | None = (
-        None  # (B, T): the source token that each one of target_out belongs to; -1: not known
-    )
+    #: (B, T): the source token that each one of target_out belongs to; -1: not known
+    places: Tensor | None = None
 
     @classmethod
     def of(
