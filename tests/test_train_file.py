@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 import seq2see
 from seq2see.cli import app
+from seq2see.data.packing import BLOCK
 from seq2see.data.plan import are_sentences, choose
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation
@@ -317,6 +318,18 @@ def test_many_short_texts_on_a_gpu_get_a_deeper_model() -> None:
     assert choose([(one * 20, other) for one, other in pairs[:20_000]], device="cuda").preset == "small"
     assert choose(pairs[:90_000], device="cuda").preset == "lexicon"
     assert choose(pairs[:900], device="cuda").preset == "words"
+    for count in (
+        300,
+        900,
+        2500,
+        3456,
+        3600,
+        7999,
+        8000,
+        33_344,
+        99_999,
+    ):  # a packed batch is made of whole blocks
+        assert choose(pairs[:900], count=count, device="cuda").training["batch_tokens"] % BLOCK == 0
 
 
 def test_sentences_on_a_gpu_get_another_recipe() -> None:

@@ -260,7 +260,7 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
     elif preset == "words":
         steps, batch = 4000, 768
     else:
-        steps, batch = min(30_000, 6000 + count // 3), min(2048, 1024 + count // 8)
+        steps, batch = min(30_000, 3000 + count // 3), 1536 if count < 8000 else 2048
     lines = 20
     return settings | {
         "steps": steps, "batch_tokens": batch, "warmup": min(1000, steps // 10),
