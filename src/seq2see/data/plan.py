@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ from seq2see.tokenizers import symbols
 from seq2see.tokenizers.tokenizer import Tokenizer, decomposed
 
 SUBWORDS = ("bpe", "unigram")
+FOR_WORDS = ("words", "lexicon")  # presets
 LEARNED = ("words", *SUBWORDS)  # whose vocabulary has a size that can be chosen
 KINDS = ("characters", "decomposed", "symbols", "features", "bytes", *LEARNED)
 LOOKED_AT = 2000  # pairs that tell what kind of text it is
@@ -49,6 +50,15 @@ class Plan:
         """Both kinds in words: ``characters``, or ``characters → symbols``."""
         source, target = self.kinds
         return source if source == target else f"{source} → {target}"
+
+    def for_pupil(self) -> Plan:
+        """Return the plan for a model that a teacher shows more words: half as many steps more."""
+        if self.preset not in FOR_WORDS:
+            return self
+        longer = {
+            name: self.training[name] * 3 // 2 for name in ("steps", "checkpoint_every", "evaluate_every")
+        }
+        return replace(self, training=self.training | longer)
 
     def __str__(self) -> str:
         size = f" of at most {self.vocabulary:,} tokens" if self.vocabulary else ""
@@ -202,7 +212,7 @@ def _training(
     preset: str, pairs: Sequence[Pair], kinds: tuple[str, str], count: int, device: str
 ) -> dict[str, Any]:
     """Return steps that suit the data: few for little of it, else about 15 passes, counted in characters."""
-    if preset in ("words", "lexicon"):
+    if preset in FOR_WORDS:
         return _for_words(preset, kinds, count, device)
     if preset == "tiny" and count < 10_000:
         return {"steps": 1200, "checkpoint_every": 100, "evaluate_every": 100}

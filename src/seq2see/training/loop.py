@@ -177,7 +177,8 @@ class Trainer:
             put_weights(self.model, start, "the model to start from")
         sharded = settings.sharded and distributed.size() > 1
         own = copy.deepcopy(self.model) if sharded else self.model
-        self.learner = Learner(own, settings, self.pads[1], teacher, self.pads[0])
+        shown = settings if target.places is not None else settings.but(guided=0.0)
+        self.learner = Learner(own, shown, self.pads[1], teacher, self.pads[0])
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
         special = Special.of(tokenizers)
@@ -341,7 +342,10 @@ class Trainer:
                 f"{smaller.accumulate} of {smaller.batch_tokens:,}."
             )
             self._set(batch_tokens=smaller.batch_tokens, accumulate=smaller.accumulate)
-            self.learner.settings, self.taken = self.config.training, 2 * self.taken
+            self.learner.settings = self.learner.settings.but(
+                batch_tokens=smaller.batch_tokens, accumulate=smaller.accumulate
+            )
+            self.taken *= 2
             self._arrange()
         devices.release()
 
