@@ -207,7 +207,9 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
 def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs.TorchEngine, "ids", lambda engine, sources, rules: sources)  # it has learned to copy
+    monkeypatch.setattr(
+        runs.TorchEngine, "ids", lambda engine, sources, rules: sources
+    )  # it has learned to copy
     pairs = [(text := f"{n * 7919 % 2**13:013b}", text) for n in range(100)]
     teacher = seq2see.fit(pairs, model=SHAPE, training=QUICK | {"steps": 1}, out=tmp_path / "teacher")
     request = runs.Request(teacher=runs.Start.read(tmp_path / "teacher"), device="cpu")

@@ -49,6 +49,7 @@ from seq2see.training.schedule import Timekeeper, learning_rate
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 #: Pairs that are varied at a time. The first step waits for these alone; the others are varied while it learns.
 VARIED_AT_ONCE = 100_000
+ERRORS = 3  # standard errors by which the best line must beat the average to be kept instead
 BLEU_CHANCE = 0.5  # BLEU that two evaluations of equally good models may differ by
 SAMPLES = 3  # answers kept with each line of the table
 SLOW, RESTS = 0.5, 5  # seconds from which on writing a checkpoint is slow; times as long until the next one
@@ -456,11 +457,15 @@ class Trainer:
         return self.model.eval()
 
     def _clearly_better(self, average: Line) -> bool:
-        """Whether the best line beats the average of the last checkpoints by more than chance."""
+        """Whether the best line beats the average of the last checkpoints by more than chance.
+
+        The best of twenty lines that are equally good is about two standard errors above their mean.
+        """
         if average.bleu is not None:
             return self.best.score > average.bleu + BLEU_CHANCE
         share = average.exact_match
-        return self.best.score > share + math.sqrt(share * (1 - share) / max(1, len(self.validation)))
+        error = math.sqrt(share * (1 - share) / max(1, len(self.validation)))
+        return self.best.score > share + ERRORS * error
 
     def _take(self, weights: dict[str, Tensor]) -> None:
         put_weights(self.model, weights, "the averaged checkpoints")
