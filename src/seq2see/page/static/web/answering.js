@@ -82,12 +82,13 @@ export class Answering {
 
 /** The bytes of a file: fetched, or in Node read from the disk. @returns {Promise<ArrayBuffer>} */
 async function bytesOf(/** @type {URL} */ url) {
+  const fail = (/** @type {string} */ why) => new Error(`${url.href} cannot be read: ${why}. The folder that seq2see export --to web wrote was expected.`);
   if (url.protocol === "file:" && /** @type {any} */ (globalThis).process) {
     const { readFile } = await import(/* @vite-ignore */ /* webpackIgnore: true */ `${"node:"}fs/promises`);
-    const { buffer, byteOffset, byteLength } = await readFile(url);
+    const { buffer, byteOffset, byteLength } = await readFile(url).catch((/** @type {any} */ error) => Promise.reject(fail(error.code)));
     return buffer.slice(byteOffset, byteOffset + byteLength);
   }
   const answer = await fetch(url);
-  if (!answer.ok) throw new Error(`${url} cannot be read: ${answer.status} ${answer.statusText}. The folder that \`seq2see export --to web\` wrote was expected.`);
+  if (!answer.ok) throw fail(`${answer.status} ${answer.statusText}`);
   return answer.arrayBuffer();
 }
