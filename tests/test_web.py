@@ -1,4 +1,4 @@
-"""The module that `export --to web` writes answers as the model does, in Node and in a browser, in a worker and without."""
+"""The module that `export --to web` writes answers as the model does, in Node and in a browser."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ def node(folder: Path, texts: list[str], worker: bool = True, **options: Any) ->
         pytest.skip("Node is not installed")
     asked = json.dumps({"folder": str(folder), "texts": texts, "options": options, "worker": worker})
     run = subprocess.run(
-        [program, "--input-type=module", "--eval", ASK], input=asked, capture_output=True, text=True, check=False
+        [program, "--input-type=module", "--eval", ASK],
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     return dict(json.loads(run.stdout))
@@ -84,7 +88,9 @@ def compare(found: list[dict[str, Any]], expected: list[Answer]) -> None:
 
 def some_dates(count: int) -> list[str]:
     draw = random.Random(5)
-    dates = [f"{draw.randint(1000, 9999)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}" for _ in range(count)]
+    dates = [
+        f"{draw.randint(1000, 9999)}-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}" for _ in range(count)
+    ]
     return [*dates, "2000-02-30", "hello", "", " 1845-01-05", "1845-1-5", "0999-01-01"]
 
 
@@ -96,7 +102,17 @@ def written(count: int) -> list[str]:
     for text in texts[: count // 4]:
         place = draw.randrange(len(text) + 1)
         broken.append(text[:place] + draw.choice("aeinrst .0l") + text[place + draw.randint(0, 2) :])
-    return [*texts, *broken, "", "x" * 90, "brunch 5 2020", "Decembr 3 1999", "0ct 5 2010", "31.02.2020", "\ud7ff 5 may 2001"]
+    return [
+        *texts,
+        *broken,
+        "",
+        "x" * 90,
+        "brunch 5 2020",
+        "Decembr 3 1999",
+        "0ct 5 2010",
+        "31.02.2020",
+        "\ud7ff 5 may 2001",
+    ]
 
 
 SENTENCES = [
@@ -183,7 +199,10 @@ def test_the_same_answers_on_thousands(folders: dict[str, Path]) -> None:
     dates, human = some_dates(2000), written(2000)
     compare(node(folders["dates"], dates)["found"], seq2see.load("dates").answers(dates))
     compare(node(folders["human-dates"], human)["found"], seq2see.load("human-dates").answers(human))
-    lines = [json.loads(line) for line in (Path(__file__).parent / "challenge-en-fr.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (Path(__file__).parent / "challenge-en-fr.jsonl").read_text().splitlines()
+    ]
     english = [str(line["text"]) for line in lines][:200]
     assert len(english) == 200
     french = seq2see.load("en-fr", engine="torch").answers(english, whole=True)
@@ -320,15 +339,22 @@ def test_the_command_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert files == {"seq2see.js", "seq2see.d.ts", "worker.js", "model.json", "model.safetensors", "index.html",
                      "human-date.js", "package.json", "README.md", "card.md"}  # fmt: skip
     assert sum(path.stat().st_size for path in out.iterdir()) < 1.75e6
-    assert (out / "model.safetensors").read_bytes() == (find("human-dates") / "model.safetensors").read_bytes()
+    assert (out / "model.safetensors").read_bytes() == (
+        find("human-dates") / "model.safetensors"
+    ).read_bytes()
     small = tmp_path / "small"
     assert run("--to", "web", "--out", str(small), "--quantization", "int8", capsys=capsys)[0] == 0
-    assert (small / "model.safetensors").stat().st_size < 0.6 * (find("dates") / "model.safetensors").stat().st_size
+    assert (small / "model.safetensors").stat().st_size < 0.6 * (
+        find("dates") / "model.safetensors"
+    ).stat().st_size
     assert not (small / "human-date.js").exists()
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--to", "web", capsys=capsys) == (2, "seq2see: --to web needs a folder to write to: add --out DIR.")
+    assert run("--to", "web", capsys=capsys) == (
+        2,
+        "seq2see: --to web needs a folder to write to: add --out DIR.",
+    )
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
     code, said = run("--to", "web", str(tmp_path / "there"), capsys=capsys)

@@ -38,7 +38,10 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--to", "--format", metavar="NAME", help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript)."
+            "--to",
+            "--format",
+            metavar="NAME",
+            help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript).",
         ),
     ] = "ctranslate2",
     out: Annotated[

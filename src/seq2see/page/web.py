@@ -1,4 +1,4 @@
-"""A model for the pages and programs of others: an ES module without dependencies, its types, the weights, an example page."""
+"""A model for the pages and programs of others: an ES module, its types, the weights, an example."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from seq2see.tokenizers.folding import without_accents
 WEB = STATIC / "web"
 #: The modules that seq2see.js is made of, each after those that it imports. The page has the first nine too.
 MODULES = (
-    "tensors.js", "fast.js", "model.js", "weights.js", "tokenizer.js", "reading.js", "search.js", "reader.js", "sentences.js",
-    "web/human.js", "web/confidence.js", "web/answering.js", "web/load.js",
+    "tensors.js", "fast.js", "model.js", "weights.js", "tokenizer.js", "reading.js", "search.js", "reader.js",
+    "sentences.js", "web/human.js", "web/confidence.js", "web/answering.js", "web/load.js",
 )  # fmt: skip
 ABOUT, WEIGHTS = "model.json", "model.safetensors"
 CREDITS = "credits.txt"  # whom the data of a model come from, if they must be named
@@ -46,7 +46,8 @@ console.log(JSON.stringify(found));
 """
 README = """# {name}, as a module
 
-`seq2see.js` runs the model in a page or in Node (18 or newer). It needs no server and no package, and sends nothing anywhere.
+`seq2see.js` runs the model in a page or in Node (18 or newer). It needs no server and no package, and sends nothing
+anywhere.
 
 ```js
 import {{ load }} from "./seq2see.js";
@@ -55,9 +56,9 @@ const model = await load(); // this folder; or load("address/of/the/folder")
 const {{ output, confidence, error }} = await model.answer({example});
 ```
 
-`seq2see.d.ts` has all options and what an answer holds. `index.html` is an example: serve this folder (`python3 -m http.server`)
-and open it. The model works in a worker, where there is one. Pages with a content security policy allow `'wasm-unsafe-eval'`
-in `script-src`, or the model is some times slower.
+`seq2see.d.ts` has all options and what an answer holds. `index.html` is an example: serve this folder
+(`python3 -m http.server`) and open it. The model works in a worker, where there is one. A page with a content security
+policy needs `'wasm-unsafe-eval'` in `script-src`; without it the model is slower.
 {field}
 The files: `{weights}` has the weights, `{about}` all else that is known of the model; `card.md` says how good it is.
 """
@@ -141,16 +142,20 @@ def joined(modules: Sequence[str], exported: Sequence[str]) -> str:
         own = PurePosixPath(module).stem
         code = bare(STATIC / module)
         names = re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", code, re.MULTILINE)
-        code = re.sub(r'^import \{(.*)\} from ".*?(\w+)\.js";', r"const {\1} = $\2;", code, flags=re.MULTILINE)
+        code = re.sub(
+            r'^import \{(.*)\} from ".*?(\w+)\.js";', r"const {\1} = $\2;", code, flags=re.MULTILINE
+        )
         code = re.sub(r"^export ", "", code, flags=re.MULTILINE)
-        assert not re.search(r"^(import|export) ", code, re.MULTILINE), f"{module} imports or exports in another way"
+        assert not re.search(r"^(import|export) ", code, re.MULTILINE), (
+            f"{module} imports or exports in another way"
+        )
         found.append(f"const ${own} = (() => {{\n{code.strip()}\nreturn {{ {', '.join(names)} }};\n}})();")
         home.update(dict.fromkeys(names, own))
     return "\n".join([*found, *(f"export const {{ {name} }} = ${home[name]};" for name in exported)]) + "\n"
 
 
 def described(name: str, model: Model) -> dict[str, Any]:
-    """Describe a model for the module: what its page knows of it, its confidence, and the names of months if it reads dates."""
+    """Describe a model for the module: what its page knows, its confidence, the names of months if it reads dates."""
     about = live.described(model)
     del about["glossary"]
     shown = describe_model(name, model.config, model.card, model.path)
@@ -169,7 +174,12 @@ def described(name: str, model: Model) -> dict[str, Any]:
 def _confidence(sure: Confidence, sentences: bool) -> dict[str, Any]:
     own = languages.read_by(sure.familiar.surprise) if sentences else None
     words = {language: sorted(some) for language, some in languages.WORDS.items()} if own else {}
-    return {"weights": sure.weights, "familiar": sure.familiar.to_json(), "language": own or "", "languages": words}
+    return {
+        "weights": sure.weights,
+        "familiar": sure.familiar.to_json(),
+        "language": own or "",
+        "languages": words,
+    }
 
 
 def _months() -> list[list[str]]:
