@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -20,6 +22,7 @@ from fastapi.testclient import TestClient
 import seq2see
 from benchmarks.clients import besiege, dates, ours
 from benchmarks.load import running, wait_for
+from seq2see import machine
 from seq2see.answering import translation
 from seq2see.answering.options import Options
 from seq2see.documents.formats import Document
@@ -31,7 +34,16 @@ from seq2see.serve.api_predict import Automata
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Guard, Metrics
-from seq2see.serve.server import Connection, Server, configured, hosts_of, is_loopback, listen
+from seq2see.serve.server import (
+    UNCOLLECTED,
+    Connection,
+    Server,
+    configured,
+    hosts_of,
+    is_loopback,
+    listen,
+    serve,
+)
 from seq2see.stopping import go_on
 
 LIMITS = Limits(characters=50, inputs=5, body=4000, beam=4)
@@ -842,3 +854,57 @@ def test_a_connection_whose_request_is_not_read_to_its_end_is_closed(
 
 async def no_app(scope: Any, receive: Any, send: Any) -> None:
     raise AssertionError("the request reached the application")
+
+
+def full_collections(work: Callable[[], object]) -> int:
+    """Count how often the collector looks at all objects meanwhile."""
+    before = gc.get_stats()[2]["collections"]
+    work()
+    return gc.get_stats()[2]["collections"] - before
+
+
+def test_what_a_request_makes_is_not_collected_while_it_is_under_way(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads wait for a full collection, half a second with the objects of a long document."""
+    settings = (gc.get_threshold(), gc.get_freeze_count())
+    found: list[int] = []
+
+    def run(server: Server, sockets: list[socket.socket]) -> None:
+        found.append(full_collections(lambda: [(number, []) for number in range(400_000)]))
+        sockets[0].close()
+
+    monkeypatch.setattr(Server, "run", run)
+    serve({"dates": model}, "127.0.0.1", 0, lambda address: None, Limits())
+    assert found == [0]
+    assert (gc.get_threshold(), gc.get_freeze_count()) == settings
+    gc.collect()  # few objects are old, so that new ones are soon a quarter of them
+    assert full_collections(lambda: [(number, []) for number in range(400_000)]) > 0
+
+
+def test_a_server_collects_when_no_request_is_under_way_or_after_a_long_time(model: Seq2Seq) -> None:
+    limits = Limits()
+    app = create_app({"dates": model}, limits)
+    server = Server(configured(app, limits), app.state.metrics)
+
+    class Circle:
+        """Refers to itself."""
+
+    def collected(now: float) -> bool:
+        circle = Circle()
+        circle.itself = circle  # type: ignore[attr-defined]
+        gone = weakref.ref(circle)
+        gc.collect(1)  # it is old from now on
+        del circle
+        server.collect(now)
+        return gone() is None
+
+    with machine.collected_by_hand():
+        now = server.collected + 1
+        assert collected(now)
+        server.metrics.taken += 1  # a request has come
+        assert not collected(now + UNCOLLECTED)
+        assert collected(now + UNCOLLECTED + 1)
+        assert not collected(now + UNCOLLECTED + 2)
+        server.metrics.request("/healthz", 200, 0.1)  # and is answered
+        assert collected(now + UNCOLLECTED + 3)

@@ -21,6 +21,7 @@ AT_ONCE = (
 )
 SAMPLES = 3  # a moment in which somebody else happens to run says little
 PAUSE = 0.001  # seconds between them
+NEVER = 2**31 - 1  # collections of the young objects before all objects are looked at
 _asked: int | None = None  # how many threads the user wants
 BRISK = 0.0002  # seconds after which a thread of Python gives way to another
 _brisk: list[float] = []  # what this was before, once for everyone who wants it brisk
@@ -119,6 +120,23 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def collected_by_hand() -> Iterator[None]:
+    """Leave what lives long to ``gc.collect()``: all threads wait while a collection looks at each object.
+
+    What is here already is not looked at again. New objects are still collected while they are few.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*before[:2], NEVER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextmanager

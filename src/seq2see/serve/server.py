@@ -6,6 +6,7 @@ import asyncio
 import gc
 import ipaddress
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from seq2see.serve.guard import Metrics, raw_refusal
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 FAREWELL = 0.5  # seconds in which active clients are asked to disconnect
 OTHER_FILES = 96  # files that the process opens beside its connections
+UNCOLLECTED = 60.0  # seconds in which a server without a pause does not look at all objects
 TICKS = 10  # of uvicorn's clock in a second
 
 
@@ -173,15 +175,28 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.metrics = metrics
         self.ended = ended
+        self.collected = time.monotonic()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after the connections once a second."""
+        """Look after the connections and the memory once a second."""
         if counter % TICKS == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.look_after(now)
+            self.collect(time.monotonic())
         return await super().on_tick(counter)
+
+    def collect(self, now: float) -> None:
+        """Free objects that only refer to each other: while no request is under way, or after a long time without that.
+
+        A document or a pattern under way has a million objects, for which all clients would wait.
+        """
+        is_idle = self.metrics.taken == self.metrics.requests.total()
+        if is_idle or now - self.collected > UNCOLLECTED:
+            self.collected = now
+            if gc.get_count()[2]:  # something has lived long since the last time
+                gc.collect()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no new connection, ask the clients to disconnect, finish the accepted requests, close."""
@@ -228,7 +243,6 @@ def serve(
     listener = listen(host, port)
     app = create_app(models, limits, hosts_of(host), token, log)
     config = configured(app, limits, proxy, timeout_graceful_shutdown=int(limits.seconds))
-    gc.collect()
-    gc.freeze()  # models and modules stay: the collector, for which all threads wait, need not look at them again
-    ready(address_of(listener, host))
-    Server(config, app.state.metrics, ended).run(sockets=[listener])
+    with machine.collected_by_hand():
+        ready(address_of(listener, host))
+        Server(config, app.state.metrics, ended).run(sockets=[listener])
