@@ -46,7 +46,8 @@ function same(/** @type {string} */ signs, /** @type {string} */ as) {
 /** Whether a character is a mark that combines with the one before: such marks are sorted, a light one before a heavy one. */
 const combines = (/** @type {string} */ mark) => `${mark}\u0334`.normalize("NFD") !== `${mark}\u0334` || `\u0345${mark}`.normalize("NFD") !== `\u0345${mark}`;
 
-const withoutAccents = (/** @type {string} */ text) => [...text.normalize("NFKD")].filter((mark) => !combines(mark)).join("").normalize("NFC");
+/** A text without accents and other marks. */
+export const withoutAccents = (/** @type {string} */ text) => [...text.normalize("NFKD")].filter((mark) => !combines(mark)).join("").normalize("NFC");
 
 /** Other ways to write a character, the nearest first. */
 function others(/** @type {string} */ letter) {
