@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Compiled modules are kept, whatever the shell says: a suite starts Python some 200 times.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test chromium types verify soak bench site clean
 .DEFAULT_GOAL := demo

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -22,6 +23,10 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests run beside ea
 #: Exports of large models are kept for the next run, but not among those of the user.
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cache")
 
+# Torch and the packages of the tests are millions of objects that live to the end: they are not looked through again and
+# again while tests are imported, nor by each collection of garbage afterwards.
+gc.disable()
+
 # A busy machine takes longer over an example: that is no fault of the code.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
@@ -30,6 +35,12 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run",
 ]  # fmt: skip
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
