@@ -495,6 +495,9 @@ def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]]) -> tuple[list[str
             )
             if hit and took <= SLOW and test not in note["failed"]:
                 found.append((stem not in file, took, file, test))
+    if not found and not mutant.outer:  # a module of constants alone, which nothing calls
+        found = [(False, took, file, test) for file in near(mutant.file, [*notes])[:2]
+                 for test, took in notes[file]["seconds"].items() if test not in notes[file]["failed"]]  # fmt: skip
     chosen, seconds, ready = list[str](), 0.0, set[tuple[str, str]]()
     for _, took, file, test in sorted(found):
         new = {(file, name) for name in notes[file]["fixtures"][test]} - ready
