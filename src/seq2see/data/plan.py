@@ -270,7 +270,7 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
     settings: dict[str, Any] = {} if "features" in kinds else {"chained": 1.0, "guided": 0.5}
     if not is_cuda(device):
         few_words = count < FEW_WORDS
-        steps, batch = (1400 + count // 4, 768) if few_words else (min(12_000, 2000 + count // 2), 1024)
+        steps, batch = (1400 + count // 4, 768) if few_words else (min(12_000, 1600 + count // 2), 1024)
         settings["r_drop"] = 0.0  # it reads every batch twice
     elif preset == "words":
         steps, batch = 4000, 768
