@@ -128,7 +128,7 @@ def collected_by_hand() -> Iterator[None]:
 
     What is here already is not looked at again. New objects are still collected while they are few.
     """
-    before = gc.get_threshold()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*before[:2], NEVER)
@@ -136,7 +136,8 @@ def collected_by_hand() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 @contextmanager

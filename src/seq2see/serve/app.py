@@ -68,11 +68,11 @@ def create_app(
     predictor = Predictor(models, limits, batcher, reading, metrics)
     texts = Texts(models, limits, batcher, reading, metrics)
     tracers = {name: Tracer(model, limits) for name, model in models.items()}
+    workers = (reading, batcher, tracing)
     described = [describe_model(name, model.config, model.card, model.path) for name, model in models.items()]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        workers = (reading, batcher, tracing)
         for worker in workers:
             worker.start()
         yield
@@ -84,7 +84,7 @@ def create_app(
         title="seq2see", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
         openapi_url="/api/openapi.json",
     )  # fmt: skip
-    app.state.batcher, app.state.metrics = batcher, metrics
+    app.state.batcher, app.state.metrics, app.state.workers = batcher, metrics, workers
     _add_errors(app, limits)
 
     @app.get("/healthz")

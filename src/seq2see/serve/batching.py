@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from seq2see.errors import UserError
 from seq2see.stopping import stopped_when
 
 
@@ -86,6 +87,7 @@ class Batcher:
         self.waiting: list[Job] = []
         self.batches = 0
         self.items = 0
+        self.working = False  # whether its thread is at work now
         self._turns: dict[str, int] = {}  # the last batch in which each waiting client was served
         self._arrived = asyncio.Event()
         self._ending = False
@@ -182,13 +184,19 @@ class Batcher:
                 return pieces[0][0].work(items)
 
         try:
-            results = await loop.run_in_executor(self._thread, work)
+            self.working = True
+            try:
+                results = await loop.run_in_executor(self._thread, work)
+            finally:
+                self.working = False
         except Exception as error:
             if len(pieces) > 1:  # one bad request must not make the others fail
                 for piece in pieces:
                     if not piece[0].future.done():
                         await self._work([piece])
             elif not pieces[0][0].future.done():
+                if isinstance(error, UserError):  # what it was raised in may hold a million objects
+                    error.__traceback__ = error.__context__ = None
                 pieces[0][0].future.set_exception(error)
             return
         first = 0

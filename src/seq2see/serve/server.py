@@ -7,7 +7,7 @@ import gc
 import ipaddress
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +19,13 @@ from seq2see import machine
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.app import create_app
-from seq2see.serve.batching import Limits
+from seq2see.serve.batching import Batcher, Limits
 from seq2see.serve.guard import Metrics, raw_refusal
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 FAREWELL = 0.5  # seconds in which active clients are asked to disconnect
 OTHER_FILES = 96  # files that the process opens beside its connections
-UNCOLLECTED = 60.0  # seconds in which a server without a pause does not look at all objects
+SOON, UNCOLLECTED = 1.0, 600.0  # seconds until all objects are looked at again, in a pause and without one
 TICKS = 10  # of uvicorn's clock in a second
 
 
@@ -171,29 +171,31 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         metrics: Metrics,
         ended: Callable[[int, int], None] = lambda taken, answered: None,
+        workers: Sequence[Batcher] = (),
     ) -> None:
         super().__init__(config)
+        self.workers = workers
         self.metrics = metrics
         self.ended = ended
         self.collected = time.monotonic()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after the connections and the memory once a second."""
+        """Look after the connections once a second, and after the memory."""
         if counter % TICKS == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.look_after(now)
-            self.collect(time.monotonic())
+        self.collect(time.monotonic())
         return await super().on_tick(counter)
 
     def collect(self, now: float) -> None:
-        """Free objects that only refer to each other: while no request is under way, or after a long time without that.
+        """Free objects that only refer to each other: once a second, but not while a thread is at work, unless for long.
 
         A document or a pattern under way has a million objects, for which all clients would wait.
         """
-        is_idle = self.metrics.taken == self.metrics.requests.total()
-        if is_idle or now - self.collected > UNCOLLECTED:
+        is_idle = not any(worker.working for worker in self.workers)
+        if now - self.collected > (SOON if is_idle else UNCOLLECTED):
             self.collected = now
             if gc.get_count()[2]:  # something has lived long since the last time
                 gc.collect()
@@ -245,4 +247,4 @@ def serve(
     config = configured(app, limits, proxy, timeout_graceful_shutdown=int(limits.seconds))
     with machine.collected_by_hand():
         ready(address_of(listener, host))
-        Server(config, app.state.metrics, ended).run(sockets=[listener])
+        Server(config, app.state.metrics, ended, app.state.workers).run(sockets=[listener])
