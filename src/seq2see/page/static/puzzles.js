@@ -101,7 +101,7 @@ const ALL = [
       const right = found.filter(Boolean).length;
       return { solved: view.muted.length >= ENOUGH && right === TEN.length, says: `${view.muted.length} ${view.muted.length === 1 ? "head is" : "heads are"} off, and ${right} of ${TEN.length} dates are right.` };
     },
-    then: () => `${view.muted.length} heads are off, and all ten dates are right. Many heads do the same, or nothing that dates need.`,
+    then: () => `${view.muted.length} heads are off, and all ten dates are right. Up to seven can be: many heads do the same, or nothing that dates need.`,
   },
   {
     topic: "Cross-attention", asks: "Make it write January 5, 1945 by taking over a single position of the encoder’s output from the other date.",
@@ -175,12 +175,16 @@ export function goToPuzzle(/** @type {number} */ n) {
   change(n ? puzzleView(n) : { puzzle: 0, muted: [], prefix: [], patches: [], zoom: "", anyway: false, ...(view.text === STRANGE ? { text: TEXT } : {}) });
 }
 
+/** Whether an answer is that of the view, and not of an earlier one. */
+const isOf = (/** @type {Trace} */ { json }) => json.text === view.text && json.muted.length === view.muted.length && (json.patches?.length ?? 0) === view.patches.length && json.forced === view.prefix.length;
+
 /** Show the puzzle of the view, or nothing, and judge what the reader has done. */
 export async function showPuzzle(/** @type {Trace} */ trace) {
   const card = byId("puzzle");
   const puzzle = PUZZLES[view.puzzle - 1];
   shown = trace;
   card.hidden = !puzzle;
+  document.body.classList.toggle("puzzling", Boolean(puzzle));
   if (!puzzle) {
     last = 0;
     return;
@@ -189,7 +193,7 @@ export async function showPuzzle(/** @type {Trace} */ trace) {
   if (moved) [hinted, chosen, says, last] = [false, "", "", view.puzzle];
   draw(puzzle, trace);
   if (moved) announce(`Puzzle ${view.puzzle}, ${puzzle.topic}. ${puzzle.asks}`);
-  if (solved.has(view.puzzle)) return;
+  if (solved.has(view.puzzle) || !isOf(trace)) return;
   const mine = (judged += 1);
   const { puzzle: n } = view;
   const found = await puzzle.judge(trace, chosen);
@@ -197,7 +201,9 @@ export async function showPuzzle(/** @type {Trace} */ trace) {
   says = found.solved ? "" : (found.says ?? "");
   if (found.solved) solved.add(n);
   draw(puzzle, shown);
-  if (found.solved) announce(`Solved. ${puzzle.then(shown)}`);
+  if (!found.solved) return;
+  announce(`Solved. ${puzzle.then(shown)}`);
+  card.scrollIntoView({ block: "nearest" });
 }
 
 function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
@@ -208,7 +214,7 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
   const button = (/** @type {string} */ text, /** @type {() => void} */ act, more = {}) => h("button", { type: "button", className: "quiet", onclick: act, ...more }, text);
   const again = () => showPuzzle(trace);
   const { where } = puzzle;
-  card.replaceChildren(
+  card.replaceChildren(...[
     h("p", { className: "count" }, `${n} of ${PUZZLES.length}, ${solved.size} solved`), h("h2", { id: "puzzle-title" }, puzzle.topic), h("p", { className: "asks" }, puzzle.asks),
     !done && puzzle.choices && h("div", { className: "ways", role: "group", "aria-label": "Your answer" }, ...puzzle.choices.map((one) => button(one, () => {
       chosen = one;
@@ -229,7 +235,8 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
         goToPuzzle(n);
         again();
       }),
-      h("button", { type: "button", className: "link skip-tour", onclick: () => goToPuzzle(0) }, "Leave the puzzles")));
+      h("button", { type: "button", className: "link skip-tour", onclick: () => goToPuzzle(0) }, "Leave the puzzles")),
+  ].filter((each) => each instanceof Node));
   if (held) [...card.querySelectorAll("button")].find((each) => each.textContent === held)?.focus({ preventScroll: true });
 }
 
