@@ -390,7 +390,7 @@ def test_few_stops_of_the_tab_key(open_file: Open) -> None:
         "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]"
         ".filter(e => e.tabIndex >= 0 && !e.disabled && e.getClientRects().length).length"
     )
-    assert stops < 130  # there were 259
+    assert stops <= 130  # there were 259
     page.locator('[data-head="decoder.1.2"] .switch').focus()
     page.keyboard.press(".")
     expect(page.locator('[data-head="decoder.1.3"] .switch')).to_be_focused()
