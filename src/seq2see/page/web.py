@@ -143,7 +143,10 @@ def joined(modules: Sequence[str], exported: Sequence[str]) -> str:
         code = bare(STATIC / module)
         names = re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", code, re.MULTILINE)
         code = re.sub(
-            r'^import \{(.*)\} from ".*?(\w+)\.js";', r"const {\1} = $\2;", code, flags=re.MULTILINE
+            r'^import \{([^}\n]*)\} from "(?:[^"\n]*/)?(\w+)\.js";',
+            r"const {\1} = $\2;",
+            code,
+            flags=re.MULTILINE,
         )
         code = re.sub(r"^export ", "", code, flags=re.MULTILINE)
         assert not re.search(r"^(import|export) ", code, re.MULTILINE), (
