@@ -783,13 +783,14 @@ def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
     [
         ("step=12", {}),
         ("tour=3&step=12&zoom=1.3.2&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
+        ("puzzle=5", {"color_scheme": "dark"}),
         pytest.param(
             "tour=2&muted=cross.1.3&against=1945-01-05",
             {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
             marks=pytest.mark.heavy,
         ),
     ],
-    ids=["flight", "tour", "narrow"],
+    ids=["flight", "tour", "puzzle", "narrow"],
 )
 def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]) -> None:
     from axe_playwright_python.sync_playwright import Axe
