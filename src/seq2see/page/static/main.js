@@ -452,6 +452,7 @@ onChange((changed) => {
     return;
   }
   if (!trace) return;
+  if (view.step >= trace.steps.length) fit({ step: trace.steps.length - 1 }); // a network that has forgotten everything may write little
   if (changed.has("kind") && view.layer >= trace.layers(view.kind)) {
     change({ layer: 0 });
   }
