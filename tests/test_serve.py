@@ -867,6 +867,7 @@ def test_what_a_request_makes_is_not_collected_while_it_is_under_way(
     model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All threads wait for a full collection, half a second with the objects of a long document."""
+    gc.unfreeze()  # what the tests froze
     settings = (gc.get_threshold(), gc.get_freeze_count())
     found: list[int] = []
 
@@ -880,6 +881,7 @@ def test_what_a_request_makes_is_not_collected_while_it_is_under_way(
     assert (gc.get_threshold(), gc.get_freeze_count()) == settings
     gc.collect()  # few objects are old, so that new ones are soon a quarter of them
     assert full_collections(lambda: [(number, []) for number in range(400_000)]) > 0
+    gc.freeze()
 
 
 def test_a_server_collects_when_no_request_is_under_way_or_after_a_long_time(model: Seq2Seq) -> None:
