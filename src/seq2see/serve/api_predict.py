@@ -490,7 +490,10 @@ class JsonRoute(APIRoute):
         return form
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a POST; ``Guard`` has already read its whole body."""
+        """Answer a request; ``Guard`` has already read its whole body."""
+        if scope["method"] != "POST":
+            await super().handle(scope, receive, send)  # which refuses it
+            return
         response: Response
         kinds = [value for name, value in scope["headers"] if name == b"content-type"]
         try:
