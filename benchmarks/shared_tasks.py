@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -81,7 +82,7 @@ def scored(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
     model = seq2see.fit(
         train, dev, test, columns=columns, device=options.device, ensemble=options.ensemble,
         distil=options.ensemble > 1, out=out / one.name, model=chosen["model"], training=chosen["training"],
-        seed=options.seed, progress=False,
+        seed=options.seed, resume=True, progress=False,
     )  # fmt: skip
     record: dict[str, Any] = {
         "task": one.task, "language": one.language, "seconds": time.perf_counter() - started,
@@ -161,13 +162,19 @@ def main() -> None:
         (options.out / f"{one.name}.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
         return
 
+    # Threads of several processes that wait for each other would take the machine's time.
+    share = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    environment = {"OMP_NUM_THREADS": share} | os.environ
+
     def train(one: Set) -> None:
         if (options.out / f"{one.name}.json").exists():
             return
         log = options.out / f"{one.name}.log"
         with log.open("w", encoding="utf-8") as file:
             command = [sys.executable, "-m", "benchmarks.shared_tasks", *sys.argv[1:], "--one", one.name]
-            done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False)
+            done = subprocess.run(
+                command, stdout=file, stderr=subprocess.STDOUT, check=False, env=environment
+            )
         if done.returncode:
             print(f"{one.name} failed: {log} says why.", file=sys.stderr, flush=True)
 

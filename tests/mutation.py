@@ -468,6 +468,19 @@ def noted(tests: list[str], jobs: int, anew: bool) -> dict[str, dict[str, Any]]:
     return {test: json.loads((NOTES / f"{test}.json").read_text()) for test in tests}
 
 
+def near(file: str, tests: list[str]) -> list[str]:
+    """Sort test files by how often they name a source file, its folder's names first if they name it nowhere."""
+    *folders, stem = Path(file).with_suffix("").parts
+    folder = ".".join(["seq2see", *folders])
+    named = re.compile(rf"{folder}\.{stem}\b|from {folder} import .*\b{stem}\b|\b{stem}\.")
+
+    def mentions(test: str) -> float:
+        text = (ROOT / "tests" / test).read_text(encoding="utf-8")
+        return 20 * (stem in test) + len(named.findall(text)) + 0.01 * text.count(folder)
+
+    return sorted(tests, key=mentions, reverse=True)
+
+
 def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]]) -> tuple[list[str], float]:
     """Return the tests that call the function of a mutant, or any of its file, and what they cost together."""
     stem = Path(mutant.file).stem
@@ -482,6 +495,9 @@ def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]]) -> tuple[list[str
             )
             if hit and took <= SLOW and test not in note["failed"]:
                 found.append((stem not in file, took, file, test))
+    if not found and not mutant.outer:  # a module of constants alone, which nothing calls
+        found = [(False, took, file, test) for file in near(mutant.file, [*notes])[:2]
+                 for test, took in notes[file]["seconds"].items() if test not in notes[file]["failed"]]  # fmt: skip
     chosen, seconds, ready = list[str](), 0.0, set[tuple[str, str]]()
     for _, took, file, test in sorted(found):
         new = {(file, name) for name in notes[file]["fixtures"][test]} - ready
@@ -616,6 +632,12 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", default="", help="mutants whose name contains this text")
     options.add_argument("--tests", default=",".join(TESTS), help="test files, separated by commas")
+    options.add_argument(
+        "--near",
+        type=int,
+        default=0,
+        help="use only so many test files for each source file: a quick first look",
+    )
     options.add_argument("--anew", action="store_true", help="note again which tests call what")
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked = options.parse_args()
@@ -632,6 +654,9 @@ def main() -> int:
     chosen = [(mutant, sources[mutant]) for mutant in drawn]
     warm_up()
     tests = asked.tests.split(",")
+    if asked.near:
+        wanted_files = {file for mutant in drawn for file in near(mutant.file, tests)[: asked.near]}
+        tests = [test for test in tests if test in wanted_files]
     notes = noted(tests, asked.jobs, asked.anew)
     costs = [
         one for note in notes.values() for name in ("seconds", "of_fixture") for one in note[name].values()

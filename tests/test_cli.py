@@ -41,7 +41,7 @@ def test_commands_and_options_are_frozen() -> None:
         for name, command in commands.items()
     }
     assert options["predict"] == [
-        "--align", "--beam", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
+        "--align", "--beam", "--columns", "--dates", "--device", "--engine", "--file", "--format", "--glossary", "--json",
         "--length-penalty", "--max-length", "--min-confidence", "--model", "--n-best", "--only", "--order", "--out",
         "--pattern", "--prefix", "--raw", "--ray", "--resume", "--threads", "--verbose", "--whole", "--withheld",
     ]  # fmt: skip
@@ -216,6 +216,26 @@ def test_binary_data_and_a_huge_line_are_refused_in_one_sentence(tmp_path: Path)
     assert isinstance(found[0], NoText)
     assert "The line has more than 4,000,003 bytes" in found[0].reason
     assert found[1:] == ["1845-01-05"]
+
+
+def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> None:
+    table, records = tmp_path / "in.tsv", tmp_path / "in.jsonl"
+    table.write_text("walk\twalked\tV;PST\ngo\n", encoding="utf-8")
+    first, second = lines_of(table, ["1", "3"])
+    assert first == "walk\tV;PST"
+    assert isinstance(second, NoText)
+    assert second.reason.endswith("a number from 1 to 1 was expected for each, as the line has 1 column.")
+    records.write_text('{"lemma": "walk", "tags": "V;PST"}\n{"lemma": "go"}\n"x"\n', encoding="utf-8")
+    found = list(lines_of(records, ["lemma", "tags"]))
+    assert [found[0], found[2]] == ["walk\tV;PST", "x"]
+    assert isinstance(found[1], NoText)
+    assert "lacks a text of lemma or tags" in found[1].reason
+    table.write_text("x\t1845-01-05\n", encoding="utf-8")
+    done = run("predict", "--file", str(table), "--columns", "2")
+    assert (done.returncode, done.stdout) == (0, "January 5, 1845\n")
+    done = run("predict", "1845-01-05", "--columns", "2")
+    assert done.returncode == 2
+    assert "--columns chooses columns of lines" in done.stderr
 
 
 def test_the_questions_are_not_overwritten(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from seq2see.errors import UserError
 from seq2see.model.ensemble import Ensemble, averaged, network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
+from seq2see.training import run as runs
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.stack import Rows, Stack
 
@@ -201,6 +202,27 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
         seq2see.fit(PAIRS, unlabelled=["77"])
     with pytest.raises(UserError, match="`tokenizer` is 'bytes', but `teacher` has a tokenizer"):
         seq2see.fit(PAIRS, teacher=out, tokenizer="bytes")
+
+
+def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        runs.TorchEngine, "ids", lambda engine, sources, rules: sources
+    )  # it has learned to copy
+    pairs = [(text := f"{n * 7919 % 2**13:013b}", text) for n in range(100)]
+    teacher = seq2see.fit(pairs, model=SHAPE, training=QUICK | {"steps": 1}, out=tmp_path / "teacher")
+    request = runs.Request(teacher=runs.Start.read(tmp_path / "teacher"), device="cpu")
+    ready = runs.prepare(runs.Data.read(pairs), request)
+    own, times = len(ready.labelled), (len(ready.train) - ready.taught) // len(ready.labelled)
+    assert own < len(pairs)
+    assert times == ready.taught // own > 1
+    assert ready.train[: own * times] == ready.labelled * times
+    assert f"{own} to learn from and {ready.taught} that the teacher answered" in ready.counts
+    cut = teacher.tokenizers.source.encode_batch([source for source, _ in ready.train])
+    assert ready.ids[0].values.tolist() == [token for row in cut for token in row]
+    alone = runs.prepare(runs.Data.read(pairs), runs.Request(device="cpu")).config.training
+    assert ready.config.training.steps == alone.steps * 3 // 2
 
 
 def test_the_command_trains_an_ensemble_and_tells_of_its_members(

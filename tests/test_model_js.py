@@ -460,8 +460,13 @@ def some_texts(count: int) -> list[str]:
 def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer]) -> None:
     texts = some_texts(4000)
     letters = Tokenizer.characters(["<pad>", "<sos>", "<eos>", *"abcxyz 0123456789-.,'ΣσABCäß", '"'])
+    features = Tokenizer.features([f"{''.join(letters.vocabulary()[3:])} <V> <PST> <(> <)> <2>"])
+    texts += ["walk\tV;PST", "x\t N(2;PST) |‹V\u2003<2>", "\tV", "abc\t", "a b\tc;d\t(e)", "\t\t"]
     network = tracers["dates"].model.network
     others = {
+        "features": Texts(
+            replace(network.config, task="features"), Tokenizers(features, letters), network, None
+        ),
         "human-dates": seq2see.load("human-dates").texts,
         "dates": tracers["dates"].model.texts,
         "letters": Texts(

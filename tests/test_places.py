@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from conftest import small_model
-from seq2see.config import TrainingConfig
+from seq2see.config import Config, TrainingConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
 from seq2see.data.places import aligned, with_places
 from seq2see.data.variation import chained, made_up, varied, varies
 from seq2see.model.attention import strayed
 from seq2see.model.ensemble import Ensemble
+from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Objective, guided_in
+from seq2see.training.loop import Trainer
 from seq2see.training.stack import Rows, Stack
 
 LETTERS = "abcdefgh"
@@ -152,6 +154,22 @@ def test_padded_and_packed_batches_say_where_to_look_alike() -> None:
     by_hand = -(right.log() * (padded.places >= 0)).sum() * 2.0 / (padded.target_out != 0).sum()
     assert losses[0] == pytest.approx(float(by_hand.detach()), rel=1e-4)
     assert losses[0] > 0.1
+
+
+def test_no_head_is_guided_where_the_sides_do_not_come_in_order() -> None:
+    tokenizer = Tokenizer.characters_of([LETTERS])
+    tokenizers = Tokenizers(tokenizer, tokenizer)
+    drawn = Random(1)
+    texts = ["".join(drawn.sample(LETTERS, 6)) for _ in range(200)]
+    config = Config("pairs", small_model(source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size).config,
+                    TrainingConfig.of(guided=1.0))  # fmt: skip
+    for pairs, guided in (
+        ([(text, text) for text in texts], 1.0),
+        ([(text, text[::-1]) for text in texts], 0.0),
+    ):
+        trainer = Trainer(config, tokenizers, pairs, pairs[:5])
+        assert trainer.learner.settings.guided == guided
+        assert trainer.config.training.guided == 1.0  # as it was asked for: it can be resumed
 
 
 def test_a_stack_is_guided_as_its_members_are() -> None:

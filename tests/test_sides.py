@@ -13,10 +13,11 @@ from tokenizers import models, pre_tokenizers, trainers
 from typer.testing import CliRunner
 
 import seq2see
+from seq2see.answering.texts import Texts
 from seq2see.cli import app
 from seq2see.data.plan import choose, fitting, kinds_asked, tokenizers_of
 from seq2see.errors import InputError, UserError
-from seq2see.storage.folder import find, read_tokenizers
+from seq2see.storage.folder import Tokenizers, find, read_tokenizers
 from seq2see.tokenizers.symbols import features_of
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -196,6 +197,19 @@ def test_the_choice_is_shown(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["tokenize", "K AE1", "--data", str(path), "--target"]).output
     assert "symbols, as chosen" in said
     assert "K|AE1" in said
+
+
+def test_features_may_follow_a_word_after_a_tab() -> None:
+    source = Tokenizer.features(["walk <V> <PST> <(> <)> <2>", "x <N>"])
+    model = seq2see.load("dates")
+    texts = Texts(
+        replace(model.config, task="pairs"), Tokenizers(source, model.tokenizers.target), model.network, None
+    )
+    assert texts.read("walk\tV;PST") == texts.read("walk <V> <PST>") == "walk <V> <PST>"
+    assert texts.read("walk\tV(2;PST)\tN") == "walk <V> <(> <2> <PST> <)> <N>"
+    letters = Tokenizer.characters_of(["walk VPST;"])
+    others = Texts(texts.config, Tokenizers(letters, letters), model.network, None)
+    assert others.read("walk\tV;PST") == "walk V;PST", "a tab is white space for any other model"
 
 
 def test_features_follow_a_text() -> None:

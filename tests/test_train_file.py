@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 import seq2see
 from seq2see.cli import app
+from seq2see.data.packing import BLOCK
 from seq2see.data.plan import are_sentences, choose
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation
@@ -317,6 +319,43 @@ def test_many_short_texts_on_a_gpu_get_a_deeper_model() -> None:
     assert choose([(one * 20, other) for one, other in pairs[:20_000]], device="cuda").preset == "small"
     assert choose(pairs[:90_000], device="cuda").preset == "lexicon"
     assert choose(pairs[:900], device="cuda").preset == "words"
+    for count in (
+        300,
+        900,
+        2500,
+        3456,
+        3600,
+        7999,
+        8000,
+        33_344,
+        99_999,
+    ):  # a packed batch is made of whole blocks
+        assert choose(pairs[:900], count=count, device="cuda").training["batch_tokens"] % BLOCK == 0
+
+
+def spoken(word: str) -> str:
+    """Say a word of a made-up language: sh is one sound, x is two, c depends on what follows, an e at the end is mute."""
+    parts = re.findall("sh|.", word.removesuffix("e"))
+    following = [*parts[1:], "e" if word.endswith("e") else ""]
+    sounds = {"sh": "ʃ", "x": "k s"}
+    return " ".join(
+        ("s" if after in ("e", "i") else "k") if part == "c" else sounds.get(part, part)
+        for part, after in zip(parts, following, strict=True)
+    )
+
+
+@pytest.mark.heavy
+def test_the_default_plan_learns_the_rules_of_a_made_up_language(tmp_path: Path) -> None:
+    """No option is given: the plan for a few hundred words has to find rules that need context."""
+    drawn = random.Random(1)
+    parts = ("a", "e", "i", "o", "b", "c", "d", "sh", "s", "h", "x", "m")
+    words = {"b" + "".join(drawn.choices(parts, k=drawn.randint(2, 7))) for _ in range(900)}
+    pairs = [(word, spoken(word)) for word in sorted(words)]
+    drawn.shuffle(pairs)
+    model = seq2see.fit(pairs[:600], device="cpu", progress=False)
+    scores = model.evaluate(pairs[600:])
+    assert scores.pairs > 200
+    assert scores.exact_match > 0.95
 
 
 def test_sentences_on_a_gpu_get_another_recipe() -> None:

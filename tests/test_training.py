@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
 from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
-from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
+from seq2see.training.loop import CHECKPOINTS, LOG, Best, Line, Trainer
 from seq2see.training.schedule import learning_rate
 from test_shards import texts_of
 
@@ -209,6 +210,20 @@ def test_batches_added_up_equal_one_large_batch(layout: str) -> None:
     before = [parameter.clone() for parameter in trainer.model.parameters()]
     assert float(trainer.learner.learn(small, 0.01)) > 0
     assert any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("share", "best", "pairs", "kept"), [
+    (0.7, 0.83, 100, False),  # the best of twenty lines is often that much above the others
+    (0.7, 0.85, 100, True),
+    (0.7, 0.76, 1000, True),
+    (0.98, 1.0, 100, False),
+])  # fmt: skip
+def test_the_best_line_is_kept_where_chance_does_not_explain_it(
+    share: float, best: float, pairs: int, kept: bool
+) -> None:
+    trainer = SimpleNamespace(best=Best(7, best), validation=[("a", "b")] * pairs)
+    line = Line(9, 1.0, 0.0, 0.1, share, 0.1, 1.0)
+    assert Trainer._clearly_better(trainer, line) == kept  # type: ignore[arg-type]
 
 
 def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ IMPORTS = 1000
 PATIENCE = 60  # seconds of an import and its answers
 #: How often each base is drawn: models of Hugging Face's forms, then other forms of one of them.
 FAMILIES = {"marian": 3, "m2m100": 2, "bart": 2, "mvp": 1, "plbart": 1, "blenderbot": 1, "fsmt": 2}
-BASES = FAMILIES | {"json": 2, "pickle": 1, "fairseq": 2, "ctranslate2": 2, "argos": 2}
+BASES = FAMILIES | {"json": 2, "pickle": 1, "fairseq": 2, "ctranslate2": 2, "argos": 2, "npz": 2}
 LANGUAGES = {"m2m100": ("en", "fr"), "plbart": ("java", "en_XX")}  # for those that know several
 NUMBERS = [
     -1,
@@ -58,12 +58,14 @@ def make(place: Path) -> None:
     from seq2see.interchange.reading import import_model
     from seq2see.interchange.to_ctranslate2 import export
     from seq2see.seq2seq import load
+    from test_interchange_marian import write
     from test_interchange_settings import MAKERS
 
     small = dict(encoder_layers=1, decoder_layers=1, max_position_embeddings=40)
     for name in FAMILIES:
         (place / name).mkdir()
         MAKERS[name](place / name, **small).save_pretrained(place / name)
+    write(place / "npz")
     import_model(str(place / "marian"), place / "ours")
     ours = load(place / "ours", engine="torch")
     export(place / "ours", ours.transformer, ours.tokenizers, rules=ours.config.decoding)
@@ -220,6 +222,47 @@ def _pickled(draw: random.Random, path: Path) -> str:
     return f"pickle {way}, {str(name)[:40]!r}"
 
 
+def _arrays(draw: random.Random, path: Path) -> str:
+    """Other arrays, settings or vocabularies of Marian."""
+    import numpy as np
+
+    files = sorted(path.glob("*.npz"))
+    if not files:
+        return _head(draw, path)
+    way = draw.randrange(4)
+    if way == 0:
+        file = draw.choice(sorted(path.glob("*.yml")))
+        lines = file.read_text(encoding="utf-8").split("\n")
+        at = draw.randrange(len(lines))
+        lines[at] = draw.choice(
+            [*map(str, NUMBERS), "? a", ': "', '"\\ud800": 5', "- ../../x", "a: &b [*b]", lines[0]]
+        )
+        file.write_text("\n".join(lines), encoding="utf-8")
+        return f"line {at} of {file.name}"
+    arrays = dict(np.load(files[0]))
+    name = draw.choice(list(arrays))
+    if way == 1:
+        said = bytes(arrays["special:model.yml"])
+        lines = said.decode().split("\n")
+        at = draw.randrange(len(lines) - 1)
+        lines[at] = f"{lines[at].partition(':')[0]}: {draw.choice(NUMBERS)}"
+        arrays["special:model.yml"] = np.frombuffer("\n".join(lines).encode(), np.int8)
+        name = lines[at][:40]
+    elif way == 2:
+        odd = [
+            np.zeros(0),
+            np.float64(3),
+            np.array([{}], dtype=object),
+            np.full((3, 3), np.nan, np.float32),
+            np.arange(5),
+        ]
+        arrays[name] = draw.choice(odd)
+    else:
+        arrays[draw.choice([ORDER, "encoder_l9_self_Wq", "x" * 3000])] = arrays.pop(name)
+    np.savez(files[0], **arrays)
+    return f"arrays {way}, {name[:40]!r}"
+
+
 def _head(draw: random.Random, path: Path) -> str:
     """Bytes of the head of a CTranslate2 file, or of safetensors."""
     if (path / "model.bin").is_file():
@@ -273,7 +316,7 @@ def _archive(draw: random.Random, path: Path) -> str:
     return f"archive {way}"
 
 
-CHANGES = (_settings, _settings, _tree, _bytes, _pieces, _pickled, _head, _archive, _no_file)
+CHANGES = (_settings, _settings, _tree, _bytes, _pieces, _pickled, _head, _arrays, _archive, _no_file)
 
 
 # --- attempts ----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from seq2see.evaluation.confidence import Confidence
 from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates, human_dates
 from seq2see.tokenizers.folding import fold_unknown
+from seq2see.tokenizers.symbols import with_features
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 
 if TYPE_CHECKING:
@@ -55,11 +56,16 @@ class Texts:
     def folded(self, text: str) -> str:
         """Return a text as the model reads it: as it was trained, in NFC with white space folded.
 
-        Dates stay as they are, and so do texts for an imported model: its tokenizer does what its makers meant.
+        Dates stay as they are, and so do texts for an imported model: its tokenizer does what its makers meant. Where a
+        model was trained on words with features, these may follow the word after a tab: ``walk<TAB>V;PST``.
         """
         if self.config.task == "human-dates":
             return human_dates.fold(text)
-        return text if self.config.task in CHECKS or self.config.task == "imported" else fold(text)
+        if self.config.task in CHECKS or self.config.task == "imported":
+            return text
+        if "\t" in text and self.tokenizers.source.kind == "features":
+            text = with_features(text.split("\t"))
+        return fold(text)
 
     def read(self, text: str) -> str:
         """Return a text as the model reads it: folded, and characters that it has never seen in those that it knows.

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from seq2see.cli.output import Refusals, complain, in_json, progress_bar
 from seq2see.cli.unfinished import Unfinished
-from seq2see.errors import ORDERS, UserError, shown
+from seq2see.errors import ORDERS, UserError, counted, shown
 
 if TYPE_CHECKING:
     from seq2see.answering.answer import Answer
@@ -375,15 +375,16 @@ def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment |
     return record
 
 
-def lines_of(path: Path | None) -> Iterator[str]:
+def lines_of(path: Path | None, columns: Sequence[str] = ()) -> Iterator[str]:
     """Read the inputs of a file or of standard input, one a line; gzip and xz are unpacked.
 
-    A line of a .jsonl file is a JSON text, or an object with the text under "input", "source" or "text". Bytes that are
-    not UTF-8 stay, so that their line can be refused. A file of binary data is refused as a whole.
+    A line of a .jsonl file is a JSON text, or an object with the text under "input", "source" or "text". ``columns`` are
+    others, by name in an object and by number in a line with tabs. Bytes that are not UTF-8 stay, so that their line can
+    be refused. A file of binary data is refused as a whole.
     """
     if path is None or str(path) == "-":
         _check_text(sys.stdin.buffer, "Standard input")
-        yield from _texts(sys.stdin.buffer)
+        yield from (_in_cells(text, columns) for text in _texts(sys.stdin.buffer))
         return
     from seq2see.data import formats
 
@@ -396,7 +397,7 @@ def lines_of(path: Path | None) -> Iterator[str]:
             _check_text(file, path.name)
             for text in _texts(file):
                 number += 1
-                yield _in_record(text) if records else text
+                yield (_in_record if records else _in_cells)(text, columns)
     except formats.UNREADABLE as error:
         raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
 
@@ -425,7 +426,18 @@ def _texts(file: IO[bytes]) -> Iterator[str]:
         yield text if number else text.removeprefix("\ufeff")  # a byte order mark is no part of the text
 
 
-def _in_record(line: str) -> str:
+def _in_cells(line: str, columns: Sequence[str]) -> str:
+    """Return some columns of a line with tabs, or the line."""
+    if not columns or isinstance(line, NoText):
+        return line
+    cells = line.split("\t")
+    if not all(column.isdecimal() and 1 <= int(column) <= len(cells) for column in columns):
+        told = f"a number from 1 to {len(cells)} was expected for each, as the line has {counted(len(cells), 'column')}"
+        return NoText(f"--columns is {'+'.join(columns)}: {told}.")
+    return "\t".join(cells[int(column) - 1] for column in columns)
+
+
+def _in_record(line: str, columns: Sequence[str] = ()) -> str:
     """Return the text that a line of JSON holds."""
     if isinstance(line, NoText):
         return line
@@ -433,6 +445,11 @@ def _in_record(line: str) -> str:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return NoText(f"{shown(line)} is not JSON: a text or an object was expected.")
+    if columns and isinstance(found, dict):
+        cells = [found.get(name) for name in columns]
+        if all(isinstance(cell, str) for cell in cells):
+            return "\t".join(map(str, cells))
+        return NoText(f"The line lacks a text of {' or '.join(columns)}, which --columns names.")
     if isinstance(found, dict):
         found = next((found[name] for name in TEXT_KEYS if name in found), None)
     if isinstance(found, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,10 @@ NEEDS = {
     "ctranslate2": ["ctranslate2"],
     "hf": ["transformers"],
     "onnx": ["onnx", "onnxscript", "onnxruntime"],
+    "web": [],
 }
+BITS = {"float32": 32, "int8": 8}
+ROUNDED = ("ctranslate2", "web")  # the forms that weights of eight bits can have
 
 
 def register(app: typer.Typer) -> None:
@@ -27,15 +31,26 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The same as --out.", show_default=False)
+    ] = None,
     model: ModelName = "dates",
     to: Annotated[
         str,
-        typer.Option("--to", "--format", metavar="NAME", help="ctranslate2, hf (Hugging Face) or onnx."),
+        typer.Option(
+            "--to",
+            "--format",
+            metavar="NAME",
+            help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript).",
+        ),
     ] = "ctranslate2",
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="DIR", help="Where hf and onnx are written: a folder that is not there."
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Where hf, onnx and web are written: a folder that is not there.",
         ),
     ] = None,
     quantization: Annotated[
@@ -50,12 +65,18 @@ def export(
     """Write a model for another program, checked against ours token by token and logit by logit.
 
     CTranslate2's form goes into the model's own folder, where our predictions use it. In float32 every answer must be
-    the same; of int8 the agreement is told. The others go into a folder of their own.
+    the same; of int8 the agreement is told. The others go into a folder of their own. `web` is a JavaScript module that
+    runs the model in a page or in Node, with an example page; where Node is installed its answers are compared.
 
     [dim]seq2see export --model my-dates --quantization int8[/dim]
 
     [dim]seq2see export --model my-dates --to hf --out my-dates-hf[/dim]
+
+    [dim]seq2see export --model human-dates --to web date-field[/dim]
     """
+    if directory is not None and out is not None:
+        raise UserError(f"Two folders were given, {directory} and --out {out}: leave one away.")
+    out = directory if out is None else out
     if to not in NEEDS:
         raise UserError(f"--to is {to!r}: {', '.join(NEEDS)} were expected.")
     for package in NEEDS[to]:
@@ -67,8 +88,12 @@ def export(
             if out is not None
             else f"--to {to} needs a folder to write to: add --out DIR."
         )
-    if quantization != "float32" and to != "ctranslate2":
-        raise UserError(f"--quantization {quantization} is for ctranslate2: {to} is written in float32.")
+    if quantization != "float32" and to not in ROUNDED:
+        raise UserError(
+            f"--quantization {quantization} is for {' and '.join(ROUNDED)}: {to} is written in float32."
+        )
+    if to == "web" and quantization not in BITS:
+        raise UserError(f"--quantization is {quantization!r}: {' or '.join(BITS)} was expected.")
     from seq2see.seq2seq import load
     from seq2see.storage import folder
 
@@ -99,6 +124,13 @@ def export(
 
         compared = write_huggingface(out, config, network, tokenizers, inputs, loaded.card)
         say(f"{out}: {compared}.")
+    elif to == "web":
+        from seq2see.page.web import export as write_web
+
+        def answers(texts: Sequence[str]) -> list[str | None]:
+            return [answer.output for answer in loaded.answers(texts, whole=True)]
+
+        say(f"{out}: {write_web(out, folder.find(model).name, loaded, answers, BITS[quantization], inputs)}.")
     else:
         from seq2see.interchange.to_onnx import export as write_onnx
 

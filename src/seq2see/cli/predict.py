@@ -67,6 +67,14 @@ def predict(
             "'parts/*.jsonl.gz' for many files.",
         ),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A+B",
+            help="Which columns of --file to read, by number, or by name in JSON: a word and its features.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the answers here; of many files, a folder."),
@@ -240,6 +248,10 @@ def predict(
         raise UserError("--resume goes on with a file of answers: it needs --out, and --file or piped lines.")
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the questions.")
+    if columns is not None and (texts is not None or dates is not None or form is not None):
+        raise UserError(
+            "--columns chooses columns of lines: it needs --file or piped lines, without --format."
+        )
     if withheld is not None and min_confidence is None:
         raise UserError("--withheld lists answers that are less sure than --min-confidence: give both.")
     if form is not None:
@@ -264,7 +276,8 @@ def predict(
     if ray or (file is not None and not file.exists() and any(sign in str(file) for sign in "*?[")):
         if file is None or out is None:
             raise UserError("--ray shares out files of lines: it needs --file 'parts/*' and --out DIR.")
-        if clash := "--format" if form else "--withheld" if withheld else "--resume" if resume else "":
+        single = {"--format": form, "--withheld": withheld, "--resume": resume, "--columns": columns}
+        if clash := next((name for name, value in single.items() if value), ""):
             raise UserError(f"{clash} is for one file, but --file names many: leave {clash} out.")
         from seq2see.cli.parts import answer_parts
 
@@ -287,7 +300,7 @@ def predict(
             inputs: Iterable[str] = texts if texts is not None else str(dates).split(",")
             answered, refused = answer_all(job, inputs, "input", writer, nullcontext(), unsure)
         else:
-            lines = lines_of(file)
+            lines = lines_of(file, () if columns is None else columns.split("+"))
             done = skip(job, lines, writer)
             answered, refused = answer_all(job, lines, "line", writer, Watch(file), unsure, done)
         if refused + answered == 0:

@@ -11,7 +11,7 @@ from typing import Any
 
 from seq2see.data.formats import Row, Table
 from seq2see.errors import UserError, suggest
-from seq2see.tokenizers.symbols import features_of
+from seq2see.tokenizers.symbols import with_features
 
 HEAD = 1000  # rows that tell how many columns a file has
 NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
@@ -60,8 +60,7 @@ class Chosen:
         if self.width == 2 and len(self.source) == len(self.target) == 1:
             return row[self.source[0]], row[self.target[0]]
         source, target = (
-            row[places[0]] + "".join(features_of(row[place]) for place in places[1:])
-            for places in (self.source, self.target)
+            with_features([row[place] for place in places]) for places in (self.source, self.target)
         )
         return source, target
 

@@ -159,6 +159,11 @@ def _language(code: str, known: list[str], option: str) -> str:
     raise UserError(f"{option} is {shown(code)}, which this model does not know. {suggest(code, codes)}")
 
 
+def language_of(code: str, engine: Engine, option: str) -> str:
+    """Return the token of a language in a vocabulary."""
+    return _language(code, _known(engine), option)
+
+
 def _some(known: list[str]) -> str:
     codes = [name.strip("_<>") for name in known]
     return f"Known are, among others: {', '.join(codes[:12])}." if codes else ""
@@ -302,19 +307,22 @@ def _marian(path: Path, about: dict[str, Any], sizes: tuple[int, int]) -> list[E
         file = own if side == "target" and own.is_file() else path / "vocab.json"
         names = _listed(file)
         fitting(len(names), size, file.name)
-        spm = path / f"{side}.spm"
-        if not spm.is_file():
-            raise FolderError(f"{path.name} has no {spm.name}: the folder is incomplete.")
         names += [f"unused {number}" for number in range(size - len(names))]
-        known = set(names)
-        if "<unk>" not in known:
-            raise FolderError(f"{file.name} has no <unk>: it is not a vocabulary of Marian.")
-        special: list[str] = [name for name in ("</s>", "<unk>", "<pad>") if name in known]
-        special += [name for name in names if name.startswith(">>") and name.endswith("<<")]
-        engines.append(
-            sentencepiece.engine_of(sentencepiece.read(foreign(spm, LARGEST_LIST)), names, "<unk>", special)
-        )
+        engines.append(marian_engine(path, side, names, file.name))
     return engines
+
+
+def marian_engine(path: Path, side: str, names: list[str], where: str) -> Engine:
+    """Cut one side of a model of Marian by its .spm, with the numbers that ``where`` gives to the pieces."""
+    spm = path / f"{side}.spm"
+    if not spm.is_file():
+        raise FolderError(f"{path.name} has no {spm.name}: the folder is incomplete.")
+    known = set(names)
+    if "<unk>" not in known:
+        raise FolderError(f"{where} has no <unk>: it is not a vocabulary of Marian.")
+    special: list[str] = [name for name in ("</s>", "<unk>", "<pad>") if name in known]
+    special += [name for name in names if name.startswith(">>") and name.endswith("<<")]
+    return sentencepiece.engine_of(sentencepiece.read(foreign(spm, LARGEST_LIST)), names, "<unk>", special)
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from seq2see.interchange.from_ctranslate2 import read_argos, read_ctranslate2
 from seq2see.interchange.huggingface import read_huggingface
 from seq2see.interchange.huggingface_text import Languages
 from seq2see.interchange.imported import Imported
+from seq2see.interchange.marian import is_marian, read_marian
 
 HUB = "hf:"
 #: What is downloaded of a repository: no code, no weights of other frameworks.
@@ -90,9 +91,11 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
         checkpoints = [path / name for name in ("checkpoint_best.pt", "model.pt") if (path / name).is_file()]
         if checkpoints:
             return read_fairseq(checkpoints[0], languages)
+        if is_marian(path):
+            return read_marian(path, languages)
         raise UserError(
-            f"{path.name} is no model that is known here: config.json (Hugging Face), model.bin (CTranslate2) or "
-            "checkpoint_best.pt (fairseq) was expected in it."
+            f"{path.name} is no model that is known here: config.json (Hugging Face), model.bin (CTranslate2), "
+            "checkpoint_best.pt (fairseq) or an .npz (Marian) was expected in it."
         )
     if not path.is_file():
         raise UserError(f"{path.name} is not a plain file: a folder or a file of a model was expected.")

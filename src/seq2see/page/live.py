@@ -74,7 +74,7 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
 
     Weights have so many ``bits``: 32 for a small model, 8 for others, unless the caller chooses.
     """
-    weights = _weights(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
+    weights = weights_in(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
     model.texts.check(text)
     trace = trace_text(
         weights.network, model.tokenizers, model.texts.folded(text), rules=model.config.decoding
@@ -123,11 +123,10 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _weights(model: Model, bits: int) -> Weights:
+def weights_in(model: Model, bits: int) -> Weights:
     """Return the weights of a model in this number of bits, and a network with exactly these weights."""
-    path = model.path / WEIGHTS if model.path else None
-    if bits == 8 and path is not None and any(kind == "I8" for kind, _ in weights_head(path).values()):
-        return Weights(path.read_bytes(), model.transformer)  # rounded already
+    if bits == 8 and model.path is not None and is_rounded(model):
+        return Weights((model.path / WEIGHTS).read_bytes(), model.transformer)
     weights = weights_of(model.transformer)
     if bits == 32:
         return Weights(weights_bytes(weights), model.transformer)
@@ -135,6 +134,12 @@ def _weights(model: Model, bits: int) -> Weights:
     network = copy.deepcopy(model.transformer)
     put_weights(network, whole(small), "the rounded weights")
     return Weights(weights_bytes(small), network)
+
+
+def is_rounded(model: Model) -> bool:
+    """Whether the folder of a model has its weights in eight bits already."""
+    head = weights_head(model.path / WEIGHTS) if model.path else {}
+    return any(kind == "I8" for kind, _ in head.values())
 
 
 def bundle(modules: tuple[str, ...] = WORKER) -> str:

@@ -67,3 +67,8 @@ def features_of(cell: str) -> str:
     """
     names = NAME_OR_BRACKET.findall(cell)
     return "".join(f" <{name.replace('<', '‹').replace('>', '›')}>" for name in names)
+
+
+def with_features(cells: Sequence[str]) -> str:
+    """Write a text and the cells of features after it as one text: ``walk`` and ``V;PST`` become `walk <V> <PST>`."""
+    return cells[0] + "".join(map(features_of, cells[1:]))

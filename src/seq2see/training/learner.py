@@ -215,7 +215,10 @@ class Learner:
 
     def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
         """Take one step on some batches; return its loss on the device, so that the host need not wait for it."""
-        self.worker.train()
+        if (
+            not self.worker.training
+        ):  # to set it visits all modules, which takes as long as a step of a small model
+            self.worker.train()
         if self.stack is not None:
             (batch,) = batches
             assert isinstance(batch, Batch)

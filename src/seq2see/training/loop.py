@@ -49,6 +49,7 @@ from seq2see.training.schedule import Timekeeper, learning_rate
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 #: Pairs that are varied at a time. The first step waits for these alone; the others are varied while it learns.
 VARIED_AT_ONCE = 100_000
+ERRORS = 3  # standard errors by which the best line must beat the average to be kept instead
 BLEU_CHANCE = 0.5  # BLEU that two evaluations of equally good models may differ by
 SAMPLES = 3  # answers kept with each line of the table
 SLOW, RESTS = 0.5, 5  # seconds from which on writing a checkpoint is slow; times as long until the next one
@@ -177,7 +178,8 @@ class Trainer:
             put_weights(self.model, start, "the model to start from")
         sharded = settings.sharded and distributed.size() > 1
         own = copy.deepcopy(self.model) if sharded else self.model
-        self.learner = Learner(own, settings, self.pads[1], teacher, self.pads[0])
+        shown = settings if target.places is not None else settings.but(guided=0.0)
+        self.learner = Learner(own, shown, self.pads[1], teacher, self.pads[0])
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
         special = Special.of(tokenizers)
@@ -341,7 +343,10 @@ class Trainer:
                 f"{smaller.accumulate} of {smaller.batch_tokens:,}."
             )
             self._set(batch_tokens=smaller.batch_tokens, accumulate=smaller.accumulate)
-            self.learner.settings, self.taken = self.config.training, 2 * self.taken
+            self.learner.settings = self.learner.settings.but(
+                batch_tokens=smaller.batch_tokens, accumulate=smaller.accumulate
+            )
+            self.taken *= 2
             self._arrange()
         devices.release()
 
@@ -452,11 +457,15 @@ class Trainer:
         return self.model.eval()
 
     def _clearly_better(self, average: Line) -> bool:
-        """Whether the best line beats the average of the last checkpoints by more than chance."""
+        """Whether the best line beats the average of the last checkpoints by more than chance.
+
+        The best of twenty lines that are equally good is about two standard errors above their mean.
+        """
         if average.bleu is not None:
             return self.best.score > average.bleu + BLEU_CHANCE
         share = average.exact_match
-        return self.best.score > share + math.sqrt(share * (1 - share) / max(1, len(self.validation)))
+        error = math.sqrt(share * (1 - share) / max(1, len(self.validation)))
+        return self.best.score > share + ERRORS * error
 
     def _take(self, weights: dict[str, Tensor]) -> None:
         put_weights(self.model, weights, "the averaged checkpoints")

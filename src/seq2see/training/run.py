@@ -259,6 +259,7 @@ class Prepared:
     remarks: list[str] = field(default_factory=list)  # about rows and pairs that are left out
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
     taught: int = 0  # pairs of the training whose targets are a teacher's answers
+    own: int = 0  # pairs of the data that are trained on; beside a teacher's answers they are repeated
     given: bool = False  # whether validation or test were given, and not split off by source
     where: Choice = CPU
 
@@ -272,14 +273,14 @@ class Prepared:
         """Say how many pairs each part has."""
         taught = f" and {self.taught:,} that the teacher answered" if self.taught else ""
         return (
-            f"{len(self.train) - self.taught:,} to learn from{taught}, {len(self.validation):,} to watch, "
+            f"{self.own or len(self.train):,} to learn from{taught}, {len(self.validation):,} to watch, "
             f"{len(self.test):,} to test"
         )
 
     @property
     def labelled(self) -> list[Pair]:
         """The pairs of the data that are trained on; none of a corpus larger than memory."""
-        return self.train[: len(self.train) - self.taught] if isinstance(self.train, list) else []
+        return self.train[: self.own or None] if isinstance(self.train, list) else []
 
     @property
     def seen(self) -> int:
@@ -352,6 +353,8 @@ def prepare(data: Data, request: Request) -> Prepared:
         everything = [("".join(found.letters[0]), "".join(found.letters[1]))]
     count = None if found is None else found.count
     plan, where = _planned(request, parts.train, count)
+    if request.teacher is not None:
+        plan = plan.for_pupil()
     model, training = request.settings["model"], request.settings["training"]
     config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
     if tokenizers is None:
@@ -368,10 +371,9 @@ def prepare(data: Data, request: Request) -> Prepared:
     validation, test = (Held.within(both, part, limit) for part in (parts.validation, parts.test))
     longest = max(1, learned.longest, validation.longest, test.longest)
     train: list[Pair] | Shards = learned.pairs
-    ids = learned.ids
+    ids, taught = learned.ids, 0
     if request.teacher is not None and found is None:
-        train, ids = _with_taught(request, learned, plan, where.device)
-    taught = len(ids[0].lengths) - len(learned.pairs)
+        train, ids, taught = _with_taught(request, learned, plan, where.device)
     if found is not None:
         assert request.out is not None
         train = write_shards(request.out / SHARDS, found, both, limit)
@@ -386,8 +388,8 @@ def prepare(data: Data, request: Request) -> Prepared:
     remarks = _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(
-        data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample,
-        0 if found is not None else taught, data.validation is not None or data.test is not None, where,
+        data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample, taught,
+        len(learned.pairs), data.validation is not None or data.test is not None, where,
     )  # fmt: skip
 
 
@@ -430,10 +432,11 @@ def _is_known(tokenizer: Tokenizer, text: str) -> bool:
 
 def _with_taught(
     request: Request, learned: Cut, plan: Plan, device: str
-) -> tuple[list[Pair], tuple[Ragged, Ragged]]:
+) -> tuple[list[Pair], tuple[Ragged, Ragged], int]:
     """Add sources without targets to the pairs to learn from: those that are given, and for short texts made-up ones.
 
-    Their targets are the teacher's answers.
+    Their targets are the teacher's answers. The pairs of the data are repeated, so that these do not drown in them.
+    Return how many answers there are, too.
     """
     assert request.teacher is not None
     tokenizers = request.teacher.tokenizers
@@ -443,7 +446,7 @@ def _with_taught(
         count = min(MADE_UP * len(learned.pairs), MOST_MADE_UP)
         sources += made_up(learned.ids[0], count, Random(request.seed))
     if not sources:
-        return learned.pairs, learned.ids
+        return learned.pairs, learned.ids, 0
     engine = TorchEngine(request.teacher.network(device), Special.of(tokenizers))
     rules = request.teacher.config.decoding
     answers = [
@@ -454,8 +457,10 @@ def _with_taught(
     texts = zip(source.decode_batch(sources), target.decode_batch(answers), strict=True)
     longest = most_tokens(max(int(side.lengths.max()) for side in learned.ids))
     more = Cut.within((source, target), [pair for pair in texts if all(pair)], longest)
-    ids = tuple(one.and_then(other) for one, other in zip(learned.ids, more.ids, strict=True))
-    return [*learned.pairs, *more.pairs], (ids[0], ids[1])
+    times = max(1, len(more.pairs) // len(learned.pairs))
+    repeated = np.tile(np.arange(len(learned.pairs)), times)
+    ids = tuple(one.taken(repeated).and_then(other) for one, other in zip(learned.ids, more.ids, strict=True))
+    return [*learned.pairs * times, *more.pairs], (ids[0], ids[1]), len(more.pairs)
 
 
 def limits_by(source: np.ndarray, target: np.ndarray, rules: DecodingConfig) -> DecodingConfig:

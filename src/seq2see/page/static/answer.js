@@ -2,14 +2,13 @@
 
 import { lens, saliency } from "./attribution.js";
 import { everywhere, muted, recorder } from "./edits.js";
-import { fastLinear } from "./fast.js";
-import { Transformer } from "./model.js";
-import { faultOf, prepared, spaced } from "./reading.js";
-import { beamNodes, greedy, likeliest, limitOf, logSum } from "./search.js";
+import { Reader } from "./reader.js";
+import { faultOf } from "./reading.js";
+import { beamNodes, greedy, likeliest, logSum } from "./search.js";
 import { largestOf, softmax } from "./tensors.js";
-import { Tokenizer } from "./tokenizer.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
+/** @typedef {import("./tokenizer.js").Tokenizer} Tokenizer */
 /** @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {import("./edits.js").Head} Head */
 /** Numbers taken from the run on another text. @typedef {{input: string, name: string, head: number, row: number, col: number, fromRow?: number}} Patch */
@@ -20,36 +19,12 @@ const TOP = 20; // likeliest tokens listed at each step
 const KEPT = 4; // runs that are remembered, because the page asks for more of them when the reader opens a part
 const PATIENCE = 90; // seconds that a saliency may take
 
-export class Answerer {
+export class Answerer extends Reader {
   /** @param {any} model what the page’s file says of the model: config, decoding, task, tokenizers, glossary @param {Map<string, Tensor>} weights */
   constructor(model, weights) {
-    this.about = model;
-    this.model = new Transformer(model.config, weights, fastLinear(weights));
-    this.source = new Tokenizer(model.tokenizers.source);
-    this.target = model.tokenizers.target ? new Tokenizer(model.tokenizers.target) : this.source;
+    super(model, weights);
     /** @type {Map<string, Run>} */ this.runs = new Map();
     this.latest = "";
-  }
-
-  /** Read a text, or throw an error that says why the model cannot take it. `anyway` lets texts through that it was not made for. */
-  read(/** @type {string} */ input, /** @type {boolean} */ anyway) {
-    const { task } = this.about;
-    const text = prepared(task, this.source, input);
-    const fault = (!anyway && faultOf(task, input)) || (!spaced(text) && "The line is empty: a text was expected.") || this.source.fault(text);
-    if (fault) throw new Error(fault);
-    const found = this.source.encode(text);
-    const longest = this.model.config.max_length;
-    if (found.ids.length > longest) throw new Error(`The text has ${found.ids.length} tokens, but this model takes at most ${longest}: cut it up.`);
-    return { text, ...found };
-  }
-
-  /** Answer a text, and keep nothing. */
-  says(/** @type {string} */ input) {
-    const { ids } = this.read(input, true);
-    const { decoding, config } = this.about;
-    this.model.keep = (_, value) => value;
-    const limit = limitOf(decoding, ids.length, config.max_length);
-    return this.target.decode(greedy(this.model, this.model.encode(ids), this.target, decoding, limit));
   }
 
   /** Answer a text, and run the model once more on the text and the answer, all positions at once, to keep every value. @returns {Run} */
@@ -60,12 +35,12 @@ export class Answerer {
     if (known) return known;
     const edits = [...off.map(muted), ...patches.map((patch) => this.donated(patch))];
     const { start, end } = this.target;
-    const { decoding, config } = this.about;
+    const { decoding } = this.about;
     const began = performance.now();
     /** @type {Map<string, Tensor>} */ const values = new Map();
     this.model.keep = recorder(edits, values);
     const memory = this.model.encode(sourceIds);
-    const limit = limitOf(decoding, sourceIds.length, config.max_length);
+    const limit = this.limit(sourceIds);
     this.model.keep = recorder(edits, null);
     const outputIds = greedy(this.model, memory, { start, end }, decoding, limit, prefix, edits.every(everywhere), (ids) => onText(this.target.decode(ids)));
     const targetIds = [start, ...outputIds.slice(0, -1)];
@@ -141,7 +116,7 @@ export class Answerer {
   beams(/** @type {Run} */ run, /** @type {number} */ beam) {
     const { start, end } = this.target;
     this.model.keep = recorder(run.edits, null);
-    const limit = limitOf(this.about.decoding, run.sourceIds.length, this.about.config.max_length);
+    const limit = this.limit(run.sourceIds);
     return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end }, this.about.decoding, limit, beam, (id) => this.target.names[id], run.edits.every(everywhere));
   }
 

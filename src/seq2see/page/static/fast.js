@@ -1,31 +1,53 @@
 /**
  * Products of matrices, several times as fast as in tensors.js: a loop in WebAssembly that multiplies four numbers at once.
  *
- * `linear` of tensors.js says what is computed, and this computes the same. The loop is put together here, instruction by
- * instruction, because a page that opens from a disk can fetch no other file. Where it cannot run, `linear` does the work.
+ * `linear` of tensors.js says what is computed, and this computes the same. `program` writes the loop in the instructions of
+ * WebAssembly, and their bytes are put together when the page begins, because a page that opens from a disk can fetch no other
+ * file. Where it cannot run, `linear` does the work.
  */
 
 import { linear, rowsOf } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
+/**
+ * The instructions of WebAssembly that the loop needs, by their names in the specification, and their codes. A code above 0xff is
+ * of 16 bytes at once: 0xfd stands before it, and it is written as a number of two bytes.
+ */
+const CODES = {
+  "local.get": 0x20, "local.set": 0x21, "i32.const": 0x41, "f32.const": 0x43, "f64.const": 0x44, "i32.add": 0x6a, "i32.mul": 0x6c, "i32.lt_s": 0x48,
+  "f32.add": 0x92, "f64.add": 0xa0, "f32.store": 0x38, "f64.store": 0x39, loop: 0x03, br_if: 0x0d, end: 0x0b,
+  "v128.load": 0x1000, "v128.load64_zero": 0x105d, "f64x2.promote_low_f32x4": 0x105f, "f32x4.splat": 0x1013, "f64x2.splat": 0x1014,
+  "f32x4.add": 0x10e4, "f64x2.add": 0x10f0, "f32x4.mul": 0x10e6, "f64x2.mul": 0x10f2, "f32x4.extract_lane": 0x101f, "f64x2.extract_lane": 0x1021,
+};
+
 /** A whole number in two bytes, 7 bits in each. */
 const two = (/** @type {number} */ n) => [(n & 127) | 128, n >> 7];
-const get = (/** @type {number} */ variable) => [0x20, variable];
-const set = (/** @type {number} */ variable) => [0x21, variable];
-const number = (/** @type {number} */ n) => [0x41, n]; // less than 64
-const [PLUS, TIMES, LESS] = [0x6a, 0x6c, 0x48];
-const further = (/** @type {number} */ variable, /** @type {number[]} */ by) => [...get(variable), ...by, PLUS, ...set(variable)];
+/** An instruction and what it is given. */
+const op = (/** @type {keyof typeof CODES} */ name, /** @type {number[]} */ ...given) => (CODES[name] > 0xff ? [0xfd, ...two(CODES[name] & 0xff), ...given] : [CODES[name], ...given]);
+const get = (/** @type {number} */ variable) => op("local.get", variable);
+const set = (/** @type {number} */ variable) => op("local.set", variable);
+const number = (/** @type {number} */ n) => op("i32.const", n); // less than 64
+const further = (/** @type {number} */ variable, /** @type {number[]} */ by) => [...get(variable), ...by, ...op("i32.add"), ...set(variable)];
+const NOTHING = 0x40; // what a loop hands on
 /** Do something, and again while one variable is less than another. */
-const repeat = (/** @type {number} */ variable, /** @type {number} */ end, /** @type {number[][]} */ ...body) => [0x03, 0x40, ...body.flat(), ...get(variable), ...get(end), LESS, 0x0d, 0, 0x0b];
-/** An instruction on 16 bytes at once. */
-const wide = (/** @type {number} */ code, /** @type {number[]} */ ...rest) => [0xfd, ...two(code), ...rest];
-const section = (/** @type {number} */ id, /** @type {number[]} */ ...bytes) => [id, ...two(bytes.length), ...bytes];
+const repeat = (/** @type {number} */ variable, /** @type {number} */ end, /** @type {number[][]} */ ...body) => [...op("loop", NOTHING), ...body.flat(), ...get(variable), ...get(end), ...op("i32.lt_s"), ...op("br_if", 0), ...op("end")];
 
 /** Four numbers of 32 bits in 16 bytes: how to load them, and weights, to fill, add and multiply them, take one out, add and store it. */
-const SINGLE = { bytes: 4, load: wide(0, 2, 0), weights: wide(0, 2, 0), zero: [0x43, 0, 0, 0, 0, ...wide(19)], plus: wide(228), times: wide(230), lane: 31, add: 0x92, store: [0x38, 2] };
+const SINGLE = {
+  bytes: 4, load: op("v128.load", 2, 0), weights: op("v128.load", 2, 0), zero: [...op("f32.const", 0, 0, 0, 0), ...op("f32x4.splat")], plus: op("f32x4.add"), times: op("f32x4.mul"),
+  lane: (/** @type {number} */ n) => op("f32x4.extract_lane", n), add: op("f32.add"), store: (/** @type {number} */ place) => op("f32.store", 2, place),
+};
 /** Two numbers of 64 bits, with which slopes are measured. Weights have 32 bits here too, and become longer when they are loaded. */
-const DOUBLE = { bytes: 8, load: wide(0, 3, 0), weights: [...wide(93, 2, 0), ...wide(95)], zero: [0x44, 0, 0, 0, 0, 0, 0, 0, 0, ...wide(20)], plus: wide(240), times: wide(242), lane: 33, add: 0xa0, store: [0x39, 3] };
+const DOUBLE = {
+  bytes: 8, load: op("v128.load", 3, 0), weights: [...op("v128.load64_zero", 2, 0), ...op("f64x2.promote_low_f32x4")], zero: [...op("f64.const", 0, 0, 0, 0, 0, 0, 0, 0), ...op("f64x2.splat")], plus: op("f64x2.add"), times: op("f64x2.mul"),
+  lane: (/** @type {number} */ n) => op("f64x2.extract_lane", n), add: op("f64.add"), store: (/** @type {number} */ place) => op("f64.store", 3, place),
+};
+
+/** The kinds of values. */
+const [INT, WIDE] = [0x7f, 0x7b];
+/** A part of a program: its number, its length, its bytes. */
+const section = (/** @type {number} */ id, /** @type {number[]} */ ...bytes) => [id, ...two(bytes.length), ...bytes];
 
 /**
  * The loop as a program. Its variables are places in memory and counts of bytes; x and w go on from row to row.
@@ -40,21 +62,23 @@ function program(/** @type {typeof SINGLE} */ { bytes, load, weights, zero, plus
   const [xStart, xEnd, width, wStart, end, wWidth, toStart, toWidth, x, rowEnd, to, w, w0, w1, w2, w3, value, s0, s1, s2, s3] = Array.from({ length: 21 }, (_, n) => n);
   const [rows, sums] = [[w0, w1, w2, w3], [s0, s1, s2, s3]];
   const lanes = Array.from({ length: 16 / bytes }, (_, n) => n);
-  const begin = rows.flatMap((row, n) => [...get(n ? rows[n - 1] : w), ...(n ? [...get(wWidth), PLUS] : []), ...set(row), ...zero, ...set(sums[n])]);
+  const begin = rows.flatMap((row, n) => [...get(n ? rows[n - 1] : w), ...(n ? [...get(wWidth), ...op("i32.add")] : []), ...set(row), ...zero, ...set(sums[n])]);
   const inner = repeat(x, rowEnd, get(x), load, set(value), rows.flatMap((row, n) => [...get(sums[n]), ...get(value), ...get(row), ...weights, ...times, ...plus, ...set(sums[n]), ...further(row, number((16 / bytes) * 4))]), further(x, number(16)));
-  const keep = sums.flatMap((sum, n) => [...get(to), ...lanes.flatMap((k) => [...get(sum), ...wide(lane, k), ...(k ? [add] : [])]), ...store, n * bytes]);
+  const keep = sums.flatMap((sum, n) => [...get(to), ...lanes.flatMap((k) => [...get(sum), ...lane(k), ...(k ? add : [])]), ...store(n * bytes)]);
   const body = [
     ...get(wStart), ...set(w),
     ...repeat(w, end, get(xStart), set(x), get(toStart), set(to),
-      repeat(x, xEnd, get(x), get(width), [PLUS], set(rowEnd), begin, inner, keep, further(to, get(toWidth))),
-      further(w, [...get(wWidth), ...number(4), TIMES]), further(toStart, number(4 * bytes))),
-    0x0b,
+      repeat(x, xEnd, get(x), get(width), op("i32.add"), set(rowEnd), begin, inner, keep, further(to, get(toWidth))),
+      further(w, [...get(wWidth), ...number(4), ...op("i32.mul")]), further(toStart, number(4 * bytes))),
+    ...op("end"),
   ];
-  const [INT, WIDE] = [0x7f, 0x7b];
   const code = [2, 8, INT, 5, WIDE, ...body]; // 8 whole numbers and 5 times 16 bytes besides the 8 parameters
   return Uint8Array.from([
-    0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, ...section(1, 1, 0x60, 8, ...Array(8).fill(INT), 0), ...section(2, 1, 1, 109, 1, 109, 2, 0, 1),
-    ...section(3, 1, 0), ...section(7, 1, 1, 102, 0, 0), ...section(10, 1, ...two(code.length), ...code),
+    0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, // "\0asm", version 1
+    ...section(1, 1, 0x60, 8, ...Array(8).fill(INT), 0), // one type: a function of 8 whole numbers that returns nothing
+    ...section(2, 1, 1, 109, 1, 109, 2, 0, 1), // it is given a memory, m.m, of one page at least
+    ...section(3, 1, 0), ...section(7, 1, 1, 102, 0, 0), // it has one function, of that type, which is called f
+    ...section(10, 1, ...two(code.length), ...code),
   ]);
 }
 

@@ -46,7 +46,8 @@ function same(/** @type {string} */ signs, /** @type {string} */ as) {
 /** Whether a character is a mark that combines with the one before: such marks are sorted, a light one before a heavy one. */
 const combines = (/** @type {string} */ mark) => `${mark}\u0334`.normalize("NFD") !== `${mark}\u0334` || `\u0345${mark}`.normalize("NFD") !== `\u0345${mark}`;
 
-const withoutAccents = (/** @type {string} */ text) => [...text.normalize("NFKD")].filter((mark) => !combines(mark)).join("").normalize("NFC");
+/** A text without accents and other marks. */
+export const withoutAccents = (/** @type {string} */ text) => [...text.normalize("NFKD")].filter((mark) => !combines(mark)).join("").normalize("NFC");
 
 /** Other ways to write a character, the nearest first. */
 function others(/** @type {string} */ letter) {
@@ -62,11 +63,23 @@ function foldUnknown(/** @type {Tokenizer} */ tokenizer, /** @type {string} */ t
   return [...text].map((letter) => (known(letter) ? letter : (others(letter).find(known) ?? letter))).join("");
 }
 
+const FEATURE = /^ <[^<>\s]+>$/u;
+const NAME_OR_BRACKET = /[^;,|()\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[()]/gu;
+
+/** Write a word and the features that follow it after tabs as one text: walk, V;PST become walk <V> <PST>. */
+function withFeatures(/** @type {string} */ text) {
+  const [word, ...cells] = text.split("\t");
+  const names = cells.flatMap((cell) => cell.match(NAME_OR_BRACKET) ?? []);
+  return word + names.map((name) => ` <${name.replaceAll("<", "‹").replaceAll(">", "›")}>`).join("");
+}
+
 /** Return a text as a model reads it. */
 export function prepared(/** @type {string} */ task, /** @type {Tokenizer} */ tokenizer, /** @type {string} */ text) {
   if (task === "dates") return text;
   if (task === "human-dates") return foldDate(text);
-  return foldUnknown(tokenizer, task === "imported" ? text : fold(text));
+  if (task === "imported") return foldUnknown(tokenizer, text);
+  const features = text.includes("\t") && tokenizer.names.some((name) => FEATURE.test(name));
+  return foldUnknown(tokenizer, fold(features ? withFeatures(text) : text));
 }
 
 /** Say why a model was not made for a text, or nothing. */

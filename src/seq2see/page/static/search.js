@@ -9,6 +9,7 @@ import { argmax, largestOf } from "./tensors.js";
 /** @typedef {{start: number, end: number}} Special */
 /** @typedef {{length_penalty: number, penalty: string, length_ratio: number, length_offset: number, max_length: number|null, stopping: string, suppressed: number[], forced_end: boolean}} Rules */
 /** A beginning of an answer. @typedef {{ids: number[], total: number, parent: number|null, cache?: Cache, logits?: Numbers}} Prefix */
+/** An answer: its ids, their log-probabilities, what a beam ranks it by, and whether it came to its end. @typedef {{ids: number[], values: number[], score: number, finished: boolean}} Found */
 /** A node of the tree. With a score it is an end. @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node */
 
 /** The most tokens of an answer. */
@@ -17,7 +18,7 @@ export function limitOf(/** @type {Rules} */ rules, /** @type {number} */ source
 }
 
 /** What a log-probability is divided by. */
-const divisor = (/** @type {Rules} */ rules, /** @type {number} */ length) => (rules.penalty === "paper" ? (5 + length) / 6 : length) ** rules.length_penalty;
+export const divisor = (/** @type {Rules} */ rules, /** @type {number} */ length) => (rules.penalty === "paper" ? (5 + length) / 6 : length) ** rules.length_penalty;
 
 /** log Σ exp of a row. */
 export function logSum(/** @type {Numbers} */ row) {
@@ -40,19 +41,19 @@ function allowed(/** @type {Numbers} */ logits, /** @type {Rules} */ rules, /** 
 
 /**
  * Take the likeliest token at each step, after some that are forced. Without `cached` every step reads all tokens again, so that
- * an edit of a position sees the values of all positions. `onToken` is told of each token.
+ * an edit of a position sees the values of all positions. `onToken` is told of each token, and of the logits that it was chosen by.
  * @returns {number[]}
  */
-export function greedy(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number[]} */ prefix = [], cached = true, /** @type {(ids: number[]) => void} */ onToken = () => {}) {
+export function greedy(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number[]} */ prefix = [], cached = true, /** @type {(ids: number[], logits: Numbers) => void} */ onToken = () => {}) {
   const ids = [...prefix];
   /** @type {Cache|undefined} */ let cache;
   while (ids.length < limit && ids.at(-1) !== special.end) {
     const read = [special.start, ...ids].slice(cached && cache ? cache.length : 0);
     const { logits, cache: next } = model.decode(read, memory, cached ? cache : undefined);
     cache = next;
-    const row = allowed(lastRow(logits), rules, special, ids.length + 1 === limit);
-    ids.push(argmax(row));
-    onToken(ids);
+    const row = lastRow(logits);
+    ids.push(argmax(allowed(row, rules, special, ids.length + 1 === limit)));
+    onToken(ids, row);
   }
   return ids;
 }
@@ -100,6 +101,29 @@ export function beamNodes(/** @type {Transformer} */ model, /** @type {Tensor} *
     settled ||= rules.stopping === "full" || (rules.stopping === "beaten" ? beaten : stops.includes(grown[0]));
   }
   return nodes;
+}
+
+/**
+ * The k best answers in a tree of beginnings, best first. Beginnings that the limit cut off compete with those that have ended.
+ * @returns {Found[]}
+ */
+export function answersOf(/** @type {Node[]} */ nodes, /** @type {Special} */ special, /** @type {Rules} */ rules, /** @type {number} */ limit, /** @type {number} */ k) {
+  const scoreOf = (/** @type {Node} */ { step, score, log_probability: total }) => score ?? (step + 1 === limit ? total / divisor(rules, limit) : undefined);
+  const ends = nodes.flatMap((node) => {
+    const score = scoreOf(node);
+    return score === undefined ? [] : [{ node, score }];
+  });
+  return ends.sort((a, b) => b.score - a.score).slice(0, k).map(({ node, score }) => {
+    /** @type {number[]} */ const ids = [];
+    /** @type {number[]} */ const values = [];
+    for (let at = /** @type {Node|null} */ (node); at;) {
+      const before = /** @type {Node|null} */ (at.parent === null ? null : nodes[at.parent]);
+      ids.unshift(at.id);
+      values.unshift(at.log_probability - (before?.log_probability ?? 0));
+      at = before;
+    }
+    return { ids, values, score, finished: node.id === special.end };
+  });
 }
 
 /** Read what is new of each open beginning, and return the likeliest ways to go on, likeliest first. @returns {Prefix[]} */

@@ -1,0 +1,356 @@
+"""Marian's own files: the numbers of `transformers` and of CTranslate2's converter; a sentence for what does not fit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+import transformers
+from ctranslate2.converters import marian as their_converter
+from ctranslate2.converters.opus_mt import OpusMTConverter
+
+import seq2see
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.search import beam_search, greedy
+from seq2see.errors import UserError
+from seq2see.interchange import marian
+from seq2see.interchange.reading import import_model
+from seq2see.seq2seq import Seq2Seq
+from test_interchange import LINES, difference, trained_spm
+from test_interchange_settings import SENTENCES, generated, sources_of
+
+D, F, HEADS, LAYERS = 32, 48, 4, 2
+ODD = [
+    '"',
+    "\\",
+    "'",
+    ":",
+    "? a",
+    "#",
+    "- b",
+    "a: 1",
+    "\x85",
+    "é",
+    "'q'",
+]  # tokens that YAML writes in a way of its own
+SETTINGS = {
+    "type": "transformer", "dim-emb": D, "transformer-dim-ffn": F, "transformer-heads": HEADS, "enc-depth": LAYERS,
+    "dec-depth": LAYERS, "transformer-ffn-activation": "swish", "transformer-preprocess": '""',
+    "transformer-postprocess": "dan", "transformer-postprocess-emb": "d", "transformer-decoder-autoreg": "self-attention",
+    "transformer-no-projection": "false", "transformer-guided-alignment-layer": "last", "transformer-ffn-depth": 2,
+    "transformer-tied-layers": "\n  []", "version": "v1.9.0 a3b4 2020-01-01 00:00:00 +0000", "right-left": "false",
+}  # fmt: skip
+PRE = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n",
+       "transformer-postprocess-emb": "nd"}  # fmt: skip
+
+
+def positions(length: int) -> np.ndarray:
+    """Compute what Marian computes (``sinusoidalPositionEmbeddings``), number by number."""
+    table = np.zeros((length, D))
+    for place in range(length):
+        for i in range(D // 2):
+            angle = place * math.exp(i * -math.log(10000) / (D / 2 - 1))
+            table[place, i], table[place, D // 2 + i] = math.sin(angle), math.cos(angle)
+    return table
+
+
+def arrays_of(sizes: tuple[int, int], tied: bool, pre: bool) -> dict[str, np.ndarray]:
+    """Draw the weights of a model in Marian's names and order."""
+    draw = np.random.default_rng(4)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return (draw.normal(size=shape) * (0.3 if 1 in shape else shape[0] ** -0.5)).astype(np.float32)
+
+    found = {"Wemb": drawn(sizes[0], D)} if tied else {}
+    for half, size in zip(("encoder", "decoder"), sizes, strict=True):
+        if not tied:
+            found[f"{half}_Wemb"] = drawn(size, D)
+        norms = [f"{half}_emb", f"{half}_top"] if pre else []
+        for layer in range(1, LAYERS + 1):
+            for part in ("self", "context") if half == "decoder" else ("self",):
+                base = f"{half}_l{layer}_{part}"
+                for letter in "qkvo":
+                    found[f"{base}_W{letter}"], found[f"{base}_b{letter}"] = drawn(D, D), drawn(1, D)
+                norms.append(f"{base}_Wo")
+            base = f"{half}_l{layer}_ffn"
+            found |= {
+                f"{base}_W1": drawn(D, F),
+                f"{base}_b1": drawn(1, F),
+                f"{base}_W2": drawn(F, D),
+                f"{base}_b2": drawn(1, D),
+            }
+            norms.append(f"{base}_ffn")
+        for norm in norms:
+            end = "_pre" if pre and not norm.endswith("_top") else ""
+            found[f"{norm}_ln_scale{end}"], found[f"{norm}_ln_bias{end}"] = 1 + drawn(1, D), drawn(1, D)
+    if not tied:
+        found["decoder_ff_logit_out_W"] = drawn(D, sizes[1])
+    return found | {"decoder_ff_logit_out_b": 3 * drawn(1, sizes[1])}
+
+
+def write(
+    place: Path, tied: bool = True, pre: bool = False, wider: bool = False, **settings: Any
+) -> dict[str, np.ndarray]:
+    """Write a folder as OPUS-MT publishes it; return its arrays."""
+    place.mkdir()
+    names = []
+    for side in ("source", "target"):
+        trained_spm(place / f"{side}.spm")
+        pieces = sentencepiece.SentencePieceProcessor(model_file=str(place / f"{side}.spm"))
+        listed = [
+            "</s>",
+            "<unk>",
+            ">>fra<<",
+            *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())),
+        ]
+        names.append(list(dict.fromkeys([*listed, *ODD, *(["more"] if side == "target" and wider else [])])))
+    files = ["a.spm32k.vocab.yml"] * 2 if tied else ["a.src.vocab.yml", "a.trg.vocab.yml"]
+    for file, listed in zip(files, names, strict=True):
+        # yaml-cpp writes short keys in double quotes, and long ones with a question mark.
+        lines = [f"{json.dumps(name, ensure_ascii=False)}: {number}" for number, name in enumerate(listed)]
+        lines[-1] = f"? {lines[-1].rpartition(':')[0]}\n: {len(lines) - 1}"
+        lines = [line.replace("\x85", "\\x85") for line in lines]
+        (place / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    sizes = len(names[0]), len(names[1])
+    arrays = arrays_of(sizes, tied, pre)
+    said = {**SETTINGS, **(PRE if pre else {}), "dim-vocabs": f"\n  - {sizes[0]}\n  - {sizes[1]}", **settings}
+    text = "".join(f"{name}: {value}\n" for name, value in said.items()).encode() + b"\0"
+    np.savez(place / "a.best-perplexity.npz", **arrays, **{"special:model.yml": np.frombuffer(text, np.int8)})
+    (place / "decoder.yml").write_text(
+        "relative-paths: true\nmodels:\n  - a.best-perplexity.npz\nvocabs:\n"
+        f"  - {files[0]}\n  - {files[1]}\nbeam-size: 6\nnormalize: 1\nword-penalty: 0\n"
+    )
+    return arrays
+
+
+def in_transformers(arrays: dict[str, np.ndarray], tied: bool) -> Any:
+    """Make MarianMT of the same numbers: a table has a row of zeros for the padding, with which the decoder begins."""
+    table = arrays["Wemb" if tied else "decoder_Wemb"]
+    source = arrays["Wemb" if tied else "encoder_Wemb"]
+    pad = len(table)
+    config = transformers.MarianConfig(
+        vocab_size=len(source) + 1, decoder_vocab_size=pad + 1, share_encoder_decoder_embeddings=tied,
+        tie_word_embeddings=tied, d_model=D, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS, encoder_ffn_dim=F, decoder_ffn_dim=F, max_position_embeddings=128,
+        pad_token_id=pad, eos_token_id=0, decoder_start_token_id=pad, forced_eos_token_id=None, scale_embedding=True,
+        activation_function="swish", bos_token_id=None,
+    )  # fmt: skip
+    model = transformers.MarianMTModel(config).eval()
+    told: dict[str, torch.Tensor] = {}
+    for half in ("encoder", "decoder"):
+        for layer in range(LAYERS):
+            theirs, base = f"{half}_l{layer + 1}", f"model.{half}.layers.{layer}"
+            for part, name in (("self", "self_attn"), ("context", "encoder_attn")):
+                if part == "context" and half == "encoder":
+                    continue
+                for letter, own in zip("qkvo", ("q_proj", "k_proj", "v_proj", "out_proj"), strict=True):
+                    told[f"{base}.{name}.{own}.weight"] = torch.tensor(arrays[f"{theirs}_{part}_W{letter}"].T)
+                    told[f"{base}.{name}.{own}.bias"] = torch.tensor(arrays[f"{theirs}_{part}_b{letter}"][0])
+                told[f"{base}.{name}_layer_norm.weight"] = torch.tensor(
+                    arrays[f"{theirs}_{part}_Wo_ln_scale"][0]
+                )
+                told[f"{base}.{name}_layer_norm.bias"] = torch.tensor(
+                    arrays[f"{theirs}_{part}_Wo_ln_bias"][0]
+                )
+            for number in (1, 2):
+                told[f"{base}.fc{number}.weight"] = torch.tensor(arrays[f"{theirs}_ffn_W{number}"].T)
+                told[f"{base}.fc{number}.bias"] = torch.tensor(arrays[f"{theirs}_ffn_b{number}"][0])
+            told[f"{base}.final_layer_norm.weight"] = torch.tensor(arrays[f"{theirs}_ffn_ffn_ln_scale"][0])
+            told[f"{base}.final_layer_norm.bias"] = torch.tensor(arrays[f"{theirs}_ffn_ffn_ln_bias"][0])
+    tables = {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": table}
+    tables["lm_head.weight"] = table if tied else arrays["decoder_ff_logit_out_W"].T
+    if tied:
+        tables["model.shared.weight"] = table
+    told |= {
+        name: torch.tensor(np.vstack([one, np.zeros((1, D), np.float32)])) for name, one in tables.items()
+    }
+    told["final_logits_bias"] = torch.tensor(np.append(arrays["decoder_ff_logit_out_b"], np.float32(0))[None])
+    missing = model.load_state_dict(told, strict=False)
+    assert not missing.unexpected_keys
+    assert all("embed_positions" in name for name in missing.missing_keys)
+    for half in (model.model.encoder, model.model.decoder):
+        half.embed_positions.weight.data = torch.tensor(positions(128), dtype=torch.float32)
+    model.generation_config.update(
+        bad_words_ids=[[pad], [1]], max_length=30, early_stopping=True, length_penalty=1.0
+    )
+    return model
+
+
+def both(place: Path, **settings: Any) -> tuple[dict[str, np.ndarray], Seq2Seq]:
+    arrays = write(place / "theirs", **settings)
+    import_model(str(place / "theirs"), place / "ours")
+    return arrays, seq2see.load(place / "ours", engine="torch")
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(250, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tmp_path: Path) -> None:
+    arrays, ours = both(tmp_path, tied=tied)
+    theirs = in_transformers(arrays, tied)
+    pad = ours.tokenizers.target.pad
+    assert pad == ours.config.model.target_vocabulary - 1
+    assert difference(theirs, ours.transformer, ours.tokenizers.source.pad, pad) <= 1e-5
+    rules = ours.config.decoding
+    assert (rules.beam, rules.length_penalty, rules.suppressed) == (6, 1.0, (1, pad))
+    sources, special = sources_of(ours, count), Special.of(ours.tokenizers)
+    for beam in (1, 4):
+        expected = generated(theirs, sources, ours.tokenizers.source.pad, num_beams=beam)
+        same = rules.but(beam=beam, length_ratio=0.0, length_offset=29)
+        if beam == 1:
+            found = [answer.ids for answer in greedy(ours.transformer, sources, special, same)]
+        else:
+            found = [best[0].ids for best in beam_search(ours.transformer, sources, special, same)]
+        assert found == expected
+
+
+@pytest.mark.parametrize("settings", [{}, {"tied": False, "wider": True}, {"tied": False, "pre": True}])
+def test_answers_are_those_of_another_converter(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CTranslate2's own reads the same files; its positions are replaced by those that Marian has."""
+    _, ours = both(tmp_path, **settings)
+    monkeypatch.setattr(
+        their_converter, "_make_sinusoidal_position_encodings", lambda dim, **_: positions(256)
+    )
+    OpusMTConverter(str(tmp_path / "theirs")).convert(str(tmp_path / "ctranslate2"))
+    translator = ctranslate2.Translator(str(tmp_path / "ctranslate2"))
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "theirs" / "source.spm"))
+    sentences = [*SENTENCES, *LINES[:8], "Where is ☃ ?"]
+    cut = [pieces.encode(sentence, out_type=str) for sentence in sentences]
+    # It keeps the padding's row away, which ours suppresses, and counts the end, which ours does too.
+    found = translator.translate_batch(
+        cut, beam_size=1, max_decoding_length=20, disable_unk=True, return_end_token=True
+    )
+    rules = ours.config.decoding.but(beam=1, length_ratio=0.0, length_offset=20)
+    encoded = ours.tokenizers.source.encode_batch(sentences)
+    names = marian.vocabulary(sorted((tmp_path / "theirs").glob("*vocab.yml"))[-1])
+    answers = greedy(ours.transformer, encoded, Special.of(ours.tokenizers), rules)
+    assert [[names[i] for i in answer.ids] for answer in answers] == [one.hypotheses[0] for one in found]
+
+
+def test_awkward_tokens_have_their_numbers(tmp_path: Path) -> None:
+    _, ours = both(tmp_path)
+    names = marian.vocabulary(tmp_path / "theirs" / "a.spm32k.vocab.yml")
+    assert names[-len(ODD) :] == ODD
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "theirs" / "source.spm"))
+    known = {name: number for number, name in enumerate(names)}
+    for line in LINES[:8]:
+        expected = [known.get(piece, 1) for piece in pieces.encode(line, out_type=str)]
+        assert ours.tokenizers.source.encode(line) == [*expected, 0]
+
+
+def test_the_language_is_put_before_the_source(tmp_path: Path) -> None:
+    write(tmp_path / "theirs")
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours", (None, "fra"))
+    assert seq2see.load(tmp_path / "ours").tokenizers.source.before == [2]
+    with pytest.raises(UserError, match="--to-language is 'deu'"):
+        import_model(str(tmp_path / "theirs"), tmp_path / "other", (None, "deu"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_learned_positions_are_taken_as_they_are(tmp_path: Path) -> None:
+    arrays = write(tmp_path / "theirs")
+    table = np.random.default_rng(1).normal(size=(50, D)).astype(np.float32)
+    said = np.load(tmp_path / "theirs" / "a.best-perplexity.npz")["special:model.yml"]
+    np.savez(
+        tmp_path / "theirs" / "a.best-perplexity.npz", **arrays, Wpos=table, **{"special:model.yml": said}
+    )
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    assert ours.config.model.max_length == 50
+    assert np.array_equal(ours.transformer.decoder.embedding.positions.detach().numpy(), table)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"type": "s2s"}, "type = 's2s'"),
+        ({"transformer-ffn-activation": "gelu"}, "transformer-ffn-activation = 'gelu'"),
+        ({"transformer-decoder-autoreg": "rnn"}, "transformer-decoder-autoreg = 'rnn'"),
+        ({"transformer-tied-layers": "\n  - 1\n  - 1"}, "transformer-tied-layers"),
+        ({"right-left": "true"}, "right-left = 'true'"),
+        ({"transformer-postprocess": "da"}, "norms at"),
+        ({"dim-emb": "many"}, "dim-emb = 'many'"),
+        ({"transformer-heads": 5}, "cannot be imported"),
+        ({"transformer-dim-ffn": 49}, "does not fit its own config"),
+        ({"dec-depth": 1}, "does not have|lacks"),
+    ],
+)
+def test_what_is_not_the_papers_transformer_is_refused(
+    settings: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "theirs", **settings)
+    with pytest.raises(UserError, match=sentence):
+        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def spoiled(place: Path, how: str) -> None:
+    """Spoil a folder in one way."""
+    model, names = place / "a.best-perplexity.npz", place / "a.spm32k.vocab.yml"
+    arrays = dict(np.load(model))
+    if how == "cut":
+        model.write_bytes(model.read_bytes()[:-2000])
+    elif how == "no settings":
+        del arrays["special:model.yml"]
+    elif how == "rounded":
+        arrays["encoder_l1_self_Wq"] = arrays["encoder_l1_self_Wq"].astype(np.int8)
+    elif how == "objects":
+        arrays["encoder_l1_self_Wq"] = np.array([{}, {}], dtype=object)
+    elif how == "more":
+        arrays["encoder_l1_self_Wx"] = arrays["encoder_l1_self_Wq"]
+    elif how == "two models":
+        (place / "decoder.yml").write_text("models:\n  - a.npz\n  - b.npz\n")
+    elif how == "no spm":
+        (place / "target.spm").unlink()
+    elif how == "a number twice":
+        names.write_text(
+            names.read_text(encoding="utf-8").replace('"<unk>": 1\n', '"<unk>": 2\n'), encoding="utf-8"
+        )
+    elif how == "no unknown":
+        names.write_text(names.read_text(encoding="utf-8").replace("<unk>", "<huh>"), encoding="utf-8")
+    elif how == "a token more":
+        names.write_text(
+            names.read_text(encoding="utf-8") + f'"mmm": {len(arrays["Wemb"])}\n', encoding="utf-8"
+        )
+    elif how == "beam":
+        (place / "decoder.yml").write_text(
+            (place / "decoder.yml").read_text().replace("beam-size: 6", "beam-size: x")
+        )
+    if how in ("no settings", "rounded", "objects", "more"):
+        np.savez(model, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    {
+        "cut": "cannot be read", "no settings": "not a model of Marian", "rounded": "are int8",
+        "objects": "cannot be read", "more": "does not have: 'encoder_l1_self_Wx'", "two models": "2 models",
+        "no spm": "has no target.spm",
+        "a number twice": "from 0 on", "no unknown": "<unk> among them", "a token more": "does not fit",
+        "beam": "beam-size = 'x'",
+    }.items(),
+)  # fmt: skip
+def test_spoiled_files_are_refused_in_a_sentence(how: str, sentence: str, tmp_path: Path) -> None:
+    write(tmp_path / "theirs")
+    spoiled(tmp_path / "theirs", how)
+    with pytest.raises(UserError, match=sentence):
+        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_size_that_is_not_in_the_file_is_not_believed(tmp_path: Path) -> None:
+    write(tmp_path / "theirs")
+    model = tmp_path / "theirs" / "a.best-perplexity.npz"
+    data = model.read_bytes()
+    shape = f"({D}, {D})".encode()
+    model.write_bytes(data.replace(shape + b", }  ", b"(99999999,), }"[: len(shape) + 5], 1))
+    with pytest.raises(UserError, match=r"cannot be read|does not fit"):
+        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
