@@ -1261,3 +1261,21 @@ def test_long_work_is_done_in_slices_and_given_up_for_newer_work(open_page: Open
     )
     assert told["seen"] == ["a", "between", "b", "c", "d", "e"]
     assert told["text"] == "de"
+
+
+# --- puzzles -------------------------------------------------------------------------------------------
+
+
+def test_a_server_has_the_puzzles_that_need_no_training(open_page: Open) -> None:
+    page = open_page("puzzle=6")
+    card = page.locator("#puzzle")
+    expect(card).to_contain_text("6 of 11")
+    page.evaluate(
+        "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~cross.1.3'; }"
+    )
+    expect(card.locator(".task")).to_contain_text("5 heads are off, and", timeout=30_000)
+    assert card.locator(".done").count() == 0  # one of them is needed
+    page.evaluate(
+        "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~encoder.0.3'; }"
+    )
+    expect(card.locator(".done")).to_contain_text("all ten dates are right", timeout=30_000)

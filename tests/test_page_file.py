@@ -193,7 +193,7 @@ def test_no_example_is_drawn_as_empty_boxes(open_file: Open) -> None:
 
 
 def test_the_files_are_small(files: dict[str, Path]) -> None:
-    assert files["dates"].stat().st_size <= 480_000
+    assert files["dates"].stat().st_size <= 490_000
     assert files["en-fr"].stat().st_size <= 35_000_000
 
 
@@ -390,7 +390,7 @@ def test_few_stops_of_the_tab_key(open_file: Open) -> None:
         "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]"
         ".filter(e => e.tabIndex >= 0 && !e.disabled && e.getClientRects().length).length"
     )
-    assert stops < 130  # there were 259
+    assert stops <= 130  # there were 259
     page.locator('[data-head="decoder.1.2"] .switch').focus()
     page.keyboard.press(".")
     expect(page.locator('[data-head="decoder.1.3"] .switch')).to_be_focused()
@@ -408,6 +408,124 @@ def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
     page.wait_for_timeout(100)
     mark = page.locator("#cross .mark.pinned:visible").bounding_box()
     assert mark["y"] + mark["height"] < page.locator("#arithmetic").bounding_box()["y"]
+
+
+# --- the puzzles ---------------------------------------------------------------------------------------
+
+
+def typed(text: str) -> Callable[[Page], None]:
+    def act(page: Page) -> None:
+        page.fill("#text", text)
+        page.keyboard.press("Enter")
+
+    return act
+
+
+def viewed(changes: str) -> Callable[[Page], None]:
+    """Change the view by its address, as a click does."""
+    return lambda page: page.evaluate("changes => { location.hash += `&${changes}`; }", changes)
+
+
+def chose(letter: str) -> Callable[[Page], None]:
+    return lambda page: page.locator("#puzzle").get_by_role("button", name=letter, exact=True).click()
+
+
+def switched(*heads: str) -> Callable[[Page], None]:
+    def act(page: Page) -> None:
+        for head in heads:
+            page.get_by_role("switch", name=head).click()
+
+    return act
+
+
+def took_over(position: str) -> Callable[[Page], None]:
+    def act(page: Page) -> None:
+        page.get_by_label("Value to take over").select_option("encoder.memory")
+        page.get_by_label("Position to take over").select_option(label=position)
+        page.get_by_role("button", name="Take over").click()
+
+    return act
+
+
+def took_step(page: Page) -> None:
+    page.get_by_role("button", name="Forget everything", exact=True).click()
+    page.get_by_role("button", name="One step").click()
+
+
+def learnt(page: Page) -> None:
+    page.get_by_role("button", name="Learn", exact=True).click()
+
+
+PINNED = "pin=decoder.layers.0.self_attention.weights~1~"
+FIVE = ("encoder layer 1, head 0", "encoder layer 1, head 1", "cross layer 1, head 1")
+#: For each puzzle an attempt that is not accepted, what is said of it, and one that solves it.
+PUZZLES: list[tuple[Callable[[Page], None], str, Callable[[Page], None]]] = [
+    (typed("1111-11-12"), "needs 3", typed("1111-11-11")),
+    (typed("1845-01-06"), "has other characters", typed("1854-01-05")),
+    (viewed("zoom=0.1.2"), "There is a thicker one", viewed("zoom=1.3.2")),
+    (viewed(f"{PINNED}5~3"), "This look is allowed", viewed(f"{PINNED}3~5")),
+    (chose("8"), "Not 8", chose("5")),
+    (switched(*FIVE), "3 heads are off, and 10 of 10", switched("encoder layer 0, head 3", "cross layer 0, head 0")),
+    (took_over("4"), "still writes “January 5, 1845”", took_over("8")),
+    (viewed(""), "This one is", viewed("")),  # the test finds the cells
+    (viewed("step=5"), "Here its choice has", lambda page: page.locator('.chip[data-step="0"]').click()),
+    (viewed(""), "It goes on", viewed("")),  # and the ids
+    (viewed("beam=8"), "A narrower beam", viewed("beam=3")),
+    (took_step, "The loss was", learnt),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number_", range(1, 13))
+def test_every_puzzle_can_be_solved_and_not_by_chance(open_file: Open, model: Seq2Seq, number_: int) -> None:
+    wrong, said, right = PUZZLES[number_ - 1]
+    if number_ == 8:  # a number that ReLU left, and one that it made zero
+        hidden = model.trace("1845-01-05")["encoder.layers.0.feed_forward.hidden"][3]
+        wrong, right = (
+            viewed(f"pin=encoder.layers.0.feed_forward.hidden~-1~3~{int(col)}")
+            for col in (hidden.argmax(), hidden.argmin())
+        )
+    if number_ == 10:
+        letters = model.tokenizers.target.letters
+        assert letters
+        wrong, right = (viewed(f"prefix={letters[a]}~{letters[b]}&step=1") for a, b in ("Ma", "Ju"))
+    page = open_file(view=f"puzzle={number_}")
+    page.set_default_timeout(60_000)
+    card = page.locator("#puzzle")
+    expect(card).to_contain_text(f"{number_} of 12, 0 solved")
+    assert card.locator(".done").count() == 0
+    wrong(page)
+    expect(card.locator(".task")).to_contain_text(said, timeout=30_000)
+    assert card.locator(".done").count() == 0
+    assert not re.search("undefined|false|NaN", card.inner_text())
+    card.get_by_role("button", name="Hint").click()
+    expect(card.locator(".hint")).not_to_be_empty()
+    right(page)
+    expect(card.locator(".done")).to_contain_text("✓ Solved.", timeout=120_000)
+    assert not re.search("undefined|false|NaN", card.inner_text())
+    expect(card).to_contain_text("1 solved")
+    card.get_by_role("button", name="Begin again").click()
+    if number_ < 12:  # a network that has learned does not forget by itself
+        expect(card.locator(".done")).to_have_count(0)
+    card.get_by_role("button", name="Leave the puzzles").click()
+    expect(card).to_be_hidden()
+
+
+def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
+    page = open_file()
+    page.get_by_role("button", name="Puzzles").click()
+    card = page.locator("#puzzle")
+    expect(card).to_contain_text("Embeddings")
+    typed("1111-11-11")(page)
+    expect(card.locator(".done")).to_contain_text("two vectors")
+    assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
+    for topic in ("Positions", "Attention", "Masks"):
+        card.get_by_role("button", name="Next").click()
+        expect(card.locator("h2")).to_have_text(topic)
+        answer(page).to_have_text("January 5, 1845")
+        expect(card.locator(".done")).to_have_count(0)
+    card.get_by_role("button", name="Show me where").click()
+    expect(page.locator("#decoder-title")).to_be_focused()
+    assert "puzzle=4" in page.url
 
 
 # --- the tour ------------------------------------------------------------------------------------------
@@ -665,13 +783,14 @@ def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
     [
         ("step=12", {}),
         ("tour=3&step=12&zoom=1.3.2&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
+        ("puzzle=5", {"color_scheme": "dark"}),
         pytest.param(
             "tour=2&muted=cross.1.3&against=1945-01-05",
             {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
             marks=pytest.mark.heavy,
         ),
     ],
-    ids=["flight", "tour", "narrow"],
+    ids=["flight", "tour", "puzzle", "narrow"],
 )
 def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]) -> None:
     from axe_playwright_python.sync_playwright import Axe

@@ -6,7 +6,7 @@
  */
 
 import { sinusoids } from "./model.js";
-import { ACTIVATIONS, EPSILON } from "./tensors.js";
+import { ACTIVATIONS, EPSILON, products } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 /** Numbers, and how much the loss changes with each. @typedef {{rows: number, cols: number, data: Float32Array, grad: Float32Array}} Node */
@@ -37,42 +37,6 @@ export function batchOf(/** @type {number[][]} */ sources, /** @type {number[][]
     size, S, T, source: fill(S, (row) => sources[row]), lengths: Int32Array.from(sources, (ids) => ids.length),
     read: fill(T, (row) => targets[row].slice(0, -1)), write: fill(T, (row) => targets[row].slice(1)),
   };
-}
-
-/** x·Wᵀ + b. */
-function product(/** @type {Float32Array} */ x, /** @type {Float32Array} */ w, /** @type {Float32Array|null} */ b, /** @type {Float32Array} */ y, /** @type {number} */ rows, /** @type {number} */ wide, /** @type {number} */ out) {
-  for (let r = 0; r < rows; r += 1) {
-    const from = r * wide;
-    const to = r * out;
-    let o = 0;
-    for (; o + 4 <= out; o += 4) {
-      const w0 = o * wide;
-      const w1 = w0 + wide;
-      const w2 = w1 + wide;
-      const w3 = w2 + wide;
-      let s0 = 0;
-      let s1 = 0;
-      let s2 = 0;
-      let s3 = 0;
-      for (let i = 0; i < wide; i += 1) {
-        const value = x[from + i];
-        s0 += value * w[w0 + i];
-        s1 += value * w[w1 + i];
-        s2 += value * w[w2 + i];
-        s3 += value * w[w3 + i];
-      }
-      y[to + o] = s0;
-      y[to + o + 1] = s1;
-      y[to + o + 2] = s2;
-      y[to + o + 3] = s3;
-    }
-    for (; o < out; o += 1) {
-      let sum = 0;
-      for (let i = 0; i < wide; i += 1) sum += x[from + i] * w[o * wide + i];
-      y[to + o] = sum;
-    }
-    if (b) for (o = 0; o < out; o += 1) y[to + o] += b[o];
-  }
 }
 
 /** Gradients of x·Wᵀ + b: dX += dY·W, dW += dYᵀ·X, db += the sum of dY. Four rows of W are taken together. */
@@ -163,7 +127,7 @@ export class Learner {
     const weight = this.parameter(`${path}.weight`);
     const bias = this.parameters.get(`${path}.bias`) ?? null;
     const y = this.node(x.rows, weight.rows);
-    product(x.data, weight.data, bias && bias.data, y.data, x.rows, x.cols, y.cols);
+    products(x.data, weight.data, bias ? bias.data : new Float32Array(y.cols), y.data, x.rows, x.cols, y.cols);
     this.tape.push(() => productBack(x, weight, bias, y));
     return y;
   }

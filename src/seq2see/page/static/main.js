@@ -15,6 +15,7 @@ import { forgetColours, heats } from "./heat.js";
 import { layerPanel } from "./layer.js";
 import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
+import { goToPuzzle, PUZZLES, puzzleView, showPuzzle } from "./puzzles.js";
 import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
@@ -333,8 +334,9 @@ function build(/** @type {Trace} */ found) {
   buildFlight(found, model, live, fetchMore);
   buildRemark(found);
   showAside();
-  byId("tour-start").hidden = !hasTour();
+  byId("tour-start").hidden = byId("puzzle-start").hidden = !hasTour();
   showTour(found, model);
+  showPuzzle(found);
   const within = held?.closest(".panel")?.id;
   shown.find(({ element }) => element.id === within)?.fill();
   refocus(held);
@@ -450,6 +452,7 @@ onChange((changed) => {
     return;
   }
   if (!trace) return;
+  if (view.step >= trace.steps.length) fit({ step: trace.steps.length - 1 }); // a network that has forgotten everything may write little
   if (changed.has("kind") && view.layer >= trace.layers(view.kind)) {
     change({ layer: 0 });
   }
@@ -463,6 +466,7 @@ onChange((changed) => {
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
   if (view.tour || changed.has("tour")) showTour(trace, chosenModel());
+  if ((view.puzzle && ["pin", "step", "zoom", "beam"].some((key) => changed.has(key))) || changed.has("puzzle")) showPuzzle(trace);
   if (["hover", "pin", "box"].some((key) => changed.has(key))) showAside();
   if (changed.has("pin")) explain();
   if (changed.has("pin") && view.pin) requestAnimationFrame(uncover);
@@ -521,8 +525,10 @@ async function start() {
   const wanted = fromAddress();
   const model = models.find(({ name }) => name === wanted.model) ?? models[0];
   byId("tour-start").addEventListener("click", () => goToStop(1));
+  byId("puzzle-start").addEventListener("click", () => goToPuzzle(1));
   begins = location.hash.length < 2;
   if (Number(wanted.tour) > STOPS.length || model.task !== "dates") wanted.tour = 0;
+  if (Number(wanted.puzzle) > PUZZLES.length || model.task !== "dates" || !live) wanted.puzzle = 0;
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
@@ -536,6 +542,7 @@ async function start() {
     byId("linked").hidden = framed;
   }
   if (wanted.tour && live && !/step=|muted=|zoom=|prefix=/.test(location.hash)) Object.assign(wanted, viewOf(wanted.tour)); // a link that names the stop alone
+  if (wanted.puzzle && !wanted.tour && location.hash === `#puzzle=${wanted.puzzle}`) Object.assign(wanted, puzzleView(wanted.puzzle));
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first

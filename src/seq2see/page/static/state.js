@@ -25,6 +25,7 @@
  * @property {string[]} patches what is taken over from the run on the other text, as name~head~row~col~fromRow
  * @property {string} zoom the thread of the flight that is opened, as layer.head.token; none if empty
  * @property {number} tour the stop of the tour, from 1; 0 if there is none
+ * @property {number} puzzle the puzzle, from 1; 0 if there is none
  * @property {boolean} anyway whether a text is shown to the model that it was not made for
  * @property {Cell|null} pin
  */
@@ -32,7 +33,7 @@
 /** @type {View} */
 export const view = {
   model: "", text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
-  side: "source", part: "encoder.feed_forward", box: "", zoom: "", tour: 0, anyway: false, pin: null,
+  side: "source", part: "encoder.feed_forward", box: "", zoom: "", tour: 0, puzzle: 0, anyway: false, pin: null,
 };
 
 /** @type {Cell|null} */
@@ -46,7 +47,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "beam", "box", "zoom", "tour", "anyway"];
+const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "beam", "box", "zoom", "tour", "puzzle", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -94,7 +95,7 @@ export const framed = location.protocol === "about:";
 
 export const BEAMS = [1, 2, 3, 4, 8]; // the widths that the page offers
 const LISTS = ["prefix", "muted"];
-const NUMBERS = ["layer", "head", "step", "query", "beam", "tour", "sentence"];
+const NUMBERS = ["layer", "head", "step", "query", "beam", "tour", "puzzle", "sentence"];
 /** @type {View} */
 const START = structuredClone(view);
 

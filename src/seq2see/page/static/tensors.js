@@ -77,17 +77,10 @@ export function transposed(/** @type {Tensor} */ x) {
 }
 
 /**
- * x·Wᵀ + b for every row of x. PyTorch stores W as (out, in), so that each number of the result is a row of x times a row of W.
+ * Write x·Wᵀ + b for every row of x. PyTorch stores W as (out, in), so that each number of the result is a row of x times a row of W.
  * Eight rows of W are read together: the processor then has eight sums to work on at once.
- * @returns {Tensor}
  */
-export function linear(/** @type {Tensor} */ x, /** @type {Tensor} */ weight, /** @type {Tensor|undefined} */ bias = undefined) {
-  const [out, width] = weight.shape;
-  const rows = rowsOf(x);
-  const w = weight.data;
-  const from = x.data;
-  const to = like(x, rows * out);
-  const b = bias ? bias.data : like(x, out);
+export function products(/** @type {Numbers} */ from, /** @type {Numbers} */ w, /** @type {Numbers} */ b, /** @type {Numbers} */ to, /** @type {number} */ rows, /** @type {number} */ width, /** @type {number} */ out) {
   const eights = out - (out % 8);
   for (let o = 0; o < eights; o += 8) {
     const w0 = o * width;
@@ -130,6 +123,14 @@ export function linear(/** @type {Tensor} */ x, /** @type {Tensor} */ weight, /*
       to[row * out + o] = sum + b[o];
     }
   }
+}
+
+/** x·Wᵀ + b. @returns {Tensor} */
+export function linear(/** @type {Tensor} */ x, /** @type {Tensor} */ weight, /** @type {Tensor|undefined} */ bias = undefined) {
+  const [out, width] = weight.shape;
+  const rows = rowsOf(x);
+  const to = like(x, rows * out);
+  products(x.data, weight.data, bias ? bias.data : like(x, out), to, rows, width, out);
   return { shape: [...x.shape.slice(0, -1), out], data: to };
 }
 

@@ -18,12 +18,12 @@ const TEXT = "1845-01-05";
 const ANSWER = "January 5, 1845";
 const [STEP, KEY] = [12, 2]; // the moment at which the 8 of the year is written, and the place of the 8 in the date
 /** What every stop begins with. @type {Partial<View>} */
-const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", zoom: "", step: STEP };
+export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", zoom: "", step: STEP, puzzle: 0 };
 
 const em = (/** @type {string} */ text) => h("em", {}, text);
 
 /** The head that looks most at the 8 while it is written, and how much. */
-function fetcher(/** @type {Trace} */ trace) {
+export function fetcher(/** @type {Trace} */ trace) {
   let best = { layer: 0, head: 0, share: 0 };
   for (let layer = 0; layer < trace.layers("cross"); layer += 1) {
     for (let head = 0; head < trace.heads; head += 1) {

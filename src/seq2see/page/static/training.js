@@ -5,6 +5,7 @@ import { attention, Trace } from "./data.js";
 import { announce, byId, h, number, svg, thousands } from "./dom.js";
 import { download, zipped } from "./download.js";
 import { paintCells } from "./heat.js";
+import { forgetLoss, noteLoss } from "./puzzles.js";
 
 /** @typedef {import("./main.js").Model} Model */
 /** @typedef {{use: (model: Model, text: string) => void, glance: () => Promise<Trace|null>, settle: () => void}} Hooks  use: let a model answer; glance: show what it says now; settle: show everything again */
@@ -103,6 +104,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
     if (files) download("model.zip", zipped(Object.entries(files).map(([name, data]) => [name, typeof data === "string" ? new TextEncoder().encode(data) : data])));
     if (!progress) return;
     steps = progress.step;
+    noteLoss(progress.step, progress.loss);
     if (Number.isFinite(progress.loss)) losses.push({ step: progress.step, loss: progress.loss });
     if (progress.right !== undefined) right = progress.right;
     const was = learning;
@@ -116,6 +118,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
     }
   };
   const forget = (/** @type {[string, string][]|null} */ pairs) => {
+    forgetLoss();
     [losses, learning, right, steps, most] = [[], false, -1, 0, pairs ? STEPS.pairs : STEPS.dates];
     order = train({ heads: Number(heads.made.value), rate: 10 ** Number(rate.value), steps: most, examples: Number(examples.made.value), pairs, seed: Math.floor(2 ** 31 * Math.random()) }, listen);
     tell();
