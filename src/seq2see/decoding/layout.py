@@ -1,11 +1,11 @@
-"""What a CTranslate2 export of a model must look like, checked before CTranslate2 reads it, which trusts any file."""
+"""Reads what a model.bin of CTranslate2 holds; checks an export before CTranslate2 reads it, which trusts any file."""
 
 from __future__ import annotations
 
 import struct
 from math import prod
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, shown
@@ -13,15 +13,81 @@ from seq2see.files import parsed, plain_file, read_text
 from seq2see.storage.folder import Tokenizers
 
 WEIGHTS, SETTINGS = "model.bin", "config.json"
-VERSION, SPECIFICATION, REVISION = 6, b"TransformerSpec", 7
+VERSION, SPECIFICATION, REVISION = 6, "TransformerSpec", 7
 FLOAT32, INT8, INT16 = 0, 1, 2
-SIZES = {FLOAT32: 4, INT8: 1, INT16: 2}
+SIZES = {FLOAT32: 4, INT8: 1, INT16: 2, 3: 4, 4: 2, 5: 2}  # bytes; then int32, float16 and bfloat16
 LARGEST_SETTINGS, LARGEST_VOCABULARY = 2**16, 2**28  # bytes
 ACTIVATIONS = {"relu": 0, "gelu": 3, "swish": 2}  # CTranslate2's numbers, checked by a test
 
 LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's
 
 Shape = tuple[int, ...]
+
+
+class Array(NamedTuple):
+    """An array of a model.bin: its type, its shape, and the byte at which it begins."""
+
+    kind: int
+    shape: Shape
+    place: int
+
+
+class Contents(NamedTuple):
+    """What a model.bin says of itself: its arrays, the names that stand for others, and where all of it ends."""
+
+    version: int
+    specification: str
+    revision: int
+    arrays: dict[str, Array]
+    aliases: dict[str, str]
+    end: int
+
+
+def contents(path: Path, name: str) -> Contents:
+    """Read what a model.bin holds, without its arrays; every length is checked. Messages call the file ``name``."""
+    with path.open("rb") as file:
+        try:
+            return _contents(file, path.stat().st_size)
+        except (UnicodeDecodeError, FolderError) as error:
+            raise FolderError(
+                f"{name} is no model of CTranslate2 ({error}): copy or download it again."
+            ) from None
+
+
+def _contents(file: IO[bytes], size: int) -> Contents:
+    def taken(length: int) -> bytes:
+        data = file.read(length)
+        if len(data) != length:
+            raise FolderError("it ends too early")
+        return data
+
+    def take(form: str) -> tuple[int, ...]:
+        return struct.unpack(f"<{form}", taken(struct.calcsize(f"<{form}")))
+
+    def text() -> str:
+        return taken(take("H")[0]).decode().removesuffix("\0")
+
+    (version,) = take("I")
+    if not 2 <= version <= VERSION:
+        raise FolderError(f"it is of the version {version}, and 2 to {VERSION} are known here")
+    specification, (revision, count) = text(), take("II")
+    arrays: dict[str, Array] = {}
+    for _ in range(count):
+        name = text()
+        shape = take(f"{take('B')[0]}I")
+        kind, length = take("BI")
+        if version < 4:  # it gives the bytes of a number, and how many there are
+            kind, length = {4: FLOAT32, 1: INT8, 2: INT16}.get(kind, -1), kind * length
+        known = kind in SIZES and length == prod(shape) * SIZES[kind] and file.tell() + length <= size
+        if not known or name in arrays:
+            raise FolderError(f"{shown(name)} has another size than its shape, or is there twice")
+        arrays[name] = Array(kind, shape, file.tell())
+        file.seek(length, 1)
+    aliases: dict[str, str] = {}
+    for _ in range(take("I")[0] if version >= 3 else 0):
+        alias = text()
+        aliases[alias] = text()
+    return Contents(version, specification, revision, arrays, aliases, file.tell())
 
 
 def largest(config: ModelConfig) -> int:
@@ -102,28 +168,40 @@ def check(export: Path, config: ModelConfig, tokenizers: Tokenizers) -> None:
     _check_vocabularies(export, tokenizers)
     shapes, numbers = expected(config)
     size = plain_file(export / WEIGHTS)
-    with (export / WEIGHTS).open("rb") as file:
-        try:
-            found, aliases = _read(file, size)
-        except (struct.error, UnicodeDecodeError, FolderError) as error:
-            raise FolderError(f"{WEIGHTS} is damaged ({error}).") from None
-    for name, target in aliases.items():
+    read = contents(export / WEIGHTS, WEIGHTS)
+    if (read.version, read.specification, read.revision) != (VERSION, SPECIFICATION, REVISION):
+        raise FolderError(f"{WEIGHTS} has another version.")
+    if read.end != size:
+        raise FolderError(f"{WEIGHTS} is longer than its arrays.")
+    found = read.arrays
+    for name, target in read.aliases.items():
         if name in found or target not in found:
             raise FolderError(f"{WEIGHTS} has an alias that leads nowhere, {shown(name)}.")
         found[name] = found[target]
         if f"{target}_scale" in found:
             found.setdefault(f"{name}_scale", found[f"{target}_scale"])
+    nothing = Array(-1, (-1,), 0)
     for name, shape in shapes.items():
-        kind, has, _ = found.pop(name, (None, None, None))
-        scale = found.pop(f"{name}_scale", None)
-        scaled = kind == INT8 and len(shape) == 2 and scale is not None and scale[:2] == (FLOAT32, shape[:1])
-        if has != shape or not (scaled or (kind == FLOAT32 and scale is None)):
+        array, scale = found.pop(name, nothing), found.pop(f"{name}_scale", None)
+        scaled = (
+            array.kind == INT8 and len(shape) == 2 and scale is not None and scale[:2] == (FLOAT32, shape[:1])
+        )
+        if array.shape != shape or not (scaled or (array.kind == FLOAT32 and scale is None)):
             raise FolderError(f"{WEIGHTS} has another {name} than the model.")
-    for name, value in numbers.items():
-        if found.pop(name, (None, None, None))[1:] != ((), value):
-            raise FolderError(f"{WEIGHTS} has another {name} than the model.")
+    with (export / WEIGHTS).open("rb") as file:
+        for name, value in numbers.items():
+            if _number(file, found.pop(name, nothing)) != value:
+                raise FolderError(f"{WEIGHTS} has another {name} than the model.")
     if found:
         raise FolderError(f"{WEIGHTS} has {shown(next(iter(found)))}, which the model does not have.")
+
+
+def _number(file: IO[bytes], array: Array) -> int | None:
+    """Return a single whole number; None if the array is something else."""
+    if array.shape or array.kind not in (INT8, INT16):
+        return None
+    file.seek(array.place)
+    return int.from_bytes(file.read(SIZES[array.kind]), "little", signed=True)
 
 
 def _check_vocabularies(export: Path, tokenizers: Tokenizers) -> None:
@@ -133,48 +211,3 @@ def _check_vocabularies(export: Path, tokenizers: Tokenizers) -> None:
         name = "shared_vocabulary.json" if shared else f"{side}_vocabulary.json"
         if parsed(read_text(export / name, LARGEST_VOCABULARY), name) != tokenizer.vocabulary():
             raise FolderError(f"{name} has other tokens than the tokenizer.")
-
-
-def _read(file: IO[bytes], size: int) -> tuple[dict[str, tuple[int, Shape, int | None]], dict[str, str]]:
-    """Read type, shape and (of a single number) value of each variable, and the names that stand for others."""
-
-    def take(form: str) -> tuple[int, ...]:
-        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
-
-    def text() -> str:
-        (length,) = take("H")
-        return file.read(length).decode("ascii").removesuffix("\0")
-
-    (version,) = take("I")
-    if (version, text().encode(), *take("I")) != (VERSION, SPECIFICATION, REVISION):
-        raise FolderError("it has another version")
-    found: dict[str, tuple[int, Shape, int | None]] = {}
-    for _ in range(take("I")[0]):
-        name = text()
-        (rank,) = take("B")
-        if rank > 2:
-            raise FolderError("an array has too many axes")
-        shape = take(f"{rank}I")
-        kind, length = take("BI")
-        if (
-            kind not in SIZES
-            or length != prod(shape) * SIZES[kind]
-            or file.tell() + length > size
-            or name in found
-        ):
-            raise FolderError("an array has another size than its shape")
-        value = None
-        if not rank:
-            if kind == FLOAT32:
-                raise FolderError("a setting is no whole number")
-            (value,) = take("b" if kind == INT8 else "h")
-        else:
-            file.seek(length, 1)
-        found[name] = kind, shape, value
-    aliases: dict[str, str] = {}
-    for _ in range(take("I")[0]):
-        name = text()
-        aliases[name] = text()
-    if file.tell() != size:
-        raise FolderError("it is longer than its arrays")
-    return found, aliases

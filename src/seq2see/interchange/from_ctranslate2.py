@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import lzma
 import shutil
-import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from seq2see.config import DecodingConfig
+from seq2see.decoding.layout import SIZES, contents
 from seq2see.errors import FolderError, shown
 from seq2see.files import parsed, plain_file
 from seq2see.interchange.imported import (
@@ -39,7 +40,6 @@ from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 KINDS = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: None}  # 5 is bfloat16
-SIZES = {0: 4, 1: 1, 2: 2, 3: 4, 4: 2, 5: 2}
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # 1 is an approximation of gelu
 MOST_ENTRIES, MOST_SQUEEZED = (
     10_000,
@@ -57,55 +57,8 @@ class Variables:
         real = foreign(path, LARGEST_WEIGHTS)
         if not real.stat().st_size:
             raise FolderError(f"{path.name} is empty: copy or download it again.")
-        self.name, self.data, self.place = path.name, np.memmap(real, dtype=np.uint8, mode="r"), 0
-        self.version = self._number("I")
-        if not 2 <= self.version <= 6:
-            raise FolderError(f"{path.name} is of the version {self.version}: 2 to 6 are known here.")
-        self.spec, self.revision = self._text(), self._number("I")
-        self.places: dict[str, tuple[int, int, tuple[int, ...]]] = {}  # the kind, where it begins, the shape
-        for _ in range(self._number("I")):
-            self._variable()
-        self.aliases: dict[str, str] = {}
-        if self.version >= 3:
-            for _ in range(self._number("I")):
-                alias = self._text()
-                self.aliases[alias] = self._text()
-
-    def _number(self, kind: str) -> int:
-        size = struct.calcsize(kind)
-        if self.place + size > len(self.data):
-            raise FolderError(f"{self.name} ends too early: copy or download it again.")
-        (value,) = struct.unpack("<" + kind, self.data[self.place : self.place + size].tobytes())
-        self.place += size
-        return int(value)
-
-    def _text(self) -> str:
-        length = self._number("H")
-        if length < 1 or self.place + length > len(self.data):
-            raise FolderError(f"{self.name} ends too early: copy or download it again.")
-        raw = self.data[self.place : self.place + length - 1].tobytes()
-        self.place += length
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            raise FolderError(f"{self.name} is not a model of CTranslate2.") from None
-
-    def _variable(self) -> None:
-        name = self._text()
-        shape = tuple(self._number("I") for _ in range(self._number("B")))
-        if self.version >= 4:
-            kind, length = self._number("B"), self._number("I")
-        else:
-            size, count = self._number("B"), self._number("I")
-            kinds = {4: 0, 1: 1, 2: 2}
-            if size not in kinds:
-                raise FolderError(f"{self.name} has numbers of {size} bytes, which are not known here.")
-            kind, length = kinds[size], size * count
-        expected = SIZES.get(kind, 0) * int(np.prod(shape, dtype=np.int64))
-        if kind not in KINDS or length != expected or self.place + length > len(self.data):
-            raise FolderError(f"{self.name} is damaged at {shown(name)}: copy or download it again.")
-        self.places[name] = (kind, self.place, shape)
-        self.place += length
+        _, self.spec, _, self.places, self.aliases, _ = contents(real, path.name)
+        self.data = np.memmap(real, dtype=np.uint8, mode="r")
 
     def __contains__(self, name: str) -> bool:
         return name in self.places or name in self.aliases
@@ -115,8 +68,8 @@ class Variables:
         name = self.aliases.get(name, name)
         if name not in self.places:
             raise FolderError(f"The model lacks {name!r}: is it an encoder and a decoder of the Transformer?")
-        kind, place, shape = self.places[name]
-        raw = self.data[place : place + SIZES[kind] * int(np.prod(shape, dtype=np.int64))]
+        kind, shape, place = self.places[name]
+        raw = self.data[place : place + SIZES[kind] * prod(shape)]
         dtype = KINDS[kind]
         if dtype is None:
             return torch.from_numpy(raw.view(np.int16).copy()).view(torch.bfloat16).reshape(shape)

@@ -8,12 +8,10 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match, Mount
+from starlette.routing import Match, Mount
 from starlette.types import Scope
 
 from seq2see import __version__
@@ -22,26 +20,22 @@ from seq2see.page import STATIC
 from seq2see.page.describe import describe_model
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import (
+    JSON,
     PATH,
     REFUSALS,
-    Answerer,
+    Directly,
+    JsonRoute,
     Predictor,
     PredictRequest,
-    Request_,
-    Shortcut,
     check_beam,
     in_json,
     known,
-    refusal_of,
     too_long,
 )
 from seq2see.serve.api_text import TextRequest, Texts
 from seq2see.serve.api_trace import Tracer, TraceRequest, describe_trace
-from seq2see.serve.batching import Batcher, Busy, Client, Limits
+from seq2see.serve.batching import Batcher, Limits
 from seq2see.serve.guard import Guard, Metrics, refusal
-
-TRACE = "/api/trace"
-TEXT = "/api/text"
 
 
 class Page(Mount):
@@ -84,8 +78,13 @@ def create_app(
         title="seq2see", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
         openapi_url="/api/openapi.json",
     )  # fmt: skip
-    app.state.batcher, app.state.metrics, app.state.workers = batcher, metrics, workers
-    _add_errors(app, limits)
+    app.state.batcher, app.state.metrics, app.state.limits = batcher, metrics, limits
+    app.state.workers = workers
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        """Give the refusals of the framework the form of ours: {"error": "…"}."""
+        return refusal(error.status_code, str(error.detail), error.headers)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -102,10 +101,19 @@ def create_app(
         """List the models and the limits."""
         return {"models": described, "limits": vars(limits)}
 
-    async def answered(request: PredictRequest, client: Client) -> bytes:
-        return in_json(await predictor(request, client))
+    app.router.route_class = JsonRoute
 
-    async def traced(request: TraceRequest, client: Client) -> bytes:
+    @app.post(PATH, responses=REFUSALS, response_model=dict[str, Any])
+    async def predict(request: PredictRequest, http: Request) -> Response:
+        """Answer texts. A text that is refused gets an error; the others are still answered."""
+        return Response(in_json(await predictor(request, http.scope["asker"])), media_type=JSON)
+
+    @app.post("/api/trace", responses=REFUSALS, response_model=dict[str, Any])
+    async def trace(request: TraceRequest, http: Request) -> Response:
+        """Answer one text and return every number on the way.
+
+        ``data`` holds the tensors of the manifest as one block of bytes, in base64.
+        """
         name = known(models, request.model)
         for text in (request.input, *(patch.input for patch in request.patches)):
             if len(text) > limits.characters:
@@ -122,58 +130,18 @@ def create_app(
             object(),
             [request.input],
             lambda texts: [in_json({"model": name, **wanted(texts[0])})],
-            client,
+            http.scope["asker"],
         )
-        return bytes(data)
+        return Response(data, media_type=JSON)
 
-    @app.post(PATH, responses=REFUSALS, response_model=dict[str, Any])
-    async def predict(request: PredictRequest) -> Response:
-        """Answer texts. A text that is refused gets an error; the others are still answered."""
-        return Response(await answered(request, Client()), media_type="application/json")
-
-    @app.post(TRACE, responses=REFUSALS, response_model=dict[str, Any])
-    async def trace(request: TraceRequest) -> Response:
-        """Answer one text and return every number on the way.
-
-        ``data`` holds the tensors of the manifest as one block of bytes, in base64.
-        """
-        return Response(await traced(request, Client()), media_type="application/json")
-
-    @app.post(TEXT, responses=REFUSALS, response_class=StreamingResponse)
-    async def text(request: TextRequest) -> StreamingResponse:
+    @app.post("/api/text", responses=REFUSALS, response_class=StreamingResponse)
+    async def text(request: TextRequest, http: Request) -> StreamingResponse:
         """Translate one text or document; its sentences are sent as they are done, each line a JSON object."""
-        return StreamingResponse(await texts(request, Client()), media_type="application/x-ndjson")
+        return StreamingResponse(await texts(request, http.scope["asker"]), media_type="application/x-ndjson")
 
     app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
-    routes = {route.path: route for route in app.routes if isinstance(route, APIRoute)}
-    paths: dict[str, tuple[type[Request_], Answerer, BaseRoute]] = {
-        PATH: (PredictRequest, answered, routes[PATH]),
-        TRACE: (TraceRequest, traced, routes[TRACE]),
-        TEXT: (TextRequest, texts, routes[TEXT]),
-    }
+    routes = {route.path: route for route in app.routes if isinstance(route, JsonRoute)}
     # The middleware that is added last sees a request first.
-    app.add_middleware(Shortcut, limits=limits, paths=paths)
+    app.add_middleware(Directly, routes=routes)
     app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token, log=log)
     return app
-
-
-def _add_errors(app: FastAPI, limits: Limits) -> None:
-    """Give every refusal the same form: {"error": "…"}."""
-
-    async def of_ours(request: Request, error: Exception) -> JSONResponse:
-        return refusal_of(error, limits)
-
-    for kind in (UserError, Busy, TimeoutError):
-        app.add_exception_handler(kind, of_ours)
-
-    @app.exception_handler(RequestValidationError)
-    async def of_form(request: Request, error: RequestValidationError) -> JSONResponse:
-        # JSON is read by Shortcut, so that this request was not declared as JSON.
-        return refusal(
-            422, "The request does not have the expected form: send JSON, as content-type: application/json."
-        )
-
-    @app.exception_handler(HTTPException)
-    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
-        message = "The body is not JSON in UTF-8." if error.status_code == 400 else str(error.detail)
-        return refusal(error.status_code, message, error.headers)

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -176,6 +177,7 @@ def _is_character_map(text: Any) -> bool:
         return False
 
 
+@lru_cache(maxsize=2)  # the tokenizers of a model share one, and most models share it, too
 def is_character_map(data: bytes) -> bool:
     """Whether a compiled map of characters is whole: a trie of words of 4 bytes, then the texts that it leads to.
 
