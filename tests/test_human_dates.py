@@ -209,3 +209,9 @@ def test_answers_in_eight_bits_are_those_of_the_full_numbers(
 def test_a_text_is_folded_alike_whatever_is_in_it() -> None:
     assert human_dates.fold("  5\tJAN  1845 ") == "5 jan 1845"
     assert human_dates.fold("٥\u200f ЯНВАРЯ １８４５ é") == human_dates.fold("5 января 1845 e\u0301")
+
+
+def test_days_in_english_words() -> None:
+    found = [written_dates.in_words(day) for day in (1, 12, 19, 20, 21, 29, 30, 31)]
+    words = "first twelfth nineteenth twentieth twenty-first twenty-ninth thirtieth thirty-first"
+    assert found == words.split()
