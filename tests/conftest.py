@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from seq2see.cli import output
 from seq2see.config import ModelConfig
@@ -30,6 +30,8 @@ gc.disable()
 # A busy machine takes longer over an example: that is no fault of the code.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+PATIENCE = 60_000  # milliseconds that a page may take over anything
+expect.set_options(timeout=PATIENCE / 2)
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",

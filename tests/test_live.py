@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, Page, expect
 
 import seq2see
+from conftest import PATIENCE
 from seq2see.errors import FolderError
 from seq2see.inspection.sharpness import sharpness
 from seq2see.inspection.trace import trace_text
@@ -58,7 +59,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(8000)
+        page.set_default_timeout(PATIENCE)
         home = address.partition("/live/")[0]
 
         def follow(request: Any) -> None:

@@ -21,6 +21,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 import seq2see
+from conftest import PATIENCE
 from seq2see.answering.translation import read, translate
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.inspection.attribution import logit_lens, saliency
@@ -99,7 +100,7 @@ def open_page(browser: Browser, address: str) -> Iterator[Open]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(8000)
+        page.set_default_timeout(PATIENCE)
 
         def guard(route: Any) -> None:
             target = route.request.url
@@ -373,7 +374,9 @@ def test_the_scrubber_moves_everything(open_page: Open, trace: Trace) -> None:
     expect(page.locator('[data-head="cross.0.0"]')).to_have_class(re.compile("chosen"))
     page.keyboard.press("Space")
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
-    expect(page.locator(".chip[aria-current]")).to_have_attribute("data-step", "9")
+    expect(page.locator(".chip[aria-current]")).not_to_have_attribute(
+        "data-step", "7"
+    )  # it goes on by itself
     page.keyboard.press("Space")
     expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
     end = page.locator(".chip.special")

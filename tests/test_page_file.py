@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import seq2see
+from conftest import PATIENCE
 from seq2see.config import DecodingConfig
 from seq2see.inspection.attribution import saliency
 from seq2see.inspection.tables import array_of
@@ -66,7 +67,7 @@ def open_file(browser: Browser, files: dict[str, Path]) -> Iterator[Open]:
         contexts.append(context)
         context.add_init_script(LONG)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         page.on(
             "console",
             lambda message: message.type in {"error", "warning"} and faults.append(message.text),
