@@ -211,8 +211,8 @@ def _pairs(found: Data, request: Request, started: float) -> Run:
         _tell_device(ready)
         made = run.Run(ready, request, complain)
     if (took := time.perf_counter() - started) > LONG:
-        rate = len(ready.train) / took
-        complain(f"{len(ready.train):,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
+        rate = ready.different / took
+        complain(f"{ready.different:,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
     _introduce(found.corpus, ready, made)
     return made
 

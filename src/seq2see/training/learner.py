@@ -215,10 +215,8 @@ class Learner:
 
     def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
         """Take one step on some batches; return its loss on the device, so that the host need not wait for it."""
-        if (
-            not self.worker.training
-        ):  # to set it visits all modules, which takes as long as a step of a small model
-            self.worker.train()
+        if not self.worker.training:
+            self.worker.train()  # visits all modules: in each step it would take as long as a small model's
         if self.stack is not None:
             (batch,) = batches
             assert isinstance(batch, Batch)

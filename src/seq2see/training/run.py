@@ -278,6 +278,11 @@ class Prepared:
         )
 
     @property
+    def different(self) -> int:
+        """How many pairs are learned from, each counted once."""
+        return (self.own or len(self.train)) + self.taught
+
+    @property
     def labelled(self) -> list[Pair]:
         """The pairs of the data that are trained on; none of a corpus larger than memory."""
         return self.train[: self.own or None] if isinstance(self.train, list) else []
@@ -639,7 +644,7 @@ class Run:
             "",
             *(["| not tested | |", "|---|---|"] if scores is None else _scores(scores, ready.seen)),
             *([] if scores is None else self._of_unseen(scores)),
-            f"| trained on | {counted(len(ready.train), 'pair')}, {steps}, {trainer.seconds:.0f} s |",
+            f"| trained on | {counted(ready.different, 'pair')}, {steps}, {trainer.seconds:.0f} s |",
             f"| watched while training | {counted(len(ready.validation), 'validation pair')}, {ready.apart} |",
             "",
             "Made by:",
