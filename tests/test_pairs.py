@@ -254,7 +254,7 @@ def test_a_dataset_that_was_saved_in_a_folder(hub: list[tuple[object, ...]], tmp
         ("hf:books:a:b:c:d:e", "names no dataset"),
         ("hf:nowhere", r"could not be loaded \(Couldn't reach 'nowhere' on the Hub\).*network"),
         ("hf:books:en-fr:tset", "has no split 'tset'. Did you mean 'test'"),
-        ("hf:books:en-fr:test:en:de", "has no texts 'de'. Known are: en, fr"),
+        ("hf:books:en-fr:test:en:de", "has no texts 'de'. Known: en, fr"),
         ("hf:three", r"3 columns of text \(a, b, c\).*hf:three:::a:b"),
         ("hf:numbers", r"0 columns of text \(none\)"),
         ("hf:empty", "has no rows"),

@@ -406,11 +406,11 @@ def test_what_is_missing_is_searched_for_again_then_put_in_and_said() -> None:
     found = translate([Sentence("See room 12 at x_y.")], means(first, again), PAPER)
     assert found[0].text == "See room 12 at x_y."
     assert found[0].remarks == (
-        "the first answer lacked '12', 'x_y', so another one was searched for that holds it",
+        "the first answer lacked '12', 'x_y', so a second search was made for an answer with it",
     )
     found = translate([Sentence("See hall 12.")], means(first, again), PAPER)
     assert found[0].text == "See hall 12."
-    assert found[0].remarks == ("the answer lacked '12', which was put in: look at it",)
+    assert found[0].remarks == ("the answer lacked '12', which was inserted: check it",)
     found = translate([Sentence("See the hall.")], means(first), PAPER)
     assert found[0].remarks == ()
 
@@ -431,7 +431,7 @@ def test_a_loop_is_searched_for_again() -> None:
 
 def test_half_characters_and_lost_quotation_marks_are_searched_for_again_or_said() -> None:
     for source, bad, better, remark in (
-        ("I say.", "ich \ufffdsage", "ich sage", "had half a character"),
+        ("I say.", "ich \ufffdsage", "ich sage", "had an invalid character"),
         ('"I do," he said.', "„Ja, sagte er.", "„Ja“, sagte er.", "lacked a quotation mark"),
     ):
         for again in (better, bad):

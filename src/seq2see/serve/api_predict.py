@@ -88,7 +88,7 @@ class PredictRequest(Request_):
     )
     length_penalty: float | None = Field(
         None, ge=-10, le=10, allow_inf_nan=False,
-        description="α, by which longer answers are preferred in a beam. Without it, the model's own.",
+        description="α, by which a beam prefers longer answers. Without it, the model's own.",
     )  # fmt: skip
     max_length: int | None = Field(
         None, ge=1, description="Most tokens of an answer. Without it, the model's own."
