@@ -392,7 +392,7 @@ def test_fit_takes_pairs_in_every_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("data", "columns", "message"), [
     ({"id": ["1"], "en": ["a"], "fr": ["b"]}, None, r"3 columns \(id, en, fr\), and two .* columns=\('id', 'en'\)"),
     ({"en": ["a"]}, None, r"1 column \(en\), and two"),
-    ({"en": ["a"], "fr": ["b"]}, ("en", "de"), "`columns` names 'de', which is not there. Known: en, fr"),
+    ({"en": ["a"], "fr": ["b"]}, ("en", "de"), "`columns` names 'de', which does not exist. Known: en, fr"),
     ({"en": ["a"], "fr": ["b"]}, ("en",), "two names or numbers were expected"),
     ({"en": ["a", "b"], "fr": ["b"]}, None, "2 and 1 rows"),
     ([{"en": "a", "fr": "b"}, {"en": "a"}], None, "Pair 2 holds None"),

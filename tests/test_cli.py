@@ -364,7 +364,7 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path, monkeypatch: 
     finished = resume("--steps", "10", "--years", "2000-2004", "--set", "training.accumulate=2")
     assert set(before) == set(Path(out).iterdir())
     assert (finished.exit_code, finished.stdout) == (0, ""), finished.exception
-    assert "holds a finished model: there is nothing left to resume" in finished.stderr
+    assert "holds a finished model: there is nothing to resume" in finished.stderr
     for more, message in (
         (["--steps", "11"], "training.steps = 10, but now it is 11"),
         (["--seed", "2"], "training.seed = 1, but now it is 2"),

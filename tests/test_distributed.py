@@ -274,7 +274,7 @@ def test_an_ended_run_leaves_one_good_checkpoint(corpus: Path, tmp_path: Path) -
             break
     _, complaints = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert complaints.count("the same command with --resume goes on") == 1
+    assert complaints.count("the same command with --resume continues") == 1
     step = checkpoint.steps_in(out / CHECKPOINTS)[-1]
     assert f"Stopped after step {step}" in complaints
     assert 4 <= step < 200

@@ -58,7 +58,7 @@ def test_two_parallel_files(tmp_path: Path) -> None:
         "line 2: has an empty source ('rien' is the other side)"
     ]
     write(tmp_path / "short.fr", "un\n")
-    with pytest.raises(UserError, match=r"short\.fr ends after line 1, but train\.en\.gz goes on"):
+    with pytest.raises(UserError, match=r"short\.fr ends after line 1, but train\.en\.gz has more"):
         read_pairs([source, tmp_path / "short.fr"])
 
 
@@ -142,8 +142,8 @@ def test_texts_are_folded_unless_told_otherwise(tmp_path: Path) -> None:
         (b"source\ttarget\n", "only a header"),
         ("a\tb\n".encode("utf-16"), "UTF-16"),
         (b"PK\x03\x04rest", "zip archive"),
-        (gzip.compress(b"a\tb\n" * 9999, mtime=0)[:-20], "cannot be read on"),
-        (b"\xfd7zXZ\x00rest", "cannot be read on"),
+        (gzip.compress(b"a\tb\n" * 9999, mtime=0)[:-20], "cannot be read beyond"),
+        (b"\xfd7zXZ\x00rest", "cannot be read beyond"),
     ],
 )
 def test_a_file_without_pairs_is_refused(data: bytes, message: str, tmp_path: Path) -> None:

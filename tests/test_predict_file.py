@@ -201,7 +201,7 @@ def test_many_refused_lines_are_counted_not_listed(form: list[str], why: str) ->
 
 
 def test_resume_needs_a_file_to_go_on_with() -> None:
-    with pytest.raises(UserError, match="--resume goes on with a file"):
+    with pytest.raises(UserError, match="--resume continues a file"):
         predict(texts=["1845-01-05"], resume=True)
 
 

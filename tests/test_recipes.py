@@ -69,7 +69,7 @@ def test_the_commands_of_a_recipe(block: str, few: None, monkeypatch: pytest.Mon
         if (
             "--min-confidence" in words or words[1] == "calibrate"
         ):  # two steps do not make a model that is sure
-            with pytest.raises(UserError, match=r"is not fitted|answers come to their end"):
+            with pytest.raises(UserError, match=r"is not fitted|answers are complete"):
                 raise CliRunner().invoke(app, words[1:]).exception or AssertionError(line)
             continue
         done = CliRunner().invoke(app, words[1:] + (LITTLE if words[1] == "train" else []))

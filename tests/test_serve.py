@@ -367,7 +367,7 @@ def test_terminated_under_load_it_finishes_what_it_took() -> None:
     assert server.process.returncode in {0, -signal.SIGTERM}
     assert set(tally.statuses) == {200}
     assert (tally.wrong, tally.cut) == (0, 0)
-    assert f"Ended: {tally.answered:,} requests taken, {tally.answered:,} answered" in said
+    assert f"Stopped: {tally.answered:,} requests accepted, {tally.answered:,} answered" in said
     assert "Traceback" not in said
     assert "ERROR" not in said
 

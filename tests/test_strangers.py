@@ -258,10 +258,10 @@ def test_a_corrupt_packed_file_is_named_with_its_line(
     data[len(data) // 2 : len(data) // 2 + 9] = b"\xff" * 9
     path = tmp_path / "pairs.tsv"
     path.write_bytes(data)
-    with pytest.raises(UserError, match="cannot be read on after line"):
+    with pytest.raises(UserError, match="cannot be read beyond line"):
         read_pairs([path])
     path.write_bytes(packed(lines)[:-2000])
-    with pytest.raises(UserError, match="cannot be read on after line"):
+    with pytest.raises(UserError, match="cannot be read beyond line"):
         read_pairs([path])
 
 

@@ -549,7 +549,7 @@ def test_what_is_only_carried_over_is_not_called_unlike_the_training(folder: Pat
     for text, remark in (
         ("The cat is https://x.com 😀", None),  # the model reads "The cat is {1}"
         ("The cat is {name}", None),
-        ("The cat is €", "The input has '€' (U+20AC), which was not in any input that was trained on."),
+        ("The cat is €", "The input has '€' (U+20AC), which no input of the training has."),
     ):
         (answer,) = model.answers([text], max_length=4)
         assert answer.remark == remark

@@ -649,7 +649,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
             break
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert "--resume goes on" in errors
+    assert "--resume continues" in errors
     assert "Traceback" not in errors
     (stopped,) = checkpoint.steps_in(out / CHECKPOINTS)
     assert 10 <= stopped < 50

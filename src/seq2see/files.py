@@ -345,7 +345,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def whole_or_nothing(out: Path) -> Iterator[Path]:
     """Yield a folder to fill, which becomes ``out`` at the end, or is removed if something fails."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FolderError(f"{out} is there already: name a folder that is not.")
+        raise FolderError(f"{out} exists already: name a new folder.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(out.parent)

@@ -385,7 +385,7 @@ def prepare(data: Data, request: Request) -> Prepared:
         longest, ids = max(longest, train.longest), (train.source, train.target)
     if not train or not validation.pairs or not test.pairs:
         raise UserError(
-            f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
+            f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length."
         )
     config = config_of(plan, both, longest, model, training)
     rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=plan.prose))
