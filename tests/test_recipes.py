@@ -90,7 +90,7 @@ def test_a_recipe_holds_out_all_rows_of_a_word(few: None) -> None:
         assert len({row[0] for row in test}) == 8
         assert len(train) + len(test) == len(rows)
     assert len({row[0] for row in recipes.split(rows, 8, words=3)[0]}) == 3
-    with pytest.raises(UserError, match="There is no other package here for roman"):
+    with pytest.raises(UserError, match="There is no other package for roman"):
         recipes.score_of_peer("roman", Path())
 
 

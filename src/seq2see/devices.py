@@ -170,8 +170,7 @@ def release() -> None:
 
 
 def in_halves(work: Callable[[Sequence[A]], Sequence[B]], items: Sequence[A], what: str) -> list[B]:
-    """Process all items together; if the GPU's memory is full, process each half of them, down to single
-    items.
+    """Process all items together; if the GPU's memory is full, process each half of them, down to single items.
 
     ``what`` names one item for the error.
     """

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """The user gave something that cannot be used: the message says what was given, what was expected, and
-    what to do.
+    """The user gave something that cannot be used: the message says what was given, what was expected, and what to do.
 
     The command line prints the message without a traceback and exits with status 2. An argument is named in
     backquotes, `vocabulary`; the command line shows it as its option, --vocabulary.

@@ -153,9 +153,7 @@ class Seq2Seq:
         return self.network.path
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not
-        changed since.
-        """
+        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since."""
         from seq2see.storage.weights import weights_bytes, weights_of
 
         export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
@@ -185,11 +183,10 @@ class Seq2Seq:
     ) -> list[str]:
         """Answer many texts, in order.
 
-        Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates
-        texts sentence by sentence, unless ``whole`` is set. If some texts are refused, or their confidence is
-        below ``min_confidence``, ``RefusedInputs`` is raised with the answers to the others; ``answers``
-        gives the reason for each text. ``on_error="none"`` is deprecated: it puts None in the place of a
-        refused text.
+        Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates texts
+        sentence by sentence, unless ``whole`` is set. If some texts are refused, or their confidence is below
+        ``min_confidence``, ``RefusedInputs`` is raised with the answers to the others; ``answers`` gives the reason for
+        each text. ``on_error="none"`` is deprecated: it puts None in the place of a refused text.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"], beam=4)
@@ -221,12 +218,10 @@ class Seq2Seq:
         probabilities: bool = True,
         **given: Unpack[Given],
     ) -> list[Answer]:
-        """Answer many texts with probabilities and alternatives; a bad text is refused, the others are
-        answered.
+        """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
-        Without ``probabilities`` the answers hold texts and ids only, which is faster. An answer with a
-        confidence below ``min_confidence`` is withheld: its text is in ``withheld``, its confidence in
-        ``error``.
+        Without ``probabilities`` the answers hold texts and ids only, which is faster. An answer with a confidence
+        below ``min_confidence`` is withheld: its text is in ``withheld``, its confidence in ``error``.
 
         >>> import seq2see
         >>> [answer] = seq2see.load("dates").answers(["1845-01-05"])
@@ -362,8 +357,7 @@ class Seq2Seq:
         return score(self.network.inner(), self.tokenizers, tidied(pairs, self.texts.folded))
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
-        """Return which word of its source each word of a target comes from, by cross-attention, with their
-        positions.
+        """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
 
         Positions are those in the texts as the model reads them.
 

@@ -54,9 +54,8 @@ class Texts:
     def folded(self, text: str) -> str:
         """Return a text as the model reads it, in the form of the training: NFC, with white space folded.
 
-        Dates stay as they are, and so do texts for an imported model, whose tokenizer prepares them. For a
-        model that was trained on words with features, the features may follow the word after a tab:
-        ``walk<TAB>V;PST``.
+        Dates stay as they are, and so do texts for an imported model, whose tokenizer prepares them. For a model that
+        was trained on words with features, the features may follow the word after a tab: ``walk<TAB>V;PST``.
         """
         if self.config.task == "human-dates":
             return human_dates.fold(text)
@@ -67,8 +66,7 @@ class Texts:
         return fold(text)
 
     def read(self, text: str) -> str:
-        """Return a text as the model reads it: folded, with unknown characters replaced by similar known
-        ones.
+        """Return a text as the model reads it: folded, with unknown characters replaced by similar known ones.
 
         A model of small letters reads ``Café`` as ``cafe``.
         """
@@ -232,8 +230,7 @@ class Texts:
     def _remark(
         self, text: str, length: int, thorough: bool = True, read: str | None = None
     ) -> tuple[str | None, bool]:
-        """Return a remark (how a text was read, or how it differs from the training texts) and whether it
-        differs.
+        """Return a remark (how a text was read, or how it differs from the training texts) and whether it differs.
 
         ``read`` is the text as the model reads it, if that is known.
         """
@@ -270,8 +267,7 @@ class Texts:
     def judged(
         self, text: str, log_probabilities: Sequence[float], finished: bool, length: int | None = None
     ) -> tuple[float | None, str | None]:
-        """Return the confidence of an answer, by the log-probabilities of its tokens, and the remark about
-        its input.
+        """Return the confidence of an answer, by the log-probabilities of its tokens, and the remark about its input.
 
         The confidence is None if it was not fitted, or if the input differs from the training inputs.
         ``length`` is the number of the input's ids, if it is known.
@@ -333,8 +329,7 @@ class Texts:
         return True
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
-        """Return which word of its source each word of a target comes from, by cross-attention, with their
-        positions.
+        """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
 
         Positions are those in the texts as the model reads them (``folded``).
         """

@@ -1,5 +1,4 @@
-"""Translate whole texts with a model of sentences: check each answer, search again if it is wrong, and repair
-it.
+"""Translate whole texts with a model of sentences: check each answer, search again if it is wrong, and repair it.
 
 If an answer lacks a number, an address or a placeholder, or repeats itself, a second search is made to
 contain what was missing. What is still missing after that is inserted. A remark reports each of these steps.

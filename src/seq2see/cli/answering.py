@@ -254,9 +254,7 @@ class Unsure:
 
 
 def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
-    """Answer window by window; while a GPU searches, the next window is tokenized and the last one is
-    written.
-    """
+    """Answer window by window; while a GPU searches, the next window is tokenized and the last one is written."""
     windows = iter(lambda: _window(inputs), [])
     from seq2see import devices, machine
 
@@ -323,9 +321,7 @@ def _same(job: Job, text: str, line: str) -> bool:
 
 
 def _fixed(line: str) -> tuple[object, str]:
-    """Return the structure and the texts of a JSON answer, which do not depend on the other lines of its
-    batch.
-    """
+    """Return the structure and the texts of a JSON answer, which do not depend on the other lines of its batch."""
     record = json.loads(line)
     others = [alternative["output"] for alternative in record.get("alternatives", [])]
     texts = [record.get(name, "") for name in ("output", "raw", "error")]

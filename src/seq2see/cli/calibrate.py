@@ -58,8 +58,7 @@ def calibrate(
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Fit the confidence of a model's answers on pairs that were not in its training, and store it in the
-    folder.
+    """Fit the confidence of a model's answers on pairs that were not in its training, and store it in the folder.
 
     Each fifth of the sources is measured with a fit on the other four. `train` does this by itself, with the
     validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card;

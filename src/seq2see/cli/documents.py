@@ -130,9 +130,7 @@ def _bar(total: int, before: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Sentences(Unfinished):
-    """The file of finished sentences, after a line that identifies the document; at the end the document
-    itself.
-    """
+    """The file of finished sentences, after a line that identifies the document; at the end the document itself."""
 
     def __init__(self, path: Path | None, resume: bool, digest: str) -> None:
         super().__init__(path, resume)

@@ -41,11 +41,9 @@ def import_(
         str | None, typer.Option(metavar="CODE", help="The language of the answers, such as fra_Latn.")
     ] = None,
 ) -> None:
-    """Convert a model of another library into a model folder: MarianMT, M2M100, NLLB, BART, mBART, Pegasus
-    and others.
+    """Convert a model of another library into a model folder: MarianMT, M2M100, NLLB, BART, mBART, Pegasus and others.
 
-    No code of the model is run, and only hf:NAME is downloaded. All commands then work as with any model
-    folder.
+    No code of the model is run, and only hf:NAME is downloaded. All commands then work as with any model folder.
 
     [dim]seq2see import hf:Helsinki-NLP/opus-mt-en-fr --out en-fr-opus[/dim]
 

@@ -122,9 +122,7 @@ def progress_bar(unit: str) -> Progress:
 
     class Bar(Progress):
         def get_renderables(self) -> Iterable[RenderableType]:
-            """Leave room for the ^C that a terminal shows: on the last line it would be erased instead of the
-            bar.
-            """
+            """Leave room for the ^C that a terminal shows: on the last line it would be erased instead of the bar."""
             return (Constrain(one, aside.width - 4) for one in super().get_renderables())
 
     return Bar(

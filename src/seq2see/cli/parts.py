@@ -1,9 +1,7 @@
-"""``seq2see predict`` of many files: one file of answers for each, here or through the workers of a Ray
-cluster.
+"""``seq2see predict`` of many files: one file of answers for each, here or through the workers of a Ray cluster.
 
-It uses Ray's actors, not Ray Data: a worker reads a part and writes its answers in order, so no row is sent
-over the network. An actor that dies is restarted, and its part is answered again. Ray Data would also need
-pyarrow and pandas.
+It uses Ray's actors, not Ray Data: a worker reads a part and writes its answers in order, so no row is sent over the
+network. An actor that dies is restarted, and its part is answered again. Ray Data would also need pyarrow and pandas.
 """
 
 from __future__ import annotations

@@ -225,10 +225,9 @@ def predict(
     0 of the answer comes from word 0 of the input, and 2 from 1. A word is a run of letters or digits; each
     other sign is a word, too.
 
-    With --file 'parts/*.jsonl.gz' and --out DIR each file that matches gets a file of answers in the folder,
-    and a file that has its answers is skipped, so that the same command continues after an interruption.
-    --ray distributes the files over the workers of a Ray cluster, each with a core or a GPU (--threads N: N
-    cores).
+    With --file 'parts/*.jsonl.gz' and --out DIR each file that matches gets a file of answers in the folder, and a file
+    that has its answers is skipped, so that the same command continues after an interruption. --ray distributes the
+    files over the workers of a Ray cluster, each with a core or a GPU (--threads N: N cores).
 
     [dim]seq2see predict 1845-01-05 2025-09-03[/dim]
 

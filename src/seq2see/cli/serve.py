@@ -66,9 +66,8 @@ def serve(
 ) -> None:
     """Answer over HTTP, and serve a page that shows every number of each answer.
 
-    The page is at /. The interface is at /api/predict, /api/trace and /api/models; /api/openapi.json
-    describes it. Without --model it serves dates. It accepts connections from this machine only, unless
-    --host is given.
+    The page is at /. The interface is at /api/predict, /api/trace and /api/models; /api/openapi.json describes it.
+    Without --model it serves dates. It accepts connections from this machine only, unless --host is given.
 
     [dim]seq2see serve --open[/dim]
 

@@ -144,9 +144,7 @@ def _places(one: str, names: list[str], width: int, name: str) -> list[int]:
 def _two(
     table: Table, names: list[str], width: int, name: str, cells: Sequence[Sequence[str]]
 ) -> tuple[int, int]:
-    """Choose the columns if the choice is clear: named source and target, the only two, or the only two with
-    texts.
-    """
+    """Choose the columns if the choice is clear: named source and target, the only two, or the only two with texts."""
     if "source" in names and "target" in names:
         return names.index("source"), names.index("target")
     if width == 2:

@@ -199,9 +199,7 @@ def _targets(report: Report, corpus: Corpus) -> None:
 
 
 def _characters(report: Report, corpus: Corpus) -> None:
-    """List rows with characters that do not belong in a text: control characters, and traces of a wrong
-    decoding.
-    """
+    """List rows with characters that do not belong in a text: control characters, and traces of a wrong decoding."""
     found = [
         (line, match[0])
         for pair, line in zip(corpus.pairs, corpus.lines, strict=True)

@@ -76,9 +76,7 @@ def _problem(line: str | bytes) -> str:
 
 
 def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
-    """Read comma-separated rows, or semicolons if the first line has no comma; a quoted cell may contain line
-    breaks.
-    """
+    """Read comma-separated rows, or semicolons if the first line has no comma; a quoted cell may contain line breaks."""
     bad: list[Row] = []
     number = 0
 

@@ -101,8 +101,7 @@ def paths_of(*texts: str) -> list[Path]:
 
 
 def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair]:
-    """Return the pairs of a table with named columns: a dict, a frame of pandas or polars, a dataset, a list
-    of dicts.
+    """Return the pairs of a table with named columns: a dict, a frame of pandas or polars, a dataset, a list of dicts.
 
     None of these libraries is imported. Anything else is returned unchanged, for ``tidied`` to check.
     """
@@ -235,9 +234,7 @@ def stream(
     columns: tuple[str, str] | None = None,
     or_two: bool = False,
 ) -> Iterator[tuple[int, Pair | str]]:
-    """Yield each line number with its pair or the reason why it has none; store header and columns in
-    ``corpus``.
-    """
+    """Yield each line number with its pair or the reason why it has none; store header and columns in ``corpus``."""
     if len(paths) not in (1, 2):
         raise UserError(f"{len(paths)} files were given: one of pairs was expected, or two parallel ones.")
     hub_named = any(map(is_hub, paths))
@@ -308,8 +305,7 @@ def split(
     seed: int = 1,
     unseen: bool = False,
 ) -> Splits:
-    """Split by source text into training, validation (5 %, at most 1,000 sources) and test (10 %, at most
-    1,000).
+    """Split by source text into training, validation (5 %, at most 1,000 sources) and test (10 %, at most 1,000).
 
     Given parts are used as they are: sources that occur in two parts stay in both, unless ``unseen`` removes
     them from the training. A part that is split off here shares no source with the training.

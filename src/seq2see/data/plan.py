@@ -95,9 +95,7 @@ Asked = str | tuple[str, str] | None  # a tokenizer for both sides, or one for e
 
 
 def kinds_asked(tokenizer: Asked) -> tuple[str, str] | None:
-    """Read the requested kinds: ``bpe``, ``characters,symbols``, ``symbols:-``, or a file of the tokenizers
-    library.
-    """
+    """Read the requested kinds: ``bpe``, ``characters,symbols``, ``symbols:-``, or a file of the tokenizers library."""
     if tokenizer is None:
         return None
     if isinstance(tokenizer, str):
@@ -218,9 +216,7 @@ def _model(preset: str, count: int) -> dict[str, Any]:
 def _training(
     preset: str, pairs: Sequence[Pair], kinds: tuple[str, str], count: int, device: str
 ) -> dict[str, Any]:
-    """Return the number of steps for the data: few for little of it, else about 15 epochs, counted in
-    characters.
-    """
+    """Return the number of steps for the data: few for little of it, else about 15 epochs, counted in characters."""
     if preset in FOR_WORDS:
         return _for_words(preset, kinds, count, device)
     if preset == "tiny" and count < 10_000:

@@ -59,9 +59,7 @@ def _cut(
     dropout: float,
     random: np.random.Generator,
 ) -> np.ndarray:
-    """Merge all rows at once, one merge per row and round; ``table`` has the pairs, their merged ids and
-    their ranks.
-    """
+    """Merge all rows at once, one merge per row and round; ``table`` has the pairs, their merged ids and their ranks."""
     pairs, merged, ranks = table
     open_ = np.arange(len(ids))
     while len(open_) and len(pairs):

@@ -1,5 +1,4 @@
-"""Corpora larger than memory: surveyed in one pass, turned into ids in a second one, and read from disk when
-needed.
+"""Corpora larger than memory: surveyed in one pass, turned into ids in a second one, and read from disk when needed.
 
 ``survey`` reads all pairs and keeps a bounded random sample and the held-out pairs. ``write`` reads them
 again and writes ids end to end into memory-mapped files; batches are made from them as from any ``Ragged``.
@@ -58,9 +57,7 @@ def is_large(paths: Sequence[Path]) -> bool:
 
 @dataclass
 class Survey:
-    """The results of one pass over a corpus: its size, a random sample, its characters, and the held-out
-    pairs.
-    """
+    """The results of one pass over a corpus: its size, a random sample, its characters, and the held-out pairs."""
 
     paths: list[Path]
     seed: int
@@ -90,8 +87,7 @@ def survey(
     columns: tuple[str, str] | None = None,
     unseen: bool = False,
 ) -> Survey:
-    """Read all pairs once, in bounded memory; parts that are not given are split off by the hash of the
-    source.
+    """Read all pairs once, in bounded memory; parts that are not given are split off by the hash of the source.
 
     ``unseen`` removes the sources of given parts from the training.
     """

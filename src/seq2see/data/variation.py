@@ -116,9 +116,7 @@ def repunctuated(pair: Pair, random: Random) -> Pair:
 
 
 def retyped(pair: Pair, random: Random) -> Pair:
-    """Replace the quotes, apostrophes and dashes of the source by other common ones; the target does not
-    change.
-    """
+    """Replace the quotes, apostrophes and dashes of the source by other common ones; the target does not change."""
     table = {sign: random.choice(others) for sign, others in SIGNS.items()}
     if table["…"] == ".":
         table["…"] = "..."
@@ -145,9 +143,7 @@ def mistyped(pair: Pair, random: Random) -> Pair:
 
 
 def carried(pair: Pair, random: Random) -> Pair:
-    """Insert items that a translation must copy into both sides: other numbers and names, addresses, emoji,
-    codes.
-    """
+    """Insert items that a translation must copy into both sides: other numbers and names, addresses, emoji, codes."""
     source, target = pair
     found = False
     for pattern, make in ((NUMBER, number_like), (NAME, lambda old, random: _name(random))):
@@ -264,9 +260,8 @@ def varied(
 ) -> tuple[Ragged, Ragged]:
     """Return pairs of ids, some of them changed, followed by joined and chained ones.
 
-    ``number`` is the number of the epoch, or of its part if it has several: each has other random changes.
-    Only changed pairs are turned into text and back. A result longer than ``longest`` is dropped, and the
-    pair stays as it was.
+    ``number`` is the number of the epoch, or of its part if it has several: each has other random changes. Only changed
+    pairs are turned into text and back. A result longer than ``longest`` is dropped, and the pair stays as it was.
     """
     drawn = np.random.default_rng([settings.seed, number, 2])
     random = Random(int(drawn.integers(2**62)))
@@ -348,8 +343,7 @@ ORDER = 3  # tokens before each, in the n-gram model that invents sources
 def made_up(sources: Ragged, count: int, random: Random) -> list[list[int]]:
     """Invent new sources that resemble these, by an n-gram model; fewer if few are new.
 
-    They include start and end. A teacher can answer them, so that a student learns more of what the teacher
-    knows.
+    They include start and end. A teacher can answer them, so that a student learns more of what the teacher knows.
     """
     rows = [
         sources.values[first:last].tolist()

@@ -39,9 +39,7 @@ def observe(
     chrf: float | None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Observed]:
-    """Answer each source once. An answer is right if it equals any target of its source, or is near enough by
-    chrF.
-    """
+    """Answer each source once. An answer is right if it equals any target of its source, or is near enough by chrF."""
     targets: dict[str, list[str]] = {}
     for source, target in pairs:
         targets.setdefault(source, []).append(tokenizers.target.plain(target))
@@ -103,9 +101,7 @@ def _confidences(weights: Sequence[float], observed: Sequence[Observed]) -> list
 
 
 def answered_above(confidence: Confidence) -> list[tuple[float, float, float]]:
-    """Return, for some thresholds, the share of inputs that is answered and the share of right answers among
-    them.
-    """
+    """Return, for some thresholds, the share of inputs that is answered and the share of right answers among them."""
     rows = []
     for threshold in THRESHOLDS:
         bins = [one for one in confidence.measured.bins if one[0] >= threshold]

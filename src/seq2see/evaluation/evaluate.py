@@ -208,12 +208,10 @@ def evaluate(
     engine: Engine | None = None,
     rules: DecodingConfig = PAPER,
 ) -> Evaluation:
-    """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the
-    model.
+    """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the model.
 
-    Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones. A
-    source that the model cannot take counts as wrong. The loss is over the pairs whose target the vocabulary
-    can write.
+    Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones. A source that the
+    model cannot take counts as wrong. The loss is over the pairs whose target the vocabulary can write.
     """
     special = Special.of(tokenizers)
     engine = engine or TorchEngine(model, special)

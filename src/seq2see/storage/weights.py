@@ -31,9 +31,7 @@ def weights_bytes(weights: dict[str, Tensor]) -> bytes:
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file atomically and tensor by tensor: only one tensor of a large model is in
-    memory.
-    """
+    """Write a safetensors file atomically and tensor by tensor: only one tensor of a large model is in memory."""
     kinds = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     head, place = {}, 0
     for name, tensor in weights.items():
@@ -53,9 +51,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def in_eight_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Round each row of each matrix to 255 steps and keep the size of the step beside it: a quarter of the
-    bytes.
-    """
+    """Round each row of each matrix to 255 steps and keep the size of the step beside it: a quarter of the bytes."""
     small = {}
     for name, tensor in weights.items():
         if tensor.ndim < 2:
