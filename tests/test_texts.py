@@ -638,7 +638,7 @@ def test_answers_are_held_to_what_is_allowed_by_the_command(tmp_path: Path) -> N
         (["--only", "nowhere.txt"], "There is no file 'nowhere.txt'"),
         (["--format", "text", "--json"], "--json has no meaning"),
         (["--glossary", "nowhere.tsv"], "There is no file 'nowhere.tsv'"),
-        (["--engine", "ctranslate2", "--prefix", "J"], "cannot be held to what is allowed"),
+        (["--engine", "ctranslate2", "--prefix", "J"], "cannot restrict its answers"),
     ):
         done = predict("1845-01-05", *options)
         assert isinstance(done.exception, UserError)

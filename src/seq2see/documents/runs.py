@@ -1,8 +1,8 @@
-"""A document as runs of words between what stays, and sentences that find back into their runs.
+"""A document as runs of words between fixed parts, and the sentences of these runs.
 
-A run is a stretch of text that belongs together, such as a paragraph. Within it stand tags that come in pairs (<b>…</b>),
-breaks (the end of a line within a sentence), and what is held (code). A sentence is translated without its tags; they are
-put around the words of the answer that come from the words they were around.
+A run is a stretch of text that belongs together, such as a paragraph. It has tags in pairs (<b>…</b>), breaks (a line
+end within a sentence), and fixed parts (code). A sentence is translated without its tags; they are put around the words
+of the answer that correspond to the words they enclosed.
 """
 
 from __future__ import annotations
@@ -25,29 +25,25 @@ TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*
 CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
 
 Escape = Callable[[str], str]
-Spelling = tuple[
-    int, int, str
-]  # some characters that the document writes otherwise than ``Escape`` does: &eacute;
-MOST_TAGS = 100  # of a sentence; one with more is left as it is
+Spelling = tuple[int, int, str]  # characters that the document writes differently from ``Escape``: &eacute;
+MOST_TAGS = 100  # of a sentence; a sentence with more is not translated
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A tag and its end tag, around some text of a run. A tag without a partner is around nothing."""
+    """A tag and its end tag, around some text of a run. A tag without a partner encloses nothing."""
 
     first: int
     last: int
     open: str
     close: str
-    opened: int = field(
-        default=0, compare=False
-    )  # the numbers of the two among all tags of the run, in its order
+    opened: int = field(default=0, compare=False)  # the indices of the two among all tags of the run
     closed: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Break:
-    """A space of a run that is written in another way, as the end of a line."""
+    """A space of a run that is written differently, such as a line end."""
 
     place: int
     text: str
@@ -55,7 +51,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Sentence:
-    """What is translated at once, with its tags, breaks and held parts; their places are its own."""
+    """A unit of translation, with its tags, breaks and fixed parts; positions are relative to it."""
 
     text: str
     pairs: tuple[Pair, ...] = ()
@@ -65,7 +61,7 @@ class Sentence:
     spelled: tuple[Spelling, ...] = field(default=(), compare=False)
 
     def read(self) -> Read:
-        """Return it as a model reads it."""
+        """Return the sentence as a model reads it."""
         return self._read
 
     @cached_property
@@ -73,18 +69,18 @@ class Sentence:
         return Read.of(self.text, self.held, breaks=[one.place for one in self.breaks])
 
     def written(self, answer: str, read: Read, links: Sequence[tuple[Span, Span]] = ()) -> str:
-        """Return the answer with everything that the sentence has beside words.
+        """Return the answer with the tags, breaks and fixed parts of the sentence.
 
-        ``links`` says which words of what was read (first span) became which of the answer (second span).
+        ``links`` maps words of the source (first span) to words of the answer (second span).
         """
         if not self.pairs and not self.breaks and not read.items:
             return self.escape(read.cased(answer))
         return _Writer(self, answer, read, links).written()
 
     def unchanged(self) -> str:
-        """Return the sentence as it stood in its document."""
+        """Return the sentence as it is in its document."""
         pieces = [(*tag[:3], 0, tag[-1]) for tag in _tags(enumerate(self.pairs))]
-        # place, whether it is a tag or stands for characters, order there, how many characters it stands for, itself
+        # position, whether it is a tag or replaces characters, order there, how many characters it replaces, itself
         pieces += [(one.place, 1, 0, 1, one.text) for one in self.breaks]
         pieces += [(first, 1, 0, last - first, self.text[first:last]) for first, last in self.held]
         pieces += [(first, 1, 0, last - first, text) for first, last, text in self.spelled]
@@ -95,7 +91,7 @@ class Sentence:
         return "".join([*parts, self.escape(self.text[at:])])
 
     def halves(self) -> list[Sentence]:
-        """Cut a sentence that is too long in two, after a clause or else between words; tags across the cut end there."""
+        """Cut a long sentence in two, after a clause or else between words; tags across the cut end there."""
         middle = len(self.text) // 2
         marks = [found.end() for found in CLAUSE.finditer(self.text)]
         marks = [place for place in marks if middle // 2 < place < middle + middle // 2]
@@ -106,7 +102,7 @@ class Sentence:
         return [self.part(0, cut), self.part(cut, len(self.text))]
 
     def part(self, first: int, last: int) -> Sentence:
-        """Return a part of it. A tag that reaches beyond the part is left out, for its caller to see to."""
+        """Return a part of the sentence, without tags that reach beyond it: the caller handles those."""
         if not self.pairs and not self.breaks and not self.held and not self.spelled:
             return Sentence(self.text[first:last], escape=self.escape)
         pairs = [pair for pair in _from(self.pairs, first, last, _first) if pair.last <= last]
@@ -131,7 +127,7 @@ _first, _place = attrgetter("first"), attrgetter("place")
 T = TypeVar("T")
 
 
-#: Where a tag stands, 0, its order there, the number of its pair, which of the two it is, itself.
+#: Position of a tag, 0, its order there, the number of its pair, which of the two it is, itself.
 Tag = tuple[int, int, int, int, str, str]
 
 
@@ -150,7 +146,7 @@ def _tags(pairs: Iterable[tuple[int, Pair]]) -> list[Tag]:
 
 
 def _from(found: Sequence[T], first: int, last: int, place: Callable[[T], int]) -> Sequence[T]:
-    """Return those of some sorted things that begin within a span; a text may have a hundred thousand."""
+    """Return the items of a sorted list that begin within a span, by bisection: a text may have a hundred thousand."""
     return found[bisect_left(found, first, key=place) : bisect_right(found, last, key=place)]
 
 
@@ -166,22 +162,20 @@ class Run:
     spelled: tuple[Spelling, ...] = ()
 
     def parts(self) -> Iterator[str | Sentence]:
-        """Cut into sentences and what stays between them: together they are the run."""
+        """Split the run into sentences and the text between them."""
         text = _covered(self.text, self.held)
         spans = sentences.around_quotes(text, sentences.split(text))
         if not self.pairs and not self.breaks and not self.held and not self.spelled:
             yield from self._plain_parts(spans)
             return
         inside: set[int] = set()
-        around: list[
-            tuple[int, int]
-        ] = []  # the pairs around the next one: where they close, and their numbers
+        around: list[tuple[int, int]] = []  # the open pairs: where they close, and their numbers
         for number, pair in sorted(enumerate(self.pairs), key=lambda one: one[1].opened):
             while around and around[-1][0] < pair.opened:
                 around.pop()
             place = bisect_left(spans, (pair.first + 1,)) - 1
             first, last = spans[place] if place >= 0 else (0, 0)
-            if pair.first == pair.last:  # it is around nothing
+            if pair.first == pair.last:  # it encloses nothing
                 is_inside = first < pair.first < last or bool(around and around[-1][1] in inside)
             else:
                 is_inside = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (
@@ -191,7 +185,7 @@ class Run:
             if is_inside:
                 inside.add(number)
             around.append((pair.closed, number))
-        # What is not within a sentence is written where it stands; a tag across sentences opens and closes in them.
+        # A tag outside of sentences stays in its place; a tag across sentences opens and closes in each.
         marks = _tags((number, pair) for number, pair in enumerate(self.pairs) if number not in inside)
         kept = Sentence(
             self.text,
@@ -207,7 +201,7 @@ class Run:
             yield from self._gap(at, first, marks[done:end])
             start, done = first, end
             while done < len(marks) and marks[done][0] < last:
-                # the tag of another sentence: what stands before and after it is translated apart
+                # a tag of another sentence: the text before and after it is translated separately
                 place = marks[done][0]
                 yield kept.part(start, place)
                 while done < len(marks) and marks[done][0] == place:
@@ -219,7 +213,7 @@ class Run:
             at = last
 
     def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
-        """Cut a run that has words alone, as most texts do."""
+        """Split a run that has only words, as most texts do."""
         at = 0
         for first, last in spans:
             yield self.escape(self.text[at:first])
@@ -228,7 +222,7 @@ class Run:
         yield self.escape(self.text[at:])
 
     def _gap(self, first: int, last: int, marks: Sequence[Tag]) -> Iterator[str]:
-        """Yield what stands between two sentences: white space, breaks, and the tags there."""
+        """Yield the parts between two sentences: white space, breaks and tags."""
         instead = {one.place: (one.place + 1, one.text) for one in _from(self.breaks, first, last, _place)}
         instead |= {a: (b, text) for a, b, text in _from(self.spelled, first, last, itemgetter(0))}
         remaining = deque(marks)
@@ -241,9 +235,9 @@ class Run:
         yield from (mark[-1] for mark in remaining)
 
     def spelled_as(self, raw: Callable[[int, int], str], at: int) -> tuple[Run, int]:
-        """Return the run with everything as its document spells it, and where it ends there.
+        """Return the run with the spelling of its document, and its end there.
 
-        ``raw`` returns a part of the document; the run begins at ``at``. Its text is a part of what the document means.
+        ``raw`` returns a part of the document; the run begins at ``at``.
         """
         marks = _tags(enumerate(self.pairs))
         marks += [(one.place, 1, 0, number, "break", "") for number, one in enumerate(self.breaks)]
@@ -275,7 +269,7 @@ class Run:
 
 
 def _covered(text: str, held: Sequence[Span]) -> str:
-    """Hide marks within held parts, so that no sentence ends in them."""
+    """Hide punctuation within fixed parts, so that no sentence ends in them."""
     if not held:
         return text
     parts, at = list[str](), 0
@@ -366,7 +360,7 @@ class _Writer:
             place = min(max(nearest_gap(self.answer, first / max(1, len(self.read.text))), low), high)
             return self._outside(place, place)
         start, end = min(span[0] for span in words), max(span[1] for span in words)
-        # Signs at the ends of the words stay with them: <b>Note:</b> becomes <b>Attention :</b>.
+        # Signs at the ends of words stay with them: <b>Note:</b> becomes <b>Attention :</b>.
         inner = self.read.text[first:last]
         for sign in reversed(re.match(r"[^\w\s]*", inner)[0] if start > low else ""):  # type: ignore[index]
             start -= self.answer[low:start].endswith(sign)
@@ -376,7 +370,9 @@ class _Writer:
         return self._outside(start, end)
 
     def _spot(self, place: int, ends: bool, low: int, high: int) -> Span:
-        """Return where a tag without a partner stands: at the word it touches; of two, an end tag takes the first."""
+        """Return the position of a tag without a partner: at the word it touches; of two words, an end tag takes the
+        first.
+        """
         near = [(source, target) for source, target in self.links if low <= target[0] and target[1] <= high]
         before, after = (
             side.strip() == side != "" for side in (self.read.text[:place][-1:], self.read.text[place:][:1])
@@ -390,7 +386,7 @@ class _Writer:
         return self._outside(spot, spot)
 
     def _outside(self, first: int, last: int) -> Span:
-        """Move the ends of a span out of what is replaced as a whole."""
+        """Move the ends of a span out of replaced parts."""
         for start, end, _ in self.special:
             if start < first < end:
                 first = start
@@ -400,7 +396,7 @@ class _Writer:
 
 
 class Builder:
-    """Takes the words, tags and held parts of a run in their order."""
+    """Collects the words, tags and fixed parts of a run in order."""
 
     def __init__(self, escape: Escape = str) -> None:
         self.escape = escape
@@ -408,11 +404,11 @@ class Builder:
 
     @property
     def has_words(self) -> bool:
-        """Whether there is anything but tags, breaks and held parts."""
+        """Whether there are any words."""
         return any(kind == "words" for kind, _, _ in self.parts)
 
     def unchanged(self) -> Iterator[str]:
-        """Yield the parts as they were given; there are no words among them."""
+        """Yield the parts unchanged; none of them are words."""
         return (text for _, _, text in self.parts)
 
     def words(self, text: str, raw: str = "") -> None:
@@ -420,7 +416,7 @@ class Builder:
         self.parts.append(("words", raw, text))
 
     def held(self, text: str) -> None:
-        """Add what stays, within a sentence."""
+        """Add a fixed part of a sentence."""
         self.parts.append(("held", "", text))
 
     def open(self, name: str, text: str) -> None:
@@ -432,7 +428,7 @@ class Builder:
         self.parts.append(("close", name, text))
 
     def line(self, text: str) -> None:
-        """Add the end of a line, which is a space between words."""
+        """Add a line end, which is a space between words."""
         self.parts.append(("break", "", text))
 
     def run(self) -> Run:
@@ -465,7 +461,7 @@ class Builder:
         return Run("".join(plain), tuple(pairs), tuple(breaks), tuple(held), self.escape, tuple(spelled))
 
     def _matched(self) -> set[int]:
-        """Return the numbers of the tags that open and close each other, properly nested."""
+        """Return the indices of matching tags, properly nested."""
         stack, found, waiting = list[tuple[str, int]](), set[int](), Counter[str]()
         for number, (kind, name, _) in enumerate(self.parts):
             if kind == "open":
@@ -482,7 +478,7 @@ class Builder:
 
 
 def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> Run:
-    """Read some lines with tags among their words, and what stands between the lines."""
+    """Read some lines with tags among their words, and the text between the lines."""
     if len(lines) == 1 and not TAG.search(lines[0]):
         return Run(lines[0])
     builder = Builder()
