@@ -29,7 +29,9 @@ class EnsembleCache(DecoderCache):
 class Ensemble(Transformer):
     """P(next | source, so far) = the mean of the members' probabilities.
 
-    It is used like one Transformer. The logits are log-probabilities, which a softmax does not change. A memory contains those of all members, (B, M, S, D)."""
+    It is used like one Transformer. The logits are log-probabilities, which a softmax does not change. A memory
+    contains those of all members, (B, M, S, D).
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         Observable.__init__(self)
