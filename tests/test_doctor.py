@@ -235,7 +235,7 @@ def test_a_file_larger_than_memory_is_looked_at_by_a_sample(
     monkeypatch.setattr(shards, "SAMPLE", 550)
     done = CliRunner().invoke(app, ["doctor", str(sound)])
     assert done.exit_code in (0, 1), done.exception
-    assert "600 in sound.tsv; what follows is of " in done.output
+    assert "600 in sound.tsv; the following is about a random " in done.output
     assert "(600 pairs of sentences)" in done.output
 
 

@@ -193,7 +193,7 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
     one = seq2see.fit(PAIRS, ensemble=2, distil=True, model=SHAPE, training=QUICK, out=out)
     assert one.config.model.members == 1
     assert seq2see.load(tmp_path / "one-ensemble").config.model.members == 2
-    with pytest.raises(UserError, match="`distil` teaches one model by an ensemble, but `ensemble` is 1"):
+    with pytest.raises(UserError, match="`distil` trains one model on an ensemble, but `ensemble` is 1"):
         seq2see.fit(PAIRS, distil=True)
     more = seq2see.fit(PAIRS, teacher=out, unlabelled=["77", "88", "99", "é"], model=SHAPE, training=QUICK)
     assert "3 that the teacher answered" in more.card  # nothing new can be made up of two digits but these

@@ -97,7 +97,7 @@ def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     source.write_text("".join(f"{source}\n" for source, _ in PAIRS))
     refused = run("predict", "--file", str(source), "--out", str(out))
     assert refused.returncode == 2
-    assert "go on with --resume" in refused.stderr
+    assert "continue with --resume" in refused.stderr
     done = run("predict", "--file", str(source), "--out", str(out), "--resume")
     assert done.returncode == 0
     assert out.read_text() == EXPECTED

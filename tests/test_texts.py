@@ -592,7 +592,7 @@ def test_a_document_is_translated_by_the_command_and_gone_on_with(
     predict(*options)
     assert not out.exists()
     assert len(part.read_text().splitlines()) == 3  # what it is of, and two sentences
-    assert "go on with --resume" in str(predict(*options).exception)
+    assert "continue with --resume" in str(predict(*options).exception)
     part.write_text(part.read_text() + '["half')
     other = predict(*options[:-1], "9", "--resume")
     assert "other options" in str(other.exception)

@@ -147,7 +147,7 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("out of memory" in said or "alloc_failed" in said)
 
 
-def full(what: str, advice: str = "End what else runs there, or use `device` cpu.") -> FullMemoryError:
+def full(what: str, advice: str = "End other programs there, or use `device` cpu.") -> FullMemoryError:
     """Return the error for something that does not fit into a GPU's memory."""
     return FullMemoryError(f"The GPU's memory is full: there is no room for {what}{_room()}. {advice}")
 

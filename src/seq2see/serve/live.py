@@ -23,8 +23,8 @@ from seq2see.storage import folder
 from seq2see.training.loop import LOG
 
 HERE = "127.0.0.1"
-LOOKED = 6.0  # a page that has asked within so many seconds counts as being watched
-PATIENCE = 4.0  # seconds that a finished training waits for its watchers to be told
+LOOKED = 6.0  # seconds after its last request in which a page counts as open
+PATIENCE = 4.0  # seconds that a finished training waits for open pages
 
 
 class Run:
