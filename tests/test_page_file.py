@@ -754,7 +754,8 @@ def test_pairs_of_ones_own_are_learned(open_file: Open, tmp_path: Path) -> None:
     )
     learn.get_by_role("button", name="Pause").click()
     expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
-    assert re.fullmatch(r"[IVXLCD]+", page.locator("#answer").inner_text())
+    # After so few steps the model may still answer with nothing at all.
+    assert re.fullmatch(r"[IVXLCD]*", page.locator("#answer").inner_text())
 
 
 def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
