@@ -173,7 +173,7 @@ def test_answers_by_exact_match_or_by_chrf_and_any_target_counts() -> None:
 def test_answers_that_are_less_sure_are_withheld() -> None:
     model = seq2see.load("dates")
     with pytest.raises(
-        UserError, match=r"`min_confidence` is 0\.9, but nothing is known .* `seq2see calibrate`"
+        UserError, match=r"`min_confidence` is 0\.9, but the confidence of this model is not fitted.* `seq2see calibrate`"
     ):
         model.predict(["1845-01-05"], min_confidence=0.9)
     model.confidence = confidence()
@@ -250,7 +250,7 @@ def test_inputs_are_flagged_folded_and_said_so(trained: Path) -> None:
     assert strange.remark.startswith("The input differs from those of the training")
     [withheld] = model.answers(["karala" * 4], min_confidence=0.0)
     assert withheld.error is not None
-    assert "cannot be said" in withheld.error
+    assert "is unknown" in withheld.error
     assert model.answers(["karala" * 4], probabilities=False)[0].remark == long.remark
     assert model.align([capital])[0].source == "karala"
     assert model.trace("KARALA").text == "karala"

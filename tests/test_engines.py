@@ -228,7 +228,7 @@ def test_an_edit_in_one_thread_does_not_reach_the_answers_of_another() -> None:
 
 def test_what_an_engine_cannot_do_is_said() -> None:
     model = seq2see.load("dates", engine="ctranslate2")
-    with pytest.raises(UserError, match="2 answers to each input were asked for"):
+    with pytest.raises(UserError, match="2 answers to each input were requested"):
         model.answers(["1845-01-05"], beam=2, n_best=2)
     with pytest.raises(UserError, match="Did you mean 'ctranslate2'"):
         seq2see.load("dates", engine="ctranslate")

@@ -246,7 +246,7 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     assert run(app, ["inspect", "m-ensemble"]).exit_code == 0
     scored = run(app, ["evaluate", "mine.tsv", "--model", "m-ensemble", "--json"])
     assert json.loads(scored.stdout)["pairs"] == len(PAIRS)
-    assert "--distil teaches one model" in str(run(app, ["train", "mine.tsv", "--distil"]).exception)
+    assert "--distil trains one model" in str(run(app, ["train", "mine.tsv", "--distil"]).exception)
 
 
 def test_the_parameters_of_a_config_count_all_members() -> None:

@@ -119,7 +119,7 @@ def test_refused_lines_of_the_first_part_count_in_the_end(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("part", "message"),
-    [("January 6, 1845\n", "of another input"), ("January 5, 1845\n\n\n", "more than the input")],
+    [("January 6, 1845\n", "belongs to another input"), ("January 5, 1845\n\n\n", "more than the input")],
 )
 def test_a_part_of_something_else_is_not_gone_on_with(tmp_path: Path, part: str, message: str) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"

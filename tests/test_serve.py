@@ -485,7 +485,7 @@ def test_the_size_of_a_trace_is_known_before_it_is_made(model: Seq2Seq) -> None:
     with TestClient(create_app({"dates": model}, Limits(answer=200_000))) as client:
         response = client.post("/api/trace", json={"input": "1845-01-05"})
         assert response.status_code == 422
-        assert "ask for fewer values" in error_of(response)
+        assert "request fewer values" in error_of(response)
         names = {"input": "1845-01-05", "names": ["*.weights"]}
         assert len(client.post("/api/trace", json=names).content) < 200_000
     with TestClient(create_app({"dates": model}, Limits(numbers=1000))) as client:
