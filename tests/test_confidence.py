@@ -173,7 +173,8 @@ def test_answers_by_exact_match_or_by_chrf_and_any_target_counts() -> None:
 def test_answers_that_are_less_sure_are_withheld() -> None:
     model = seq2see.load("dates")
     with pytest.raises(
-        UserError, match=r"`min_confidence` is 0\.9, but the confidence of this model is not fitted.* `seq2see calibrate`"
+        UserError,
+        match=r"`min_confidence` is 0\.9, but the confidence of this model is not fitted.* `seq2see calibrate`",
     ):
         model.predict(["1845-01-05"], min_confidence=0.9)
     model.confidence = confidence()

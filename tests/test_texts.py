@@ -27,7 +27,7 @@ from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
 from seq2see.documents.kept import Read
-from seq2see.documents.runs import Run, Sentence
+from seq2see.documents.runs import Sentence, TextRun
 from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence, Measured
@@ -355,11 +355,11 @@ def test_tags_without_partners_are_named_and_stay() -> None:
 @given(st.text('aA.!? "“”»<&', max_size=40))
 @settings(max_examples=60)
 def test_plain_text_is_cut_as_text_with_something_held_is(text: str) -> None:
-    def cut(run: Run) -> list[str]:
+    def cut(run: TextRun) -> list[str]:
         parts = [part if isinstance(part, str) else f"[{part.text}]" for part in run.parts()]
         return re.findall(r"\[.*?\]|[^\[]+", "".join(parts))
 
-    assert cut(Run(text)) == cut(Run(text, held=((0, 0),)))
+    assert cut(TextRun(text)) == cut(TextRun(text, fixed=((0, 0),)))
 
 
 def test_a_sentence_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

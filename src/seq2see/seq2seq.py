@@ -121,7 +121,7 @@ class Seq2Seq:
     @property
     def transformer(self) -> Transformer:
         """The network itself. It may be edited: an edited network answers for itself, through torch."""
-        return self.network.held()
+        return self.network.editable()
 
     def to(self, device: str) -> Seq2Seq:
         """Move the model to a device, ``cpu``, ``cuda`` or ``mps``, and return it.
@@ -235,23 +235,23 @@ class Seq2Seq:
         if options.format is not None:
             raise UserError("`format` is for one document: use `translate`.")
         inputs, rules = listed(texts), options.rules(self.config.decoding)
-        held, least = self.texts.allowed(options), options.min_confidence
+        automaton, least = self.texts.allowed(options), options.min_confidence
         sure = probabilities or least is not None
-        by_sentences = rules.sentences and options.n_best == 1 and held is None and not options.whole
+        by_sentences = rules.sentences and options.n_best == 1 and automaton is None and not options.whole
 
         def answered(part: Sequence[str]) -> list[Answer]:
             if by_sentences or options.terms is not None:
                 from seq2see.answering.translation import answer_by_sentences
 
                 return answer_by_sentences(self.texts, part, rules, sure, options.terms)
-            return self.texts.search(part, rules, options.n_best, sure, held)
+            return self.texts.search(part, rules, options.n_best, sure, automaton)
 
         with machine.uncollected() if len(inputs) > MANY else nullcontext():
             if not devices.is_cuda(self.device) or len(inputs) <= WINDOW:
                 answers = answered(inputs)
             else:
                 self.network.engine_for(
-                    len(inputs), rules.beam, options.n_best, held is not None
+                    len(inputs), rules.beam, options.n_best, automaton is not None
                 )  # made once
                 answers = _by_windows(inputs, answered)
             if self.config.task == "human-dates":

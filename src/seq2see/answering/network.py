@@ -91,7 +91,7 @@ class Network:
             self._transformer = read_model(self.config.model, folder.weights_path(self.path), self.device)
         return self._transformer
 
-    def held(self) -> Transformer:
+    def editable(self) -> Transformer:
         """Return the network for a caller who may edit it."""
         network = self.inner()
         if self.path is not None and self._as_read is None:
@@ -116,14 +116,14 @@ class Network:
 
     # --- the engine of a request ---
 
-    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, held: bool = False) -> Engine:
+    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, constrained: bool = False) -> Engine:
         """Return the engine for this number of inputs, chosen by the weights, the device, the request, and
         the speeds measured on this machine. The choice does not change an answer.
 
         ``constrained`` says that only some answers are allowed.
         """
         obstacle = engines.cannot(
-            beam, n_best, self.config.model.target_vocabulary, held, self.config.decoding
+            beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding
         )
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
@@ -144,14 +144,14 @@ class Network:
         return self._through_ctranslate2(inputs)
 
     def batches(
-        self, lengths: dict[int, int], rules: DecodingConfig, n_best: int, held: bool = False
+        self, lengths: dict[int, int], rules: DecodingConfig, n_best: int, constrained: bool = False
     ) -> Iterator[tuple[Engine, list[int]]]:
         """Yield each engine with the inputs that it answers together; ``lengths`` has the number of tokens of
         each input.
         """
         if not lengths:
             return
-        engine = self.engine_for(len(lengths), rules.beam, n_best, held)
+        engine = self.engine_for(len(lengths), rules.beam, n_best, constrained)
         good = sorted(lengths, key=lengths.__getitem__)  # neighbours of one length need no padding
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
         if engine is self._ctranslate2 and self._is_worth_a_trial(len(lengths), rules.beam):
@@ -160,7 +160,7 @@ class Network:
                 answered.update(part)
                 yield turn, part
             good = [row for row in good if row not in answered]
-            engine = self.engine_for(len(lengths), rules.beam, n_best, held)
+            engine = self.engine_for(len(lengths), rules.beam, n_best, constrained)
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
 

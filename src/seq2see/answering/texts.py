@@ -176,14 +176,14 @@ class Texts:
         probabilities: bool = True,
     ) -> list[Answer]:
         """Answer unsplit texts; each answer must contain the given phrases."""
-        held = None
+        automaton = None
         if phrases is not None:
             from seq2see.decoding import allowed
 
             most = self.config.model.max_length - 1
             most = most if rules.max_length is None else min(most, rules.max_length)
-            held = allowed.holding(phrases, self.target.end, most)
-        return self.search(texts, rules, 1, probabilities, held)
+            automaton = allowed.holding(phrases, self.target.end, most)
+        return self.search(texts, rules, 1, probabilities, automaton)
 
     def search(
         self,
@@ -191,7 +191,7 @@ class Texts:
         rules: DecodingConfig,
         n_best: int = 1,
         probabilities: bool = True,
-        held: Automaton | None = None,
+        automaton: Automaton | None = None,
     ) -> list[Answer]:
         """Search for the answers to unsplit texts; a text that cannot be read is refused."""
         encoded, reasons, read = self._encoded(texts)
@@ -199,10 +199,10 @@ class Texts:
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
         lengths = {place: len(ids) for place, ids in encoded.items()}
-        batches = self.network.batches(lengths, rules, n_best, held is not None)
+        batches = self.network.batches(lengths, rules, n_best, automaton is not None)
 
         def given(rows: list[int]) -> tuple[list[list[int]], Automaton | None]:
-            return [encoded[row] for row in rows], None if held is None else held.select(rows)
+            return [encoded[row] for row in rows], None if automaton is None else automaton.select(rows)
 
         def best(engine: Engine, rows: list[int]) -> tuple[list[list[int]], list[str]]:
             sources, allowed = given(rows)

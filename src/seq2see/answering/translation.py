@@ -217,12 +217,12 @@ class _Work:
         kept = [(term.first, term.last) for term in found if term.target is None or hidden]
         written = {(term.first, term.last): term.target for term in found if term.target is not None}
         breaks = [one.place for one in sentence.breaks]
-        read = Read.of(sentence.text, [*sentence.held, *kept], {} if hidden else written, breaks)
+        read = Read.of(sentence.text, [*sentence.fixed, *kept], {} if hidden else written, breaks)
         items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
-        held = frozenset(n for n in read.held if read.places[n] in sentence.held)
+        fixed = frozenset(n for n in read.fixed if read.places[n] in sentence.fixed)
         return cls(
             sentence,
-            replace(read, items=items, held=held),
+            replace(read, items=items, fixed=fixed),
             () if hidden else tuple(filter(None, written.values())),
         )
 
@@ -262,8 +262,8 @@ def _answered(
         n for n in wrong if not _lacks(works[n], results[n])
     ]  # these loop or lack a quotation mark; any engine may answer them
     tight = [n for n in wrong if _lacks(works[n], results[n])]
-    again = _searched_again(loose, works, results, means, wide, held=False)
-    again |= _searched_again(tight, works, results, means, wide, held=True)
+    again = _searched_again(loose, works, results, means, wide, strict=False)
+    again |= _searched_again(tight, works, results, means, wide, strict=True)
     return [_mended(again.get(n, results[n])) for n in range(len(works))]
 
 
@@ -289,7 +289,7 @@ def _searched_again(
     before: dict[int, Attempt],
     means: _Means,
     rules: DecodingConfig,
-    held: bool,
+    strict: bool,
 ) -> dict[int, Attempt]:
     """Search for answers that contain what the first ones lacked and do not loop; keep the better of the two."""
     found = {}
@@ -300,7 +300,7 @@ def _searched_again(
             _phrases(works[n], items, means.texts.target) for n, items in zip(some, lacking, strict=True)
         ]
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
-        replies = _replies([works[n] for n in some], means, guarded, phrases if held else None)
+        replies = _replies([works[n] for n in some], means, guarded, phrases if strict else None)
         for n, reply in zip(some, replies, strict=True):
             new = Attempt(works[n].read, reply, reply.output or "")
             if reply.error is None and new.faults < before[n].faults:

@@ -77,7 +77,9 @@ WITHOUT: dict[str, Any] = {"repetition_penalty": 1.0, "no_repeat_source": 0, "fi
 MADE_LIKELIER: dict[str, Any] = {"suppressed": (), "no_repeat": 0, "min_length": 0, "other_ends": ()}
 
 
-def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False, rules: DecodingConfig = PAPER) -> str:
+def cannot(
+    beam: int, n_best: int, vocabulary: int, constrained: bool = False, rules: DecodingConfig = PAPER
+) -> str:
     """Return why CTranslate2 would not give the answers of our search; empty if it would.
 
     ``rules`` are those of the model. For the paper's beam search, the engine ranks the greedy answer, too.
@@ -93,7 +95,7 @@ def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False, rules: D
         for name, idle in MADE_LIKELIER.items():
             if getattr(rules, name) != idle:
                 return f"its beams compute other probabilities with decoding.{name}"
-    if held:
+    if constrained:
         return "it cannot restrict its answers"
     if n_best > 1:
         return f"{n_best} answers to each input were requested, and its lower ranks differ from ours"

@@ -27,7 +27,7 @@ from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
 from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, stacked
-from seq2see.decoding.step import Parts, Step, form_of
+from seq2see.decoding.step import DecoderStep, Parts, form_of
 from seq2see.errors import UserError
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
@@ -104,7 +104,7 @@ class GraphSearch:
         self.read = [buffers(sentences, source_length) for _ in layers]
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
-        self.step = Step(model, form_of(rows))
+        self.step = DecoderStep(model, form_of(rows))
         self.divisors = rules.divisor(torch.arange(1, length + 1, device=device, dtype=torch.float32))
         self.by_kernels = self.step.do is not step_written and self._can_choose()
         self.chunk = math.gcd(length, LOOK_EVERY)

@@ -21,7 +21,7 @@ from seq2see.model.transformer import Transformer
 
 FEW_ROWS = 8  # with more, PyTorch's products are faster than ours
 
-Form = Literal["few rows", "many rows"]
+StepForm = Literal["few rows", "many rows"]
 Parts = tuple[Tensor, Tensor, int]  # maxima and sums of the parts of each row of logits, and a part's size
 
 
@@ -34,15 +34,15 @@ def operations(device: torch.device) -> Any:
     return step_written
 
 
-def form_of(rows: int) -> Form:
+def form_of(rows: int) -> StepForm:
     """Return the form of a step with this number of rows."""
     return "few rows" if rows <= FEW_ROWS else "many rows"
 
 
-class Step:
+class DecoderStep:
     """A decoder prepared for steps (``graphs.prepare``): it maps the tokens of a position to the logits of the next."""
 
-    def __init__(self, model: Transformer, form: Form) -> None:
+    def __init__(self, model: Transformer, form: StepForm) -> None:
         self.model, self.form, config = model, form, model.config
         self.pre, self.activation = config.norm == "pre", config.activation
         self.do = operations(next(model.parameters()).device)

@@ -94,7 +94,10 @@ class TorchEngine:
         """Return the best answer's ids to each source."""
         if self.has_graphs and not self._watched():
             return self._in_room(
-                lambda part, held: self._graphs().ids(part, rules, held), sources, rules.beam, allowed
+                lambda part, automaton: self._graphs().ids(part, rules, automaton),
+                sources,
+                rules.beam,
+                allowed,
             )
         if rules.beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
@@ -114,8 +117,10 @@ class TorchEngine:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.has_graphs and not self._watched():
 
-            def by_graphs(part: Sequence[Sequence[int]], held: Automaton | None) -> list[list[Hypothesis]]:
-                return [hypotheses[:n_best] for hypotheses in self._graphs().search(part, rules, held)]
+            def by_graphs(
+                part: Sequence[Sequence[int]], automaton: Automaton | None
+            ) -> list[list[Hypothesis]]:
+                return [hypotheses[:n_best] for hypotheses in self._graphs().search(part, rules, automaton)]
 
             return self._in_room(by_graphs, sources, rules.beam, allowed)
 
@@ -147,9 +152,9 @@ class TorchEngine:
 
         def part(rows: Sequence[int]) -> list[T]:
             some = sources[rows[0] : rows[-1] + 1]
-            held = allowed if allowed is None or len(rows) == len(sources) else allowed.select(rows)
+            automaton = allowed if allowed is None or len(rows) == len(sources) else allowed.select(rows)
             try:
-                return found(some, held)
+                return found(some, automaton)
             except RuntimeError as error:
                 if not devices.is_full(error):
                     raise

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from seq2see.documents.runs import MOST_TAGS, Run, Sentence, tagged
+from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence, tagged
 from seq2see.errors import UserError, counted, shown, suggest
 from seq2see.stopping import go_on
-
-Part = str | Run
 
 _ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # Python's line ends
 BREAK = re.compile(f"[{_ENDS}]")
@@ -81,7 +79,7 @@ def read(text: str, form: str = "text") -> Document:
         for piece in [part] if isinstance(part, str) else part.parts():
             if isinstance(piece, Sentence) and not piece.read().has_words:
                 piece = piece.unchanged()
-            elif isinstance(piece, Sentence) and len(piece.pairs) + len(piece.held) > MOST_TAGS:
+            elif isinstance(piece, Sentence) and len(piece.pairs) + len(piece.fixed) > MOST_TAGS:
                 left += 1
                 piece = piece.unchanged()
             if isinstance(piece, str):
@@ -96,7 +94,7 @@ def read(text: str, form: str = "text") -> Document:
     return Document(parts, tuple(notes))
 
 
-def plain(text: str, notes: list[str]) -> Iterator[Part]:
+def plain(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read plain text: a run is a line, or several lines that were wrapped to fit a page."""
     if text and not text.isspace() and not BREAK.search(text):
         yield from _lines([text])
@@ -111,7 +109,7 @@ def plain(text: str, notes: list[str]) -> Iterator[Part]:
         yield line
 
 
-def _block(lines: list[str]) -> Iterator[Part]:
+def _block(lines: list[str]) -> Iterator[DocumentPart]:
     """Read lines without an empty one between them."""
     widest = max((len(line.rstrip()) for line in lines), default=0)
     together: list[str] = []
@@ -134,7 +132,7 @@ def _goes_on(line: str, after: str, widest: int) -> bool:
     return full or (letter.islower() and not ENDED.search(before) and len(before) >= WRAPPED // 2)
 
 
-def _lines(lines: list[str]) -> Iterator[Part]:
+def _lines(lines: list[str]) -> Iterator[DocumentPart]:
     """Read lines that belong together; the text before and after their words stays."""
     words, breaks = list[str](), list[str]()
     for number, line in enumerate(lines):
@@ -152,7 +150,7 @@ def _lines(lines: list[str]) -> Iterator[Part]:
     yield breaks[-1]
 
 
-def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
+def subtitles(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read SubRip: numbers, times, lines. A sentence may span several cues; a line with a dash belongs to another
     speaker.
     """
@@ -219,7 +217,7 @@ def _is_new(before: str, after: str) -> bool:
     )
 
 
-def messages(text: str, notes: list[str]) -> Iterator[Part]:
+def messages(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read a PO file: an empty msgstr becomes the translation of its msgid; existing ones stay."""
     entry: dict[str, Spelled] = {}
     last = ""
@@ -323,7 +321,7 @@ class Spelled:
             for place in range(first, last)
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[DocumentPart]:
         """Read its words as plain text; all else is written as it was."""
         at = 0
         for part in plain(self.text, []):
@@ -340,7 +338,7 @@ def _places(parts: Sequence[str]) -> list[int]:
     return [0, *accumulate(map(len, parts))][: len(parts) : 2]
 
 
-def values(text: str, notes: list[str]) -> Iterator[Part]:
+def values(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read JSON: all strings are translated except keys, names, addresses and codes."""
     try:
         json.loads(text)
@@ -385,8 +383,8 @@ def is_prose(value: str) -> bool:
     ) is not None and not re.fullmatch(r"[a-z]+[A-Z]\w*|[a-z]{2}(?:-[A-Z]{2})?", value.strip())
 
 
-def _markup(name: str) -> Callable[[str, list[str]], Iterator[Part]]:
-    def read_it(text: str, notes: list[str]) -> Iterator[Part]:
+def _markup(name: str) -> Callable[[str, list[str]], Iterator[DocumentPart]]:
+    def read_it(text: str, notes: list[str]) -> Iterator[DocumentPart]:
         from seq2see.documents import markup
 
         yield from getattr(markup, name)(text, notes)
@@ -395,7 +393,7 @@ def _markup(name: str) -> Callable[[str, list[str]], Iterator[Part]]:
 
 
 #: How each format is read.
-FORMATS: dict[str, Callable[[str, list[str]], Iterator[Part]]] = {
+FORMATS: dict[str, Callable[[str, list[str]], Iterator[DocumentPart]]] = {
     "text": plain,
     "html": _markup("web"),
     "markdown": _markup("markdown"),

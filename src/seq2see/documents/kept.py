@@ -131,7 +131,7 @@ class Read:
     text: str
     items: tuple[str, ...] = ()  # the hidden texts of {1}, {2}, …
     places: tuple[Span, ...] = ()  # their positions in the sentence
-    held: frozenset[int] = frozenset()  # those that come from the document: they are written as they are
+    fixed: frozenset[int] = frozenset()  # those that come from the document: they are written as they are
     moves: tuple[tuple[int, int, int], ...] = ()  # replaced spans, and the lengths of their replacements
     shouts: bool = (
         # whether the sentence is in capitals: the model reads small letters, and the answer is written in capitals
@@ -166,9 +166,9 @@ class Read:
             parts += [sentence[at:first], new]
             moves.append((first, last, len(new)))
             at = last
-        held = frozenset(number for number, span in enumerate(spans) if span in also)
+        fixed = frozenset(number for number, span in enumerate(spans) if span in also)
         items = tuple(sentence[first:last] for first, last in spans)
-        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), held, tuple(moves))._quiet()
+        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), fixed, tuple(moves))._quiet()
 
     def _quiet(self) -> Read:
         """Turn capitals into small letters, which models know far better."""
@@ -252,7 +252,7 @@ class Read:
             number = int(match[1])
             if 1 <= number <= len(self.items) and number not in seen:
                 seen.add(number)
-                found.append((*match.span(), self.items[number - 1], number - 1 in self.held))
+                found.append((*match.span(), self.items[number - 1], number - 1 in self.fixed))
         return found
 
 

@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from seq2see.documents.runs import TAG, Builder, Run
+from seq2see.documents.runs import TAG, Builder, DocumentPart, TextRun
 from seq2see.errors import UserError, shown
 from seq2see.stopping import go_on
-
-Part = str | Run
 
 #: Elements within a sentence.
 INLINE = frozenset(
@@ -158,44 +156,44 @@ def _unended(text: str, at: int) -> UserError:
     return UserError(f"Line {line:,}: {shown(text[at:], 30)} does not end with >: the HTML is broken.")
 
 
-def web(text: str, notes: list[str]) -> Iterator[Part]:
+def web(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read HTML: tags, comments, scripts and code stay; words between block elements are a run."""
     found = list(tokens(text))
     notes += _unbalanced(text, found)
     escape = escape_of(text[one.first : one.last] for one in found if one.kind == "words")
-    builder, held = Builder(escape), _Held()
+    builder, fixed = Builder(escape), _Fixed()
     for token in found:
         go_on()
         raw = text[token.first : token.last]
-        if held:
-            ended = held.takes(token, raw)
-            if not held:
-                if held.name in CODE_INLINE or held.name in INLINE:
-                    builder.held(held.text())
+        if fixed:
+            ended = fixed.takes(token, raw)
+            if not fixed:
+                if fixed.name in CODE_INLINE or fixed.name in INLINE:
+                    builder.fixed(fixed.text())
                 else:
                     yield from _flushed(builder)
                     builder = Builder(escape)
-                    yield held.text()
+                    yield fixed.text()
             if not ended:
                 continue
         kind, name = token.kind, token.name
         if kind == "open" and name not in VOID and (token.stays or name in CODE or name in CODE_INLINE):
-            held.begin(name, raw)
+            fixed.begin(name, raw)
         elif kind == "words":
             _add_words(builder, raw)
         elif kind in ("open", "close") and name in INLINE:
             (builder.open if kind == "open" else builder.close)(name, raw)
         elif kind == "comment" or name in ALONE_INLINE or (kind == "alone" and name in INLINE):
-            builder.held(raw)
+            builder.fixed(raw)
         else:
             yield from _flushed(builder)
             builder = Builder(escape)
             yield raw
     yield from _flushed(builder)
-    yield held.text()
+    yield fixed.text()
 
 
-class _Held:
+class _Fixed:
     """An element whose words stay, while it is read."""
 
     def __init__(self) -> None:
@@ -299,7 +297,7 @@ def _add_words(builder: Builder, raw: str) -> None:
         elif found["sign"]:
             _add_sign(builder, written, written)
         elif written.startswith("&#") and len(written) > LONGEST_NUMBER:
-            builder.held(written)
+            builder.fixed(written)
         else:
             _add_sign(builder, html.unescape(written), written)
     if at < len(raw):
@@ -312,18 +310,18 @@ def _add_sign(builder: Builder, text: str, raw: str) -> None:
     elif not text or (
         unicodedata.category(text[0])[0] == "S" and text not in "<>" and text != raw
     ):  # ©, →: not words
-        builder.held(raw)
+        builder.fixed(raw)
     elif len(text) > 1:  # a sign with letters after it, such as &copyright: kept as it is written
         if text == raw:
             _add_sign(builder, "&", "&")
             builder.words(raw[1:])
         else:
-            builder.held(raw)
+            builder.fixed(raw)
     else:
         builder.words(text, raw if builder.escape(text) != raw else "")
 
 
-def _flushed(builder: Builder) -> Iterator[Part]:
+def _flushed(builder: Builder) -> Iterator[DocumentPart]:
     if builder.has_words:
         yield builder.run()
     else:  # only tags, of which there may be many
@@ -444,7 +442,7 @@ class _Brackets:
         return ("link", at) if is_link else ("", at)
 
 
-def markdown(text: str, notes: list[str]) -> Iterator[Part]:
+def markdown(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read Markdown: markdown-it finds the paragraphs, headings, items and cells; code, links and marks stay."""
     front = re.match(r"---\r?\n.*?\r?\n---\r?\n", text, re.DOTALL)
     start = front.end() if front else 0
@@ -511,8 +509,8 @@ def _found(
     return first, end, words, breaks
 
 
-def _line(lines: list[str], breaks: list[str]) -> Run:
-    """Read the lines of a paragraph: emphasis and links are pairs, code, pictures and addresses are held."""
+def _line(lines: list[str], breaks: list[str]) -> TextRun:
+    """Read the lines of a paragraph: emphasis and links are pairs, code, pictures and addresses are fixed."""
     builder = Builder()
     open_marks: list[str] = []
     for number, line in enumerate(lines):
@@ -541,7 +539,7 @@ def _line(lines: list[str], breaks: list[str]) -> Run:
             elif tag is not None and not tag["rest"].endswith("/"):
                 (builder.close if tag["end"] else builder.open)(tag["name"].lower(), raw)
             else:
-                builder.held(raw)
+                builder.fixed(raw)
         builder.words(line[at:])
     return builder.run()
 

@@ -56,7 +56,7 @@ class Sentence:
     text: str
     pairs: tuple[Pair, ...] = ()
     breaks: tuple[Break, ...] = ()
-    held: tuple[Span, ...] = ()
+    fixed: tuple[Span, ...] = ()
     escape: Escape = field(default=str, compare=False)
     spelled: tuple[Spelling, ...] = field(default=(), compare=False)
 
@@ -66,7 +66,7 @@ class Sentence:
 
     @cached_property
     def _read(self) -> Read:
-        return Read.of(self.text, self.held, breaks=[one.place for one in self.breaks])
+        return Read.of(self.text, self.fixed, breaks=[one.place for one in self.breaks])
 
     def written(self, answer: str, read: Read, links: Sequence[tuple[Span, Span]] = ()) -> str:
         """Return the answer with the tags, breaks and fixed parts of the sentence.
@@ -82,7 +82,7 @@ class Sentence:
         pieces = [(*tag[:3], 0, tag[-1]) for tag in _tags(enumerate(self.pairs))]
         # position, whether it is a tag or replaces characters, order there, how many characters it replaces, itself
         pieces += [(one.place, 1, 0, 1, one.text) for one in self.breaks]
-        pieces += [(first, 1, 0, last - first, self.text[first:last]) for first, last in self.held]
+        pieces += [(first, 1, 0, last - first, self.text[first:last]) for first, last in self.fixed]
         pieces += [(first, 1, 0, last - first, text) for first, last, text in self.spelled]
         parts, at = list[str](), 0
         for place, _, _, length, text in sorted(pieces):
@@ -96,14 +96,14 @@ class Sentence:
         marks = [found.end() for found in CLAUSE.finditer(self.text)]
         marks = [place for place in marks if middle // 2 < place < middle + middle // 2]
         gaps = marks or [found.start() for found in re.finditer(r"\s", self.text)]
-        held = [span for span in self.held if span[1] - span[0] < len(self.text)]
-        gaps = [gap for gap in gaps if not any(first < gap < last for first, last in held)]
+        fixed = [span for span in self.fixed if span[1] - span[0] < len(self.text)]
+        gaps = [gap for gap in gaps if not any(first < gap < last for first, last in fixed)]
         cut = min(gaps or [middle], key=lambda place: abs(place - middle))
         return [self.part(0, cut), self.part(cut, len(self.text))]
 
     def part(self, first: int, last: int) -> Sentence:
         """Return a part of the sentence, without tags that reach beyond it: the caller handles those."""
-        if not self.pairs and not self.breaks and not self.held and not self.spelled:
+        if not self.pairs and not self.breaks and not self.fixed and not self.spelled:
             return Sentence(self.text[first:last], escape=self.escape)
         pairs = [pair for pair in _from(self.pairs, first, last, _first) if pair.last <= last]
         breaks = [one for one in _from(self.breaks, first, last, _place) if one.place < last]
@@ -112,7 +112,7 @@ class Sentence:
             tuple(replace(pair, first=pair.first - first, last=pair.last - first) for pair in pairs),
             tuple(replace(one, place=one.place - first) for one in breaks),
             tuple(
-                (a - first, b - first) for a, b in _from(self.held, first, last, itemgetter(0)) if b <= last
+                (a - first, b - first) for a, b in _from(self.fixed, first, last, itemgetter(0)) if b <= last
             ),
             self.escape,
             tuple(
@@ -151,21 +151,21 @@ def _from(found: Sequence[T], first: int, last: int, place: Callable[[T], int]) 
 
 
 @dataclass(frozen=True)
-class Run:
+class TextRun:
     """A stretch of text in which sentences are found."""
 
     text: str
     pairs: tuple[Pair, ...] = ()
     breaks: tuple[Break, ...] = ()
-    held: tuple[Span, ...] = ()
+    fixed: tuple[Span, ...] = ()
     escape: Escape = str
     spelled: tuple[Spelling, ...] = ()
 
     def parts(self) -> Iterator[str | Sentence]:
         """Split the run into sentences and the text between them."""
-        text = _covered(self.text, self.held)
+        text = _covered(self.text, self.fixed)
         spans = sentences.around_quotes(text, sentences.split(text))
-        if not self.pairs and not self.breaks and not self.held and not self.spelled:
+        if not self.pairs and not self.breaks and not self.fixed and not self.spelled:
             yield from self._plain_parts(spans)
             return
         inside: set[int] = set()
@@ -191,7 +191,7 @@ class Run:
             self.text,
             tuple(self.pairs[number] for number in sorted(inside)),
             self.breaks,
-            self.held,
+            self.fixed,
             self.escape,
             self.spelled,
         )
@@ -234,7 +234,7 @@ class Run:
             first = end
         yield from (mark[-1] for mark in remaining)
 
-    def spelled_as(self, raw: Callable[[int, int], str], at: int) -> tuple[Run, int]:
+    def spelled_as(self, raw: Callable[[int, int], str], at: int) -> tuple[TextRun, int]:
         """Return the run with the spelling of its document, and its end there.
 
         ``raw`` returns a part of the document; the run begins at ``at``.
@@ -268,12 +268,15 @@ class Run:
         return replace(self, pairs=tuple(pairs), breaks=tuple(breaks), spelled=tuple(spelled)), at
 
 
-def _covered(text: str, held: Sequence[Span]) -> str:
+DocumentPart = str | TextRun  # what stays, and what is translated
+
+
+def _covered(text: str, fixed: Sequence[Span]) -> str:
     """Hide punctuation within fixed parts, so that no sentence ends in them."""
-    if not held:
+    if not fixed:
         return text
     parts, at = list[str](), 0
-    for first, last in held:
+    for first, last in fixed:
         parts += [text[at:first], "x" * (last - first)]
         at = last
     return "".join([*parts, text[at:]])
@@ -287,8 +290,8 @@ class _Writer:
     ) -> None:
         self.sentence, self.answer, self.read, self.links = sentence, answer, read, links
         self.special = [
-            (first, last, item if held else sentence.escape(item))
-            for first, last, item, held in read.marks(answer)
+            (first, last, item if fixed else sentence.escape(item))
+            for first, last, item, fixed in read.marks(answer)
         ]
         taken = set[int]()
         for one in sentence.breaks:
@@ -415,9 +418,9 @@ class Builder:
         """Add words; ``raw`` is how the document writes them, if not as ``escape`` does."""
         self.parts.append(("words", raw, text))
 
-    def held(self, text: str) -> None:
+    def fixed(self, text: str) -> None:
         """Add a fixed part of a sentence."""
-        self.parts.append(("held", "", text))
+        self.parts.append(("fixed", "", text))
 
     def open(self, name: str, text: str) -> None:
         """Add a tag."""
@@ -431,11 +434,11 @@ class Builder:
         """Add a line end, which is a space between words."""
         self.parts.append(("break", "", text))
 
-    def run(self) -> Run:
+    def run(self) -> TextRun:
         """Return the run."""
         matched = self._matched()
         plain, length = list[str](), 0
-        pairs, breaks, held, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
+        pairs, breaks, fixed, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
         spelled = list[Spelling]()
         for number, (kind, name, text) in enumerate(self.parts):
             if kind == "break":
@@ -452,13 +455,13 @@ class Builder:
                 pairs.append(Pair(length, length, text, "", number, number))
                 continue
             elif kind != "words":
-                held.append((length, length + len(text)))
+                fixed.append((length, length + len(text)))
             elif name and text:
                 spelled.append((length, length + len(text), name))
             plain.append(text)
             length += len(text)
         pairs.sort(key=lambda pair: (pair.first, -pair.last, pair.opened))
-        return Run("".join(plain), tuple(pairs), tuple(breaks), tuple(held), self.escape, tuple(spelled))
+        return TextRun("".join(plain), tuple(pairs), tuple(breaks), tuple(fixed), self.escape, tuple(spelled))
 
     def _matched(self) -> set[int]:
         """Return the indices of matching tags, properly nested."""
@@ -477,10 +480,10 @@ class Builder:
         return found
 
 
-def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> Run:
+def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
     """Read some lines with tags among their words, and the text between the lines."""
     if len(lines) == 1 and not TAG.search(lines[0]):
-        return Run(lines[0])
+        return TextRun(lines[0])
     builder = Builder()
     for line, before in zip(lines, ["", *breaks], strict=True):
         if before:
@@ -489,7 +492,7 @@ def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> Run:
         for tag in TAG.finditer(line):
             builder.words(line[at : tag.start()])
             if tag["rest"].endswith("/"):
-                builder.held(tag[0])
+                builder.fixed(tag[0])
             else:
                 (builder.close if tag["end"] else builder.open)(tag["name"].lower(), tag[0])
             at = tag.end()

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-Part = Literal["causal", "keys", "sentences", "spans"]
+MaskPart = Literal["causal", "keys", "sentences", "spans"]
 
 
 class Spans(NamedTuple):
@@ -43,9 +43,9 @@ class Mask:
     sentences: tuple[Tensor, Tensor] | None = None
     spans: Spans | None = None
 
-    def parts(self, T: int) -> tuple[Part, ...]:
+    def parts(self, T: int) -> tuple[MaskPart, ...]:
         """Return the names of the parts that affect T queries. ``causal`` does not affect a single one, which is last."""
-        parts: list[Part] = []
+        parts: list[MaskPart] = []
         if self.causal and T > 1:
             parts.append("causal")
         if self.keys is not None:

@@ -134,9 +134,9 @@ class Batcher:
 
     def _make_room(self, client: Client) -> None:
         """Refuse a request, or the last one of a client that holds more of the full queue than this client does."""
-        held = Counter(job.client.name for job in self.waiting)
-        name, most = held.most_common(1)[0]
-        if held[client.name] + 1 >= most:
+        counts = Counter(job.client.name for job in self.waiting)
+        name, most = counts.most_common(1)[0]
+        if counts[client.name] + 1 >= most:
             raise Busy
         last = next(job for job in reversed(self.waiting) if job.client.name == name)
         self.waiting.remove(last)

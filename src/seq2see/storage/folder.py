@@ -179,11 +179,11 @@ def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 def check_weights(path: Path, config: ModelConfig) -> None:
     """Refuse a file with far fewer weights than the config describes, before a network of that size is made."""
-    held = parameter_count(path)
-    if config.parameters > held + SLACK:
+    stored = parameter_count(path)
+    if config.parameters > stored + SLACK:
         raise FolderError(
             f"{path.name} does not fit together: its config describes a model of {config.parameters:,} parameters, "
-            f"its {WEIGHTS} holds {held:,}."
+            f"its {WEIGHTS} holds {stored:,}."
         )
 
 

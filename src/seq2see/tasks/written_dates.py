@@ -345,10 +345,10 @@ class Written:
 
 @cache
 def _templates(locale: str, kept_from_training: bool) -> list[str]:
-    return [t for t in names_of(locale).templates if held(locale, t) == kept_from_training]
+    return [t for t in names_of(locale).templates if held_out(locale, t) == kept_from_training]
 
 
-def held(locale: str, template: str) -> bool:
+def held_out(locale: str, template: str) -> bool:
     """Whether a template of a language is not in the training: about one in twenty."""
     return random.Random(f"{locale} {template}").random() < 0.05
 

@@ -19,7 +19,7 @@ from seq2see.model.fast.columns import column_attention
 from seq2see.model.fast.operators import HAS_TRITON as HAS_TRITON
 from seq2see.model.fast.operators import SMALL as SMALL
 from seq2see.model.fast.sdpa import pytorch_attention
-from seq2see.model.masks import Mask, Part
+from seq2see.model.masks import Mask, MaskPart
 
 MANY_ROWS = 64  # with fewer rows, the layout ``rows`` is faster
 NARROW_SOURCE = 96  # source tokens × d_k: with a wider source, the layout ``rows`` is faster
@@ -44,12 +44,12 @@ class Body(NamedTuple):
 
     attend: Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
     layout: Layout | None  # the layout of the cache; None: any
-    needs: tuple[Part, ...]  # the parts that the mask must have
-    takes: tuple[Part, ...]  # the parts that it may have as well
+    needs: tuple[MaskPart, ...]  # the parts that the mask must have
+    takes: tuple[MaskPart, ...]  # the parts that it may have as well
     shape: Shape | None  # the shape of the queries; None: any
     triton: bool = False  # whether it runs only on a GPU with Triton
 
-    def admits(self, layout: Layout, shape: Shape, parts: tuple[Part, ...], triton: bool) -> bool:
+    def admits(self, layout: Layout, shape: Shape, parts: tuple[MaskPart, ...], triton: bool) -> bool:
         """Whether this body is right for a case of ``case_of``."""
         return (
             self.layout in (None, layout)
@@ -65,11 +65,11 @@ class Body(NamedTuple):
 TABLE: dict[str, Body] = {
     "columns": Body(column_attention, "columns", (), ("keys",), "one query"),
     "spans": Body(span_attention, "rows", ("sentences", "spans"), ("causal",), "packed", triton=True),
-    "sdpa": Body(pytorch_attention, None, (), get_args(Part), None),
+    "sdpa": Body(pytorch_attention, None, (), get_args(MaskPart), None),
 }
 
 
-def case_of(q: Tensor, mask: Mask, layout: Layout) -> tuple[Layout, Shape, tuple[Part, ...], bool]:
+def case_of(q: Tensor, mask: Mask, layout: Layout) -> tuple[Layout, Shape, tuple[MaskPart, ...], bool]:
     """Return the key of the table: the cache's layout, the shape of q, the parts of the mask, whether Triton runs."""
     T = q.shape[-3]
     shape: Shape = "packed" if q.dim() == 3 else "one query" if T == 1 else "many queries"

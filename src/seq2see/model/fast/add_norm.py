@@ -101,9 +101,9 @@ def _add_up(sums, out, N, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.c
 def _sizes(x: Tensor, dropout: float) -> dict[str, Any]:
     """Return the constants of a kernel's compilation."""
     D = x.shape[-1]
-    width, held = max(8, triton.next_power_of_2(D)), kept_chances(dropout)
+    width, chances = max(8, triton.next_power_of_2(D)), kept_chances(dropout)
     return {
-        "KEPT": held, "MORE": CHANCES / held, "D": D, "ALL": width, "ROWS": max(1, NUMBERS // width),
+        "KEPT": chances, "MORE": CHANCES / chances, "D": D, "ALL": width, "ROWS": max(1, NUMBERS // width),
         "num_warps": WARPS,
     }  # fmt: skip
 

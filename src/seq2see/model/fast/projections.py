@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from seq2see.model.fast.operators import SMALL, linear_relu
 
-Form = Literal["separate", "joined", "side by side"]
+ProductForm = Literal["separate", "joined", "side by side"]
 
 
 class SideBySide:
@@ -36,7 +36,7 @@ class SideBySide:
         return whole
 
 
-def form_of(matrices: Sequence[nn.Linear], training: bool, whole: SideBySide | None) -> Form:
+def form_of(matrices: Sequence[nn.Linear], training: bool, whole: SideBySide | None) -> ProductForm:
     """Return the name of the form; ``whole`` is given if some of these matrices are side by side."""
     if len(matrices) == 1:
         return "separate"
