@@ -408,29 +408,29 @@ def test_fit_says_what_is_wrong_with_a_table(data: Any, columns: Any, message: s
 def test_validation_and_test_are_kept_apart() -> None:
     seen: list[Any] = []
     fitted = little(on_step=seen.append)
-    assert "| measured on test pairs, which were not trained on | |\n|---|---|\n| pairs | 4 |" in fitted.card
-    assert "| watched while training | 1 validation pair, no source in two parts |" in fitted.card
-    assert "35 to learn from, 1 to watch, 4 to test" in fitted.card
+    assert (
+        "| measured on test pairs, which are not in the training | |\n|---|---|\n| pairs | 4 |" in fitted.card
+    )
+    assert "| validated on | 1 pair, no source in two parts |" in fitted.card
+    assert "35 for training, 1 for validation, 4 for the test" in fitted.card
     assert "| trained on | 35 pairs, 6 steps" in fitted.card
     assert [step.step for step in seen] == [1, 2, 3, 4, 5, 6]
     assert [step.line is not None for step in seen] == [False, False, True] * 2
     given = little(validation=PAIRS[:3], test={"a": ["01", "77"], "b": ["10", "77"]})
-    assert "40 to learn from, 3 to watch, 2 to test, as given" in given.card
-    told = (
-        "3 validation pairs, 3 pairs to watch (100.0%) and 1 pair to test (50.0%) with a source to learn from"
-    )
+    assert "40 for training, 3 for validation, 2 for the test, as given" in given.card
+    told = "3 pairs, 3 validation pairs (100.0%) and 1 test pair (50.0%) with a training source"
     assert told in given.card
-    assert "| exact match on the 1 pairs whose source was not trained on |" in given.card
-    assert "which were not trained on" not in given.card
+    assert "| exact match on the 1 pairs whose source is not in the training |" in given.card
+    assert "which are not in the training" not in given.card
     apart = little(validation=PAIRS[:3], test={"a": ["01", "77"], "b": ["10", "77"]}, unseen=True)
-    assert "37 to learn from, 3 to watch, 2 to test, as given" in apart.card
-    assert "no source to watch or to test is learned from |" in apart.card
+    assert "37 for training, 3 for validation, 2 for the test, as given" in apart.card
+    assert "no validation or test source is in the training |" in apart.card
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"vocabulary": 5}, "^`vocabulary` is 5: at least 8"),
     ({"vocabulary": 50}, "^`vocabulary` is 50, but .* set `tokenizer` to"),
-    ({"tokenizer": "words", "vocabulary": 500}, "^`vocabulary` is 500, but 35 pairs hold"),
+    ({"tokenizer": "words", "vocabulary": 500}, "^`vocabulary` is 500, but 35 pairs have"),
     ({"training": {"steps": 5, "seconds": 3}}, r"^steps \(5\) and seconds \(3\) both say how long"),
     ({"resume": True}, "^`resume` .* with `out`"), ({"device": "gpu"}, "^`device` is 'gpu'"),
     ({"preset": "tny"}, "Did you mean 'tiny'"), ({"start": "dates", "tokenizer": "bpe"}, "but `start` has a tokenizer"),

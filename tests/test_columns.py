@@ -227,8 +227,8 @@ def test_the_commands_take_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     options = ["--columns", "2,3", "--test", "test.tsv", "--out", "run", "--steps", "2", *sizes]
     done = run(app, ["train", "a.csv", *options])
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "29 to learn from, 1 to watch, 2 to test" in done.output
-    assert "1 pair to test (50.0%) with a source to learn from" in " ".join(done.output.split())
+    assert "29 for training, 1 for validation, 2 for the test" in done.output
+    assert "1 test pair (50.0%) with a training source" in " ".join(done.output.split())
     done = run(app, ["evaluate", "a.csv", "--columns", "en,fr", "--model", "run", "--json"])
     assert json.loads(done.stdout)["pairs"] == 30
     done = run(app, ["score", "a.csv", "--columns", "en,fr", "--model", "run"])

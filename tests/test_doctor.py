@@ -84,7 +84,7 @@ PLANTED = [
     "two identical sides (lines 81, 82, 83, 84, 85)",
     "with swapped sides: French → English (line 91; a guess)",
     "more than 512 tokens (line 111)",
-    "test sources are also trained on (lines 1, 2 of test.tsv)",
+    "test sources are also in the training (lines 1, 2 of test.tsv)",
 ]
 
 

@@ -219,7 +219,7 @@ def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(
     assert times == ready.taught // own > 1
     assert ready.train[: own * times] == ready.labelled * times
     assert ready.different == own + ready.taught < len(ready.train)  # what the card counts
-    assert f"{own} to learn from and {ready.taught} that the teacher answered" in ready.counts
+    assert f"{own} for training and {ready.taught} that the teacher answered" in ready.counts
     cut = teacher.tokenizers.source.encode_batch([source for source, _ in ready.train])
     assert ready.ids[0].values.tolist() == [token for row in cut for token in row]
     alone = runs.prepare(runs.Data.read(pairs), runs.Request(device="cpu")).config.training

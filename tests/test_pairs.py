@@ -281,7 +281,7 @@ def test_the_commands_take_a_dataset(hub: list[tuple[object, ...]]) -> None:
     assert done.exit_code == 1  # four pairs are few, and one of them is tested on
     assert "4 in hf:books:en-fr" in done.output
     assert "'en' and 'fr'" in done.output
-    assert "1 of 1 test sources are also trained on" in done.output
+    assert "1 of 1 test sources are also in the training" in done.output
 
 
 def test_a_large_dataset_is_told_by_its_rows(

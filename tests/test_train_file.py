@@ -57,7 +57,10 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
     done = run("train", str(corpus), *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "mine.tsv: 257 to learn from, 13 to watch, 30 to test, no source in two parts." in done.output
+    assert (
+        "mine.tsv: 257 for training, 13 for validation, 30 for the test, no source in two parts."
+        in done.output
+    )
     assert "Chosen: tokenizer characters, preset words: 257 pairs of short texts." in done.output
     assert "(right: " in done.output  # samples under each line
     assert "exact match" in done.output
@@ -83,7 +86,7 @@ def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.Mo
     Path("test.jsonl").write_text(json.dumps({"source": pairs[0][0], "target": pairs[0][1]}) + "\n")
     done = run("train", "train.en,train.fr", "--test", "test.jsonl", "--out", "model", *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "114 to learn from, 6 to watch, 1 to test" in done.output
+    assert "114 for training, 6 for validation, 1 for the test" in done.output
     assert "tokenizer bpe" in done.output
     assert "BLEU|nrefs:1" in done.output
     assert "BLEU nrefs:1" in Path("model/card.md").read_text()

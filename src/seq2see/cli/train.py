@@ -82,7 +82,7 @@ def train(
     columns: Columns = None,
     strict: Annotated[bool, Option("--strict", help="Refuse a file with a bad row.")] = False,
     years: Annotated[str | None, Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")] = None,
-    count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to learn from; 100,000.")] = None,
+    count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to train on; 100,000.")] = None,
     seed: Annotated[int, Option("--seed", min=0,
                     help="Seed of the weights, the batches and dropout; the split does not change.")] = 1,
     device: Annotated[str, Option("--device", help="auto, cpu, cuda (an NVIDIA GPU) or mps (Apple's). auto takes a GPU "
@@ -364,7 +364,7 @@ def _finish(run: Run) -> None:
     )
     if others is not None:
         say(
-            f"Of the {others.pairs:,} whose source was not trained on, {others.exact:,} ({others.exact_match:.2%})."
+            f"Of the {others.pairs:,} whose source is not in the training, {others.exact:,} ({others.exact_match:.2%})."
         )
     if trainer.sentences:
         found = scores.bleu()

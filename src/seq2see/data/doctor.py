@@ -113,7 +113,7 @@ def _counts(report: Report, corpus: Corpus) -> None:
         report.facts.append(("columns", f"{corpus.columns}: {corpus.taken} are used"))
     if len(pairs) < ENOUGH:
         report.fault(
-            f"{counted(len(pairs), 'pair')} {'is' if len(pairs) == 1 else 'are'} too few to learn from",
+            f"{counted(len(pairs), 'pair')} {'is' if len(pairs) == 1 else 'are'} too few to train on",
             f"collect at least {ENOUGH:,}; about 2,000 suffice for a simple rule",
         )
     elif are_sentences(pairs) and len(pairs) < ENOUGH_SENTENCES:  # digits spelled out need only 2,000
@@ -293,8 +293,9 @@ def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
     report.facts.append(("test", f"{counted(len(test.pairs), 'pair')} in {test.name}"))
     if both:
         report.fault(
-            f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({lines_named(both)} of {test.name})",
-            f"delete them from {corpus.name}, or the score is too high (`train --test` leaves them out)",
+            f"{len(both):,} of {len(test.pairs):,} test sources are also in the training "
+            f"({lines_named(both)} of {test.name})",
+            f"delete them from {corpus.name}, or the score is too high (`train --unseen` leaves them out)",
         )
     if test.faults:
         report.fault(

@@ -253,7 +253,7 @@ class Prepared:
     train: list[Pair] | Shards
     validation: list[Pair]
     test: list[Pair]
-    ids: tuple[Ragged, Ragged]  # of the pairs to learn from
+    ids: tuple[Ragged, Ragged]  # of the training pairs
     plan: Plan | None = None  # dates have none
     remarks: list[str] = field(default_factory=list)  # about rows and pairs that were left out
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
@@ -272,8 +272,8 @@ class Prepared:
         """The number of pairs of each part, in words."""
         taught = f" and {self.taught:,} that the teacher answered" if self.taught else ""
         return (
-            f"{self.own or len(self.train):,} to learn from{taught}, {len(self.validation):,} to watch, "
-            f"{len(self.test):,} to test"
+            f"{self.own or len(self.train):,} for training{taught}, {len(self.validation):,} for validation, "
+            f"{len(self.test):,} for the test"
         )
 
     @property
@@ -299,14 +299,12 @@ class Prepared:
         if isinstance(self.train, Shards):
             return "parts as they were given"
         shared = [
-            f"{counted(count, 'pair')} to {what} ({count / len(part):.1%})"
-            for what, part in (("watch", self.validation), ("test", self.test))
+            f"{counted(count, f'{what} pair')} ({count / len(part):.1%})"
+            for what, part in (("validation", self.validation), ("test", self.test))
             if (count := seen_in(self.labelled, part))
         ]
-        told = (
-            f"{' and '.join(shared)} with a source to learn from (--unseen removes those from the training)"
-        )
-        return told if shared else "no source to watch or to test is learned from"
+        told = f"{' and '.join(shared)} with a training source (--unseen removes those from the training)"
+        return told if shared else "no validation or test source is in the training"
 
 
 def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepared:
@@ -626,7 +624,7 @@ class Run:
         if found is None:
             return []
         return [
-            f"| exact match on the {found.pairs:,} pairs whose source was not trained on | {found.exact_match:.2%} |"
+            f"| exact match on the {found.pairs:,} pairs whose source is not in the training | {found.exact_match:.2%} |"
         ]
 
     def card(self, scores: Evaluation | None, command: str) -> str:
@@ -645,7 +643,7 @@ class Run:
             *(["| not tested | |", "|---|---|"] if scores is None else _scores(scores, ready.seen)),
             *([] if scores is None else self._of_unseen(scores)),
             f"| trained on | {counted(ready.different, 'pair')}, {steps}, {trainer.seconds:.0f} s |",
-            f"| watched while training | {counted(len(ready.validation), 'validation pair')}, {ready.apart} |",
+            f"| validated on | {counted(len(ready.validation), 'pair')}, {ready.apart} |",
             "",
             "Made by:",
             "",
@@ -667,7 +665,7 @@ class Run:
 def _scores(scores: Evaluation, seen: int) -> list[str]:
     """Write the rows of the measured figures; BLEU and chrF with their signatures, if the pairs are sentences."""
     rows = [
-        f"| measured on test pairs{', which were not trained on' if not seen else ''} | |",
+        f"| measured on test pairs{', which are not in the training' if not seen else ''} | |",
         "|---|---|",
         f"| pairs | {scores.pairs:,} |",
         f"| exact match, free-running | {scores.exact_match:.2%} |",
