@@ -67,7 +67,7 @@ def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
     assert "BLEU" not in done.output
     out = corpus.parent / "runs" / "mine"
     card = (out / "card.md").read_text()
-    assert "30 to test, split by source with seed 1" in card
+    assert "30 for the test, split by source with seed 1" in card
     assert "exact match, free-running" in card
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in log] == [2, 4]
