@@ -189,8 +189,10 @@ def both(place: Path, **settings: Any) -> tuple[dict[str, np.ndarray], Seq2Seq]:
     return arrays, seq2see.load(place / "ours", engine="torch")
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(250, marks=pytest.mark.heavy)])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("tied", "count"),
+    [(True, 3), *(pytest.param(tied, 250, marks=pytest.mark.heavy) for tied in (True, False))],
+)
 def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tmp_path: Path) -> None:
     arrays, ours = both(tmp_path, tied=tied)
     theirs = in_transformers(arrays, tied)
@@ -210,7 +212,14 @@ def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tm
         assert found == expected
 
 
-@pytest.mark.parametrize("settings", [{}, {"tied": False, "wider": True}, {"tied": False, "pre": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tied": False, "wider": True},
+        *(pytest.param(one, marks=pytest.mark.heavy) for one in ({}, {"tied": False, "pre": True})),
+    ],
+    ids=str,
+)
 def test_answers_are_those_of_another_converter(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
