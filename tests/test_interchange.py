@@ -487,7 +487,6 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "bert": (edited("config.json", model_type="bert"), "an encoder alone"),
     "activation": (edited("config.json", activation_function="gelu_new"), "activation 'gelu_new'"),
     "shape": (edited("config.json", d_model=36), "does not fit its own config"),
-    "heads": (edited("config.json", encoder_attention_heads=2), "other than decoder_attention_heads"),
     "no number": (edited("config.json", encoder_layers="two"), "a whole number was expected"),
     "not json": (lambda path: (path / "config.json").write_text("{"), "not valid JSON"),
     "vocabulary": (edited("config.json", vocab_size=5000, pad_token_id=4999), "vocabulary does not fit"),
@@ -593,3 +592,14 @@ def test_a_fairseq_checkpoint_is_read(both: tuple[str, Any, Seq2Seq], tmp_path: 
     assert ours.tokenizers.source.decode([7, 4, 6, 2]) == "low lw"
     with pytest.raises(UserError, match="Say which language is which"):
         import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "again")
+
+
+def test_a_checkpoint_of_fairseq2_is_refused_with_what_would_do(tmp_path: Path) -> None:
+    names = ["decoder_frontend.embed.weight", "encoder.layers.0.ffn.inner_proj.weight", "final_proj.weight"]
+    weights = {name: torch.ones(4, 4) for name in names}
+    for found in (weights, {"model": weights}):
+        torch.save(found, tmp_path / "model.pt")
+        with pytest.raises(UserError, match=r"fairseq2.*weights alone.*hf:facebook/nllb-200") as error:
+            import_model(str(tmp_path / "model.pt"), tmp_path / "ours")
+        assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]

@@ -133,6 +133,21 @@ def test_a_model_goes_to_ctranslate2_and_back(settings: dict[str, Any], tmp_path
     assert torch.allclose(back.transformer(source, target), model.transformer(source, target), atol=1e-5)
 
 
+def test_a_narrower_half_comes_back_from_ctranslate2(tmp_path: Path) -> None:
+    """Our models have no such half, so that one is made by hand; what comes back has units of zeros."""
+    model = small()
+    for layer in model.transformer.decoder.layers:
+        layer.feed_forward.w_1, layer.feed_forward.w_2 = torch.nn.Linear(16, 9), torch.nn.Linear(9, 16)
+    rules = model.config.decoding
+    small().save(tmp_path / "ours")
+    to_ctranslate2.export(tmp_path / "ours", model.transformer, model.tokenizers, rules=rules)
+    import_model(str(tmp_path / "ours/ctranslate2"), tmp_path / "back")
+    back = seq2see.load(tmp_path / "back", engine="torch")
+    assert back.config.model.d_ff == 24
+    source, target = torch.tensor([[0, 4, 5, 6, 2]]), torch.tensor([[0, 7, 8]])
+    assert torch.allclose(back.transformer(source, target), model.transformer(source, target), atol=1e-5)
+
+
 def test_shipped_dates_come_back_from_ctranslate2(tmp_path: Path) -> None:
     model = seq2see.load("dates", engine="torch")
     assert model.path is not None

@@ -131,6 +131,8 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "marian, tables of their own": ("marian", dict(tie_word_embeddings=False), {}),
     "bart, tables of their own": ("bart", dict(tie_word_embeddings=False), {}),
     "pegasus, tables of their own": ("pegasus", dict(tie_word_embeddings=False), {}),
+    "bart, a narrower decoder": ("bart", dict(encoder_ffn_dim=80, decoder_ffn_dim=32), {}),  # 32 is d_model, too
+    "m2m100, a narrower encoder": ("m2m100", dict(encoder_ffn_dim=24, decoder_ffn_dim=64), {}),
     "bart, nothing forced": ("bart", {}, dict(forced_bos_token_id=None, forced_eos_token_id=None)),
     "marian, a forced beginning": ("marian", {}, dict(forced_bos_token_id=7)),
     "pegasus, a forced beginning": ("pegasus", {}, dict(forced_bos_token_id=120)),
@@ -256,7 +258,18 @@ def test_answers_and_logits_of_500_inputs_are_theirs(name: str, tmp_path: Path) 
                 assert graphs.ids(part[1:3], rules) == expected[1:3]
 
 
-@pytest.mark.parametrize("name", ["mvp", "plbart", "blenderbot", "fsmt", "marian, tables of their own"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mvp",
+        "plbart",
+        "blenderbot",
+        "fsmt",
+        "marian, tables of their own",
+        "bart, a narrower decoder",
+        "m2m100, a narrower encoder",
+    ],
+)
 def test_answers_and_logits_are_theirs(name: str, tmp_path: Path) -> None:
     theirs, ours = made_with(name, tmp_path)
     sources = sources_of(ours, 4)
@@ -515,6 +528,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "penalty": (changed("generation_config.json", length_penalty="long"), "a number was expected"),
     "dropout": (changed("config.json", dropout=[1]), "a number was expected"),
     "layers": (changed("config.json", encoder_layers=10**12), "a whole number was expected"),
+    "a half that is wide on paper": (changed("config.json", decoder_ffn_dim=10**6), "does not fit its own config"),
+    "another width": (changed("config.json", encoder_ffn_dim=40), "does not fit its own config"),
+    "heads": (changed("config.json", decoder_attention_heads=2), "The encoder has 4 heads and the decoder 2"),
     "family": (changed("config.json", model_type=["marian"]), "architecture is"),
     "activation": (changed("config.json", activation_function={}), "activation"),
     "pads": (changed("generation_config.json", pad_token_id={}), "ids of tokens were expected"),
