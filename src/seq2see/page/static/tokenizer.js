@@ -1,7 +1,10 @@
 /** Text to ids and back, by a tokenizer.json of the `tokenizers` library: characters, words, and sub-words by BPE, unigram or WordPiece. */
 
+import { signsOf, spacesCut, stepsOf, textOf, unknownStep } from "./normalizer.js";
+
 /** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the characters that each id stands for */
-/** @typedef {{text: string, start: number}} Piece  start: its first character in the whole text */
+/** @typedef {import("./normalizer.js").Sign} Sign */
+/** start: its first character in the whole text; signs: its characters, where they are not those of the text. @typedef {{text: string, start: number, signs?: Sign[]}} Piece */
 
 const [START, END, PAD, UNKNOWN] = ["<sos>", "<eos>", "<pad>", "<unk>"];
 
@@ -41,13 +44,15 @@ function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @typ
 }
 
 export class Tokenizer {
-  /** @param {any} json what tokenizer.json holds */
-  constructor(json) {
+  /** @param {any} json what tokenizer.json holds @param {number} size how many tokens the model has; of those beyond, each is unknown */
+  constructor(json, size = Infinity) {
     const why = unknown(json);
     if (why) throw new Error(`The page cannot cut text as this model does: ${why}.`);
-    this.lower = json.normalizer !== null;
+    this.own = json.padding === null; // it was made by us
+    this.size = size;
+    this.lower = this.own && json.normalizer !== null;
     const { type, pretokenizers } = json.pre_tokenizer;
-    this.splits = type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
+    this.splits = !this.own ? [] : type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
       : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
     this.spaced = json.decoder === null; // words are joined by spaces
     this.kind = json.model.type;
@@ -56,13 +61,65 @@ export class Tokenizer {
     /** @type {Map<string, number>} */ this.ids = new Map(Array.isArray(vocab) ? vocab.map(([token], index) => [token, index]) : Object.entries(vocab));
     /** How likely each token is; of a unigram model only. @type {number[]} */ this.scores = Array.isArray(vocab) ? vocab.map(([, score]) => score) : [];
     this.names = [...this.ids.keys()].sort((a, b) => this.id(a) - this.id(b));
-    this.longest = Math.max(...this.names.map((name) => characters(name).length));
+    this.longest = this.names.reduce((most, name) => Math.max(most, characters(name).length), 0);
+    this.least = this.scores.reduce((least, score) => Math.min(least, score), Infinity);
     /** The rank of each merge of two tokens. @type {Map<string, number>} */
     this.merges = new Map((json.model.merges ?? []).map((/** @type {[string, string]} */ pair, /** @type {number} */ rank) => [pair.join("\0"), rank]));
     this.start = this.id(START);
     this.end = this.id(END);
     this.pad = this.id(PAD);
     this.unknown = this.ids.get(UNKNOWN);
+    this.bytes = this.own || Boolean(json.model.byte_fallback);
+    /** Ids before and after a text, and what an answer is made to begin with. */
+    this.before = [this.start];
+    this.after = [this.end];
+    /** @type {number[]} */ this.forced = [];
+    this.silent = new Set([this.start, this.end, this.pad]);
+    if (!this.own) this.asOthers(json);
+  }
+
+  /** Take the names of a tokenizer of others: what it puts around a text, its special tokens, how it cuts at spaces. */
+  asOthers(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter, post_processor: frame, added_tokens: added, model }) {
+    const parts = frame.single.map((/** @type {any} */ part) => (part.SpecialToken ? frame.special_tokens[part.SpecialToken.id].ids : null));
+    const place = parts.indexOf(null);
+    this.before = parts.slice(0, place).flat();
+    this.after = parts.slice(place + 1).flat();
+    this.pad = padding.pad_id;
+    this.start = this.before[0] ?? this.pad;
+    this.end = this.after[0] ?? this.pad;
+    this.forced = this.before.slice(1);
+    for (const { content, id } of added) {
+      this.ids.set(content, id);
+      this.names[id] = content;
+    }
+    this.unknown = model.unk_id ?? this.ids.get(model.unk_token ?? UNKNOWN);
+    this.silent = new Set([...this.before, ...this.after, this.start, this.pad, ...added.filter((/** @type {any} */ { special }) => special).map((/** @type {any} */ { id }) => id)]);
+    this.steps = stepsOf(normalizer, pattern);
+    this.metaspace = cutter;
+    const texts = added.map((/** @type {any} */ { content }) => content).sort((/** @type {string} */ a, /** @type {string} */ b) => b.length - a.length);
+    this.given = texts.length ? new RegExp(texts.map((/** @type {string} */ text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|"), "gu") : null;
+  }
+
+  /** Cut a text as SentencePiece does: special tokens first, the rest is normalised and cut at spaces. @returns {Piece[]} */
+  prepared(/** @type {string} */ text) {
+    const whole = [{ text, start: 0 }];
+    return (this.given ? split(whole, this.given, false) : whole).flatMap((piece) => {
+      if (this.given && piece.text.replace(this.given, "") === "") return [piece];
+      const signs = /** @type {import("./normalizer.js").Step[]} */ (this.steps).reduce((found, step) => step(found), signsOf(piece.text, piece.start));
+      return spacesCut(signs, this.metaspace).map((some) => ({ text: textOf(some), start: some[0].from, signs: some }));
+    });
+  }
+
+  /** The tokens of characters that have none: their bytes, or the unknown one. */
+  rare(/** @type {string} */ text) {
+    const bytes = this.bytes ? bytesOf(text) : [];
+    return bytes.length && (this.own || bytes.every((byte) => this.ids.has(byte))) ? bytes : [this.names[/** @type {number} */ (this.unknown)]];
+  }
+
+  /** Add a token and the characters from one place of a piece to another. */
+  put(/** @type {Encoding} */ into, /** @type {number} */ id, /** @type {Piece} */ { start, signs }, /** @type {number} */ from, /** @type {number} */ to) {
+    into.ids.push(id < this.size ? id : /** @type {number} */ (this.unknown));
+    into.spans.push(signs ? [signs[from].from, signs[to - 1].to] : [start + from, start + to]);
   }
 
   id(/** @type {string} */ token) {
@@ -77,58 +134,60 @@ export class Tokenizer {
     return index < 0 ? "" : `‘${text}’ has ‘${character}’ (U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}, which this model’s vocabulary does not have.`;
   }
 
-  /** Turn a text into ids, <sos> first and <eos> last. @returns {Encoding} */
+  /** Turn a text into ids, <sos> first and <eos> last, or what else its tokenizer puts there. @returns {Encoding} */
   encode(/** @type {string} */ text) {
     const lowered = this.lower ? characters(text).map((character) => character.toLowerCase()).join("") : text;
-    /** @type {Piece[]} */ let pieces = [{ text: lowered, start: 0 }];
+    /** @type {Piece[]} */ let pieces = this.own ? [{ text: lowered, start: 0 }] : this.prepared(text);
     for (const { by, removed } of this.splits) pieces = split(pieces, by, removed);
-    /** @type {Encoding} */ const found = { ids: [this.start], spans: [[0, 0]] };
+    /** @type {Encoding} */ const found = { ids: [...this.before], spans: this.before.map(() => [0, 0]) };
     for (const piece of pieces) {
-      if (this.kind === "BPE") this.merged(piece, found);
+      if (!this.own && !piece.signs) this.put(found, this.id(piece.text), piece, 0, characters(piece.text).length);
+      else if (this.kind === "BPE") this.merged(piece, found);
       else if (this.kind === "Unigram") this.likeliest(piece, found);
       else if (this.kind === "WordPiece") this.spelled(piece, found);
-      else {
-        found.ids.push(this.ids.get(piece.text) ?? /** @type {number} */ (this.unknown));
-        found.spans.push([piece.start, piece.start + characters(piece.text).length]);
-      }
+      else this.put(found, this.ids.get(piece.text) ?? /** @type {number} */ (this.unknown), piece, 0, characters(piece.text).length);
     }
-    found.ids.push(this.end);
-    found.spans.push([0, 0]);
+    found.ids.push(...this.after);
+    for (const _ of this.after) found.spans.push([0, 0]);
     return found;
   }
 
   /** Byte-pair encoding of one piece: begin with characters, and merge the pair that was learned first, as long as there is one. */
-  merged(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
-    let parts = characters(text).flatMap((character, index) => {
-      /** @type {[number, number]} */ const span = [start + index, start + index + 1];
-      return (this.ids.has(character) ? [character] : bytesOf(character)).map((token) => ({ token, span }));
+  merged(/** @type {Piece} */ piece, /** @type {Encoding} */ into) {
+    /** @type {{token: string, from: number, to: number}[]} */ let parts = [];
+    characters(piece.text).forEach((character, from) => {
+      const known = this.ids.has(character);
+      for (const token of known ? [character] : this.rare(character)) {
+        const last = parts.at(-1);
+        if (!known && last && token === this.names[/** @type {number} */ (this.unknown)] && last.token === token) last.to = from + 1; // neighbours without a token are one
+        else parts.push({ token, from, to: from + 1 });
+      }
     });
     for (;;) {
       const ranks = parts.slice(1).map(({ token }, index) => this.merges.get(`${parts[index].token}\0${token}`) ?? Infinity);
-      const best = ranks.indexOf(Math.min(...ranks));
-      if (best < 0 || ranks[best] === Infinity) break;
+      const best = ranks.reduce((least, rank, index) => (rank < (ranks[least] ?? Infinity) ? index : least), -1);
+      if (best < 0) break;
       const [left, right] = [parts[best], parts[best + 1]];
-      parts = [...parts.slice(0, best), { token: left.token + right.token, span: [left.span[0], right.span[1]] }, ...parts.slice(best + 2)];
+      parts = [...parts.slice(0, best), { token: left.token + right.token, from: left.from, to: right.to }, ...parts.slice(best + 2)];
     }
-    for (const { token, span } of parts) {
-      into.ids.push(this.id(token));
-      into.spans.push(span);
-    }
+    for (const { token, from, to } of parts) this.put(into, this.id(token), piece, from, to);
   }
 
   /** Unigram: of all ways to cut a piece into tokens, the one whose tokens are likeliest together, found from left to right. */
-  likeliest(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
-    const signs = characters(text);
-    const none = this.scores.reduce((least, score) => Math.min(least, score), Infinity) - 10; // of a character that has no token
+  likeliest(/** @type {Piece} */ piece, /** @type {Encoding} */ into) {
+    const signs = characters(piece.text);
+    const none = this.least - 10; // of a character that has no token
     /** The best way to each place: its score, where its last token begins, and whether that is one. @type {{score: number, from: number, known: boolean}[]} */
     const best = [{ score: 0, from: 0, known: true }];
     const offer = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ score, /** @type {boolean} */ known) => {
       if (!best[to] || best[from].score + score > best[to].score) best[to] = { score: best[from].score + score, from, known };
     };
     for (let from = 0; from < signs.length; from += 1) {
+      let token = "";
       for (let to = from + 1; to <= Math.min(signs.length, from + this.longest); to += 1) {
-        const id = this.ids.get(signs.slice(from, to).join(""));
-        if (id !== undefined) offer(from, to, this.scores[id], true);
+        token += signs[to - 1];
+        const id = this.ids.get(token);
+        if (id !== undefined && id < this.scores.length) offer(from, to, this.scores[id], true);
       }
       if (!this.ids.has(signs[from])) offer(from, from + 1, none, false);
     }
@@ -140,10 +199,7 @@ export class Tokenizer {
     }
     for (const { from, to, known } of parts) {
       const token = signs.slice(from, to).join("");
-      for (const each of known ? [token] : bytesOf(token)) {
-        into.ids.push(this.id(each));
-        into.spans.push([start + from, start + to]);
-      }
+      for (const each of known ? [token] : this.rare(token)) this.put(into, this.id(each), piece, from, to);
     }
   }
 
@@ -172,12 +228,21 @@ export class Tokenizer {
 
   /** Turn ids into plain text; special tokens say nothing. */
   decode(/** @type {number[]} */ ids) {
-    const tokens = this.tokens(ids.filter((id) => ![this.start, this.end, this.pad].includes(id)));
+    const tokens = this.tokens(ids.filter((id) => !this.silent.has(id)));
+    if (this.metaspace) return unspaced(tokens, this.metaspace, this.bytes);
     if (this.spaced) return tokens.join(" ");
     if (this.kind === "WordPiece") return tokens.map((token, n) => tidied(n && !token.startsWith("##") ? ` ${token}` : n ? token.slice(2) : token)).join("");
     return this.kind === "WordLevel" ? tokens.join("") : fromBytes(tokens);
   }
 }
+
+/** Join tokens of SentencePiece: ▁ is a space, but not in the first one, where it was put; nothing white stands at the ends. */
+function unspaced(/** @type {string[]} */ tokens, /** @type {any} */ { replacement, prepend_scheme: scheme }, /** @type {boolean} */ bytes) {
+  const written = (/** @type {string} */ token, /** @type {boolean} */ first) => token.replaceAll(replacement, first && scheme !== "never" ? "" : " ");
+  const text = bytes ? fromBytes(tokens, written) : tokens.map((token, n) => written(token, n === 0)).join("");
+  return text.replace(ENDS, "");
+}
+const ENDS = /^[\x1c-\x1f\p{White_Space}]+|[\x1c-\x1f\p{White_Space}]+$/gu;
 
 /** The tokens of the bytes of a text in UTF-8. */
 const bytesOf = (/** @type {string} */ text) => [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
@@ -187,10 +252,12 @@ const tidied = (/** @type {string} */ token) => TIDY.reduce((text, [from, to]) =
 const TIDY = [[" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [" 'm", "'m"], [" do not", " don't"], [" 's", "'s"], [" 've", "'ve"], [" 're", "'re"]];
 
 /** Join tokens; a run of bytes becomes the characters that they spell in UTF-8, or a sign for each byte if they spell none. */
-function fromBytes(/** @type {string[]} */ tokens) {
+function fromBytes(/** @type {string[]} */ tokens, /** @type {(token: string, first: boolean) => string} */ written = (token) => token) {
   let text = "";
+  let count = 0; // of the tokens and runs of bytes that are written
   /** @type {number[]} */ let bytes = [];
   const flush = () => {
+    if (bytes.length) count += 1;
     try {
       text += new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes));
     } catch {
@@ -203,7 +270,8 @@ function fromBytes(/** @type {string[]} */ tokens) {
     if (byte) bytes.push(Number.parseInt(byte[1], 16));
     else {
       flush();
-      text += token;
+      text += written(token, count === 0);
+      count += 1;
     }
   }
   flush();
@@ -227,11 +295,21 @@ export function special(/** @type {any} */ { model: { vocab } }) {
 }
 
 /** Say what of a tokenizer.json is not known here, or nothing. */
-function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter, model, added_tokens: added }) {
+function unknown(/** @type {any} */ json) {
+  const { padding, normalizer, pre_tokenizer: cutter, model, added_tokens: added } = json;
+  if (padding !== null) return unknownOfOthers(json);
   const cutters = cutter?.type === "Sequence" ? cutter.pretokenizers : [cutter];
-  if (padding !== null || added.length) return "its tokenizer is of another program";
+  if (added.length) return "its tokenizer is of another program";
   if (normalizer !== null && normalizer.type !== "Lowercase") return `its texts are prepared by ${normalizer.type}`;
   if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "words are found in another way";
   if (!["WordLevel", "BPE", "Unigram", "WordPiece"].includes(model.type)) return `its sub-words are ${model.type}`;
   return "";
+}
+
+/** The same of a tokenizer of others: SentencePiece is known. The rules are those of `live.why_not` in Python. */
+function unknownOfOthers(/** @type {any} */ { normalizer, pre_tokenizer: cutter, post_processor: frame, model, added_tokens: added }) {
+  if (frame?.type !== "TemplateProcessing" || cutter?.type !== "Metaspace" || !["BPE", "Unigram"].includes(model.type)) return "its tokenizer is of another program";
+  if (added.some((/** @type {any} */ { normalized, lstrip, rstrip, single_word: single }) => normalized || lstrip || rstrip || single)) return "its special tokens are looked for in another way";
+  if (model.type === "BPE" && (model.dropout || model.continuing_subword_prefix || model.end_of_word_suffix || model.ignore_merges || !model.fuse_unk)) return "its merges follow other rules";
+  return unknownStep(normalizer);
 }

@@ -1,0 +1,127 @@
+/** How a tokenizer of SentencePiece writes a text before it is cut: by its map of characters, spaces folded, and a ▁ for each space. */
+
+/** A character, and the range of the text that it stands for. @typedef {{sign: string, from: number, to: number}} Sign */
+
+/** The characters of a text as they are. @returns {Sign[]} */
+export const signsOf = (/** @type {string} */ text, /** @type {number} */ start) => [...text].map((sign, n) => ({ sign, from: start + n, to: start + n + 1 }));
+
+export const textOf = (/** @type {Sign[]} */ signs) => signs.map(({ sign }) => sign).join("");
+
+const LONGEST = 5; // bytes of a character with its marks that are looked up together
+const WHITE = /^\p{White_Space}$/u;
+
+/**
+ * The map of characters that SentencePiece compiles: a trie of bytes in an array (a double array), and texts that end with a 0.
+ * A unit of the trie has the byte that leads to it in its lowest bits, whether an entry ends here in bit 8, and how far on its
+ * children stand from bit 10 on.
+ */
+export class CharacterMap {
+  constructor(/** @type {string} */ base64) {
+    const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+    const view = new DataView(bytes.buffer);
+    const size = view.getUint32(0, true);
+    this.units = Uint32Array.from({ length: size / 4 }, (_, n) => view.getUint32(4 + 4 * n, true));
+    this.texts = bytes.subarray(4 + size);
+    this.words = new Intl.Segmenter("und", { granularity: "grapheme" });
+  }
+
+  /** What the shortest entry that a text begins with is written as; nothing if there is none. @returns {string|null} */
+  entry(/** @type {Uint8Array} */ bytes) {
+    const offset = (/** @type {number} */ unit) => (unit >>> 10) << ((unit & 512) >>> 6);
+    let place = offset(this.units[0]);
+    for (const byte of bytes) {
+      place ^= byte;
+      const unit = this.units[place];
+      if (byte === 0 || unit === undefined || (unit & 0x800000ff) >>> 0 !== byte) return null;
+      place ^= offset(unit);
+      if (unit & 256) {
+        const from = this.units[place] & 0x7fffffff;
+        return new TextDecoder().decode(this.texts.subarray(from, this.texts.indexOf(0, from)));
+      }
+    }
+    return null;
+  }
+
+  /** Write signs anew: a character with its marks together, if they are few bytes, else each by itself. @returns {Sign[]} */
+  apply(/** @type {Sign[]} */ signs) {
+    const utf8 = new TextEncoder();
+    let place = 0;
+    return [...this.words.segment(textOf(signs))].flatMap(({ segment }) => {
+      const old = signs.slice(place, (place += [...segment].length));
+      const bytes = utf8.encode(segment);
+      const whole = bytes.length <= LONGEST ? this.entry(bytes) : null;
+      if (whole !== null) return replaced(old, whole);
+      return old.flatMap((one) => {
+        const found = this.entry(utf8.encode(one.sign));
+        return found === null ? [one] : replaced([one], found);
+      });
+    });
+  }
+}
+
+/** New characters for old ones: each stands for the old one in its place, and those beyond for the last. @returns {Sign[]} */
+const replaced = (/** @type {Sign[]} */ old, /** @type {string} */ text) => [...text].map((sign, n) => ({ ...old[Math.min(n, old.length - 1)], sign }));
+
+/** Remove white space at both ends. @returns {Sign[]} */
+function stripped(/** @type {Sign[]} */ signs, /** @type {boolean} */ left, /** @type {boolean} */ right) {
+  const black = signs.map(({ sign }) => !WHITE.test(sign));
+  const first = black.indexOf(true);
+  if (first < 0) return left || right ? [] : signs;
+  return signs.slice(left ? first : 0, right ? black.lastIndexOf(true) + 1 : undefined);
+}
+
+/** Write each match of a pattern as another text, which stands for the last character of the match. @returns {Sign[]} */
+function exchanged(/** @type {Sign[]} */ signs, /** @type {RegExp} */ by, /** @type {string} */ text) {
+  /** @type {Sign[]} */ const found = [];
+  let place = 0; // in characters
+  let end = 0; // the same in UTF-16
+  const whole = textOf(signs);
+  for (const match of whole.matchAll(by)) {
+    const [before, inside] = [[...whole.slice(end, match.index)].length, [...match[0]].length];
+    if (!inside) continue;
+    const last = signs[place + before + inside - 1];
+    found.push(...signs.slice(place, place + before), ...[...text].map((sign) => ({ ...last, sign })));
+    place += before + inside;
+    end = match.index + match[0].length;
+  }
+  return [...found, ...signs.slice(place)];
+}
+
+/** @typedef {(signs: Sign[]) => Sign[]} Step */
+
+/** The steps of a normalizer of the `tokenizers` library. @returns {Step[]} */
+export function stepsOf(/** @type {any} */ normalizer, /** @type {(source: string) => RegExp} */ pattern) {
+  if (normalizer === null) return [];
+  if (normalizer.type === "Sequence") return normalizer.normalizers.flatMap((/** @type {any} */ each) => stepsOf(each, pattern));
+  if (normalizer.type === "Precompiled") {
+    const map = new CharacterMap(normalizer.precompiled_charsmap);
+    return [(signs) => map.apply(signs)];
+  }
+  if (normalizer.type === "Strip") return [(signs) => stripped(signs, normalizer.strip_left, normalizer.strip_right)];
+  const { String: plain, Regex: regex } = normalizer.pattern;
+  const by = regex ? pattern(regex) : new RegExp(plain.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "gu");
+  return [(signs) => exchanged(signs, by, normalizer.content)];
+}
+
+/** Cut at spaces as Metaspace does: a space becomes ▁, and each piece begins with one. @returns {Sign[][]} */
+export function spacesCut(/** @type {Sign[]} */ signs, /** @type {any} */ { replacement, prepend_scheme: scheme, split }) {
+  const marked = signs.map((one) => (one.sign === " " ? { ...one, sign: replacement } : one));
+  const first = marked[0];
+  if (!first) return [];
+  if (first.sign !== replacement && (scheme === "always" || (scheme === "first" && first.from === 0))) marked.unshift({ ...first, sign: replacement });
+  if (!split) return [marked];
+  /** @type {Sign[][]} */ const found = [];
+  for (const one of marked) {
+    if (one.sign === replacement || !found.length) found.push([one]);
+    else found[found.length - 1].push(one);
+  }
+  return found;
+}
+
+/** Say what of a normalizer is not known here, or nothing. */
+export function unknownStep(/** @type {any} */ normalizer) {
+  if (normalizer === null) return "";
+  if (normalizer.type === "Sequence") return normalizer.normalizers.map(unknownStep).find(Boolean) ?? "";
+  if (normalizer.type === "Precompiled" && !globalThis.Intl?.Segmenter) return "this browser does not tell characters with their marks apart";
+  return ["Precompiled", "Strip", "Replace"].includes(normalizer.type) ? "" : `its texts are prepared by ${normalizer.type}`;
+}
