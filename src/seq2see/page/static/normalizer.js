@@ -7,8 +7,8 @@ export const signsOf = (/** @type {string} */ text, /** @type {number} */ start)
 
 export const textOf = (/** @type {Sign[]} */ signs) => signs.map(({ sign }) => sign).join("");
 
-const LONGEST = 5; // bytes of a character with its marks that are looked up together
-const WHITE = /^\p{White_Space}$/u;
+const LONGEST_TOGETHER = 5; // bytes of a character with its marks that are looked up together
+const WHITE_SIGN = /^\p{White_Space}$/u;
 
 /**
  * The map of characters that SentencePiece compiles: a trie of bytes in an array (a double array), and texts that end with a 0.
@@ -49,7 +49,7 @@ export class CharacterMap {
     return [...this.words.segment(textOf(signs))].flatMap(({ segment }) => {
       const old = signs.slice(place, (place += [...segment].length));
       const bytes = utf8.encode(segment);
-      const whole = bytes.length <= LONGEST ? this.entry(bytes) : null;
+      const whole = bytes.length <= LONGEST_TOGETHER ? this.entry(bytes) : null;
       if (whole !== null) return replaced(old, whole);
       return old.flatMap((one) => {
         const found = this.entry(utf8.encode(one.sign));
@@ -64,7 +64,7 @@ const replaced = (/** @type {Sign[]} */ old, /** @type {string} */ text) => [...
 
 /** Remove white space at both ends. @returns {Sign[]} */
 function stripped(/** @type {Sign[]} */ signs, /** @type {boolean} */ left, /** @type {boolean} */ right) {
-  const black = signs.map(({ sign }) => !WHITE.test(sign));
+  const black = signs.map(({ sign }) => !WHITE_SIGN.test(sign));
   const first = black.indexOf(true);
   if (first < 0) return left || right ? [] : signs;
   return signs.slice(left ? first : 0, right ? black.lastIndexOf(true) + 1 : undefined);
