@@ -458,3 +458,16 @@ def test_a_character_that_no_token_writes_is_written_in_bytes_if_it_is_named() -
     for pattern, text in (("é+", "éé"), ("[à-ü]", "ü"), ("(?i:É)", "é"), ("a€?", "a€")):
         assert runs(allowed.matching(pattern, BPE), BPE.encode(text)[1:]), pattern
     assert not runs(allowed.matching("a.", BPE), BPE.encode("a€")[1:])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_are_found_in_a_stream_wherever_they_overlap(seed: int) -> None:
+    draw = random.Random(seed)
+    rows = {tuple(draw.choices([1, 2], k=draw.randint(1, 5))) for _ in range(draw.randint(1, 4))}
+    words = allowed._Words(sorted(rows))
+    stream = tuple(draw.choices([1, 2, 3], [5, 5, 1], k=60))
+    node = 0
+    for end, token in enumerate(stream, 1):
+        node = words.after(node).get(token, 0)
+        ending = [row for row in rows if stream[:end][-len(row) :] == row]
+        assert words.whole[node] == max(ending, key=len, default=None)

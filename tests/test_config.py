@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 import seq2see
-from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig, parse_overrides, preset
+from seq2see.config import (
+    LARGEST_POSITIONS,
+    PRESETS,
+    Config,
+    ModelConfig,
+    TrainingConfig,
+    parse_overrides,
+    preset,
+)
 from seq2see.errors import ConfigError
 from seq2see.storage import folder
 from seq2see.storage.folder import SHIPPED
@@ -133,3 +141,10 @@ def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere() -
         TrainingConfig.of(tuned=True)
     with pytest.raises(ConfigError, match=r"no setting model\.tuned"):
         Config.from_toml(text.replace("[model]\n", "[model]\ntuned = true\n"), "config.toml")
+
+
+def test_the_table_of_positions_has_a_largest_size() -> None:
+    most = LARGEST_POSITIONS // 1024
+    assert ModelConfig.of(source_vocabulary=9, target_vocabulary=9, d_model=1024, heads=2, max_length=most)
+    with pytest.raises(ConfigError, match=r"choose a smaller max_length"):
+        ModelConfig.of(source_vocabulary=9, target_vocabulary=9, d_model=1024, heads=2, max_length=most + 1)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
 from conftest import PATIENCE
@@ -50,15 +50,14 @@ def log_of(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Open]:
+def open_page(context_of: Callable[..., BrowserContext]) -> Iterator[Open]:
     """Open a page with eyes on it: no request may leave its server, nothing may be complained of."""
     faults: list[str] = []
-    contexts = []
+    pages = []
 
     def open_(address: str, expected: str = "-", **settings: Any) -> Page:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
-        contexts.append(context)
-        page = context.new_page()
+        page = context_of(**{"viewport": {"width": 1280, "height": 900}, **settings}).new_page()
+        pages.append(page)
         page.set_default_timeout(PATIENCE)
         home = address.partition("/live/")[0]
 
@@ -77,8 +76,8 @@ def open_page(browser: Browser) -> Iterator[Open]:
         return page
 
     yield open_
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
     assert not faults
 
 

@@ -18,7 +18,7 @@ import torch
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
 from conftest import PATIENCE
@@ -89,17 +89,16 @@ def address(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[Open]:
+def open_page(context_of: Callable[..., BrowserContext], address: str) -> Iterator[Open]:
     """Open the page with eyes on it: no request may leave this machine, nothing may be complained of."""
     faults: list[str] = []
-    contexts = []
+    pages = []
 
     def open_(view: str = "", url: str | None = None, expected: str = "-", **settings: Any) -> Page:
-        context = browser.new_context(
+        page = context_of(
             **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **settings}
-        )
-        contexts.append(context)
-        page = context.new_page()
+        ).new_page()
+        pages.append(page)
         page.set_default_timeout(PATIENCE)
 
         def guard(route: Any) -> None:
@@ -125,8 +124,8 @@ def open_page(browser: Browser, address: str) -> Iterator[Open]:
         return page
 
     yield open_
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
     assert not faults
 
 

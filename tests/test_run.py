@@ -8,15 +8,27 @@ from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from seq2see.config import DecodingConfig
 from seq2see.data.batching import Cut
 from seq2see.errors import UserError
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import run
 from seq2see.training.loop import CHECKPOINTS, LOG, continued
-from seq2see.training.run import HELD_OUT_DATES, Data, Request, Run, Start, prepare, prepare_dates
+from seq2see.training.run import (
+    HELD_OUT_DATES,
+    MORE_LENGTH,
+    Data,
+    Request,
+    Run,
+    Start,
+    limits_by,
+    prepare,
+    prepare_dates,
+)
 from test_training import small_config, small_trainer
 
 
@@ -143,3 +155,16 @@ def test_what_is_asked_for_wrongly_is_refused_before_any_work(monkeypatch: pytes
     monkeypatch.setattr(run, "tokenizers_of", lambda *given: pytest.fail("tokenizers were trained first"))
     with pytest.raises(UserError, match="heads"):
         prepare(Data.read(pairs), Request(model={"d_model": 64, "heads": 5}, training={"steps": 1}))
+
+
+def test_answers_may_be_as_long_as_those_of_the_data() -> None:
+    rules = DecodingConfig(length_offset=50)
+    as_long = np.array([10, 20, 30])
+    assert limits_by(as_long, as_long, rules) == rules  # nothing is longer than the paper allows
+    doubled = limits_by(as_long, 2 * as_long, rules)
+    assert (doubled.length_ratio, doubled.length_offset) == (round(2 * MORE_LENGTH, 2), 50)
+    # One target of a thousand is 400 tokens longer than its source: the ratio leaves it alone, the offset covers it.
+    source = np.full(1000, 10)
+    target = np.append(source[1:], 410)
+    far = limits_by(source, target, rules)
+    assert (far.length_ratio, far.length_offset) == (1.0, int(np.ceil(400 * MORE_LENGTH)) + 25)

@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import seq2see
@@ -967,3 +968,34 @@ def test_a_worker_says_whether_it_is_at_work() -> None:
         await batcher.stop()
 
     asyncio.run(scenario())
+
+
+def test_an_ending_server_accepts_nobody_while_its_clients_are_asked_to_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    metrics = Metrics()
+    ending = Server(
+        configured(FastAPI(), Limits()), metrics, ended=lambda *counts: told.append(f"ended {counts}")
+    )
+
+    class Listener:
+        def close(self) -> None:
+            told.append("closed")
+
+    async def wait(seconds: float) -> None:
+        told.append(f"waited, ending {metrics.ending}")
+
+    async def rest(self: object, sockets: object = None) -> None:
+        told.append("rest")
+
+    ending.servers = [Listener(), Listener()]  # type: ignore[list-item]
+    ending.server_state.connections = {object()}  # type: ignore[arg-type]
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    monkeypatch.setattr(uvicorn.Server, "shutdown", rest)
+    asyncio.run(ending.shutdown())
+    assert told == ["closed", "closed", "waited, ending True", "rest", "ended (0, 0)"]
+    told.clear()
+    ending.server_state.connections = set()
+    asyncio.run(ending.shutdown())
+    assert told == ["closed", "closed", "rest", "ended (0, 0)"]  # nobody is there to wait for

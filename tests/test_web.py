@@ -8,14 +8,14 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
 from conftest import small_disk
@@ -231,15 +231,14 @@ def server(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def page(browser: Browser, server: str) -> Iterator[Page]:
+def page(context_of: Callable[..., BrowserContext], server: str) -> Iterator[Page]:
     """A page that may ask for nothing but the folder, and whose console stays empty."""
-    context = browser.new_context()
-    page, faults = context.new_page(), list[str]()
+    page, faults = context_of().new_page(), list[str]()
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.route(lambda url: not url.startswith((server, "data:")), lambda route: route.abort())
     yield page
-    context.close()
+    page.close()
     assert faults == []
 
 
