@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not installed")
 ASK = """
 import { readFileSync } from "node:fs";
 const { module, tokenizer, size, texts } = JSON.parse(readFileSync(0, "utf-8"));
-const { Tokenizer } = await import(module);
-const made = new Tokenizer(tokenizer, size);
+const { tokenizerOf } = await import(module);
+const made = tokenizerOf(tokenizer, size);
 console.log(JSON.stringify(texts.map((text) => {
   const { ids, spans } = made.encode(text);
   return { ids, spans, text: made.decode(ids) };
@@ -91,7 +91,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def in_node(tokenizer: Tokenizer, texts: list[str], place: Path) -> list[dict[str, Any]]:
     module = place / "tokenizer.mjs"
-    module.write_text(web.joined(("normalizer.js", "tokenizer.js"), ("Tokenizer",)), encoding="utf-8")
+    module.write_text(web.joined(("tokenizer.js", "sentencepiece.js"), ("tokenizerOf",)), encoding="utf-8")
     asked = {
         "module": module.as_uri(),
         "tokenizer": live.tokenizer_json(tokenizer),

@@ -36,7 +36,8 @@ PART = (
 
 #: The ways to cut text that tokenizer.js knows.
 CUT = ("characters", "words", "bpe", "unigram", "wordpiece")
-#: What normalizer.js knows of the ways to write a text before it is cut.
+SENTENCEPIECE = "sentencepiece.js"  # only a page of such a model has it
+#: What it knows of the ways to write a text before it is cut.
 STEPS = ("Precompiled", "Strip", "Replace")
 
 
@@ -83,7 +84,10 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
     )
     description = describe_model(name, model.config, model.card, model.path)
     size, parts = packed(weights.file)
-    return single_file(description, trace, Inside({**described(model), "packed": size}, parts, bundle()))
+    both = (model.tokenizers.source, model.tokenizers.target)
+    left = set() if any(not one.own for one in both) else {SENTENCEPIECE}
+    code = bundle(tuple(name for name in WORKER if name not in left))
+    return single_file(description, trace, Inside({**described(model), "packed": size}, parts, code))
 
 
 #: Rules of a search that search.js does not know, at the values that mean nothing.

@@ -26,7 +26,7 @@ from seq2see.tokenizers.folding import without_accents
 WEB = STATIC / "web"
 #: The modules that seq2see.js is made of, each after those that it imports. The page has the first ten too.
 MODULES = (
-    "tensors.js", "fast.js", "model.js", "weights.js", "normalizer.js", "tokenizer.js", "reading.js", "search.js",
+    "tensors.js", "fast.js", "model.js", "weights.js", "tokenizer.js", "sentencepiece.js", "reading.js", "search.js",
     "reader.js", "sentences.js", "web/human.js", "web/confidence.js", "web/answering.js", "web/load.js",
 )  # fmt: skip
 ABOUT, WEIGHTS = "model.json", "model.safetensors"

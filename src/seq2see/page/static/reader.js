@@ -4,7 +4,7 @@ import { fastLinear } from "./fast.js";
 import { Transformer } from "./model.js";
 import { faultOf, prepared, spaced } from "./reading.js";
 import { answersOf, beamNodes, divisor, greedy, limitOf, logSum } from "./search.js";
-import { Tokenizer } from "./tokenizer.js";
+import { tokenizerOf } from "./tokenizer.js";
 
 /** @typedef {import("./search.js").Found} Found */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
@@ -16,8 +16,8 @@ export class Reader {
   constructor(model, weights) {
     this.about = model;
     this.model = new Transformer(model.config, weights, fastLinear(weights));
-    this.source = new Tokenizer(model.tokenizers.source, model.config.source_vocabulary);
-    this.target = model.tokenizers.target ? new Tokenizer(model.tokenizers.target, model.config.target_vocabulary) : this.source;
+    this.source = tokenizerOf(model.tokenizers.source, model.config.source_vocabulary);
+    this.target = model.tokenizers.target ? tokenizerOf(model.tokenizers.target, model.config.target_vocabulary) : this.source;
   }
 
   /** Read a text, or throw an error that says why the model cannot take it. `anyway` lets texts through that it was not made for. */

@@ -1,9 +1,7 @@
 /** Text to ids and back, by a tokenizer.json of the `tokenizers` library: characters, words, and sub-words by BPE, unigram or WordPiece. */
 
-import { signsOf, spacesCut, stepsOf, textOf, unknownStep } from "./normalizer.js";
-
 /** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the characters that each id stands for */
-/** @typedef {import("./normalizer.js").Sign} Sign */
+/** @typedef {import("./sentencepiece.js").Sign} Sign */
 /** start: its first character in the whole text; signs: its characters, where they are not those of the text. @typedef {{text: string, start: number, signs?: Sign[]}} Piece */
 
 const [START, END, PAD, UNKNOWN] = ["<sos>", "<eos>", "<pad>", "<unk>"];
@@ -16,14 +14,14 @@ const LONGEST_WORD = 100; // a longer one is unknown
 const characters = (/** @type {string} */ text) => [...text];
 
 /** A pattern of the library as one of JavaScript: there \s and \w follow Unicode. */
-function pattern(/** @type {string} */ source) {
+export function pattern(/** @type {string} */ source) {
   const translated = source.replaceAll("\\s\\S", "\\p{Any}").replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}")
     .replaceAll("\\w", "\\p{L}\\p{M}\\p{N}\\p{Pc}");
   return new RegExp(translated, "gu");
 }
 
 /** Cut pieces where a pattern matches; a match is a piece of its own, or is removed. @returns {Piece[]} */
-function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @type {boolean} */ removed) {
+export function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @type {boolean} */ removed) {
   return pieces.flatMap(({ text, start }) => {
     /** @type {Piece[]} */ const found = [];
     let end = 0; // of what is cut off, in UTF-16
@@ -44,15 +42,12 @@ function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @typ
 }
 
 export class Tokenizer {
-  /** @param {any} json what tokenizer.json holds @param {number} size how many tokens the model has; of those beyond, each is unknown */
-  constructor(json, size = Infinity) {
-    const why = unknown(json);
+  /** @param {any} json what tokenizer.json holds @param {string} why what of it is not known here */
+  constructor(json, why = unknown(json)) {
     if (why) throw new Error(`The page cannot cut text as this model does: ${why}.`);
-    this.own = json.padding === null; // it was made by us
-    this.size = size;
-    this.lower = this.own && json.normalizer !== null;
+    this.lower = json.normalizer?.type === "Lowercase";
     const { type, pretokenizers } = json.pre_tokenizer;
-    this.splits = !this.own ? [] : type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
+    /** @type {{by: RegExp, removed: boolean}[]} */ this.splits = type === "Metaspace" ? [] : type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
       : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
     this.spaced = json.decoder === null; // words are joined by spaces
     this.kind = json.model.type;
@@ -69,56 +64,21 @@ export class Tokenizer {
     this.end = this.id(END);
     this.pad = this.id(PAD);
     this.unknown = this.ids.get(UNKNOWN);
-    this.bytes = this.own || Boolean(json.model.byte_fallback);
     /** Ids before and after a text, and what an answer is made to begin with. */
     this.before = [this.start];
     this.after = [this.end];
     /** @type {number[]} */ this.forced = [];
     this.silent = new Set([this.start, this.end, this.pad]);
-    if (!this.own) this.asOthers(json);
   }
 
-  /** Take the names of a tokenizer of others: what it puts around a text, its special tokens, how it cuts at spaces. */
-  asOthers(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter, post_processor: frame, added_tokens: added, model }) {
-    const parts = frame.single.map((/** @type {any} */ part) => (part.SpecialToken ? frame.special_tokens[part.SpecialToken.id].ids : null));
-    const place = parts.indexOf(null);
-    this.before = parts.slice(0, place).flat();
-    this.after = parts.slice(place + 1).flat();
-    this.pad = padding.pad_id;
-    this.start = this.before[0] ?? this.pad;
-    this.end = this.after[0] ?? this.pad;
-    this.forced = this.before.slice(1);
-    for (const { content, id } of added) {
-      this.ids.set(content, id);
-      this.names[id] = content;
-    }
-    this.unknown = model.unk_id ?? this.ids.get(model.unk_token ?? UNKNOWN);
-    this.silent = new Set([...this.before, ...this.after, this.start, this.pad, ...added.filter((/** @type {any} */ { special }) => special).map((/** @type {any} */ { id }) => id)]);
-    this.steps = stepsOf(normalizer, pattern);
-    this.metaspace = cutter;
-    const texts = added.map((/** @type {any} */ { content }) => content).sort((/** @type {string} */ a, /** @type {string} */ b) => b.length - a.length);
-    this.given = texts.length ? new RegExp(texts.map((/** @type {string} */ text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|"), "gu") : null;
-  }
-
-  /** Cut a text as SentencePiece does: special tokens first, the rest is normalised and cut at spaces. @returns {Piece[]} */
-  prepared(/** @type {string} */ text) {
-    const whole = [{ text, start: 0 }];
-    return (this.given ? split(whole, this.given, false) : whole).flatMap((piece) => {
-      if (this.given && piece.text.replace(this.given, "") === "") return [piece];
-      const signs = /** @type {import("./normalizer.js").Step[]} */ (this.steps).reduce((found, step) => step(found), signsOf(piece.text, piece.start));
-      return spacesCut(signs, this.metaspace).map((some) => ({ text: textOf(some), start: some[0].from, signs: some }));
-    });
-  }
-
-  /** The tokens of characters that have none: their bytes, or the unknown one. */
+  /** The tokens of characters that have none: their bytes. */
   rare(/** @type {string} */ text) {
-    const bytes = this.bytes ? bytesOf(text) : [];
-    return bytes.length && (this.own || bytes.every((byte) => this.ids.has(byte))) ? bytes : [this.names[/** @type {number} */ (this.unknown)]];
+    return bytesOf(text);
   }
 
   /** Add a token and the characters from one place of a piece to another. */
   put(/** @type {Encoding} */ into, /** @type {number} */ id, /** @type {Piece} */ { start, signs }, /** @type {number} */ from, /** @type {number} */ to) {
-    into.ids.push(id < this.size ? id : /** @type {number} */ (this.unknown));
+    into.ids.push(id);
     into.spans.push(signs ? [signs[from].from, signs[to - 1].to] : [start + from, start + to]);
   }
 
@@ -134,15 +94,17 @@ export class Tokenizer {
     return index < 0 ? "" : `‘${text}’ has ‘${character}’ (U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}, which this model’s vocabulary does not have.`;
   }
 
+  /** Cut a text where tokens may not reach across. @returns {Piece[]} */
+  pieces(/** @type {string} */ text) {
+    const lowered = this.lower ? characters(text).map((character) => character.toLowerCase()).join("") : text;
+    return this.splits.reduce((found, { by, removed }) => split(found, by, removed), /** @type {Piece[]} */ ([{ text: lowered, start: 0 }]));
+  }
+
   /** Turn a text into ids, <sos> first and <eos> last, or what else its tokenizer puts there. @returns {Encoding} */
   encode(/** @type {string} */ text) {
-    const lowered = this.lower ? characters(text).map((character) => character.toLowerCase()).join("") : text;
-    /** @type {Piece[]} */ let pieces = this.own ? [{ text: lowered, start: 0 }] : this.prepared(text);
-    for (const { by, removed } of this.splits) pieces = split(pieces, by, removed);
     /** @type {Encoding} */ const found = { ids: [...this.before], spans: this.before.map(() => [0, 0]) };
-    for (const piece of pieces) {
-      if (!this.own && !piece.signs) this.put(found, this.id(piece.text), piece, 0, characters(piece.text).length);
-      else if (this.kind === "BPE") this.merged(piece, found);
+    for (const piece of this.pieces(text)) {
+      if (this.kind === "BPE") this.merged(piece, found);
       else if (this.kind === "Unigram") this.likeliest(piece, found);
       else if (this.kind === "WordPiece") this.spelled(piece, found);
       else this.put(found, this.ids.get(piece.text) ?? /** @type {number} */ (this.unknown), piece, 0, characters(piece.text).length);
@@ -229,30 +191,21 @@ export class Tokenizer {
   /** Turn ids into plain text; special tokens say nothing. */
   decode(/** @type {number[]} */ ids) {
     const tokens = this.tokens(ids.filter((id) => !this.silent.has(id)));
-    if (this.metaspace) return unspaced(tokens, this.metaspace, this.bytes);
     if (this.spaced) return tokens.join(" ");
     if (this.kind === "WordPiece") return tokens.map((token, n) => tidied(n && !token.startsWith("##") ? ` ${token}` : n ? token.slice(2) : token)).join("");
     return this.kind === "WordLevel" ? tokens.join("") : fromBytes(tokens);
   }
 }
 
-/** Join tokens of SentencePiece: ▁ is a space, but not in the first one, where it was put; nothing white stands at the ends. */
-function unspaced(/** @type {string[]} */ tokens, /** @type {any} */ { replacement, prepend_scheme: scheme }, /** @type {boolean} */ bytes) {
-  const written = (/** @type {string} */ token, /** @type {boolean} */ first) => token.replaceAll(replacement, first && scheme !== "never" ? "" : " ");
-  const text = bytes ? fromBytes(tokens, written) : tokens.map((token, n) => written(token, n === 0)).join("");
-  return text.replace(ENDS, "");
-}
-const ENDS = /^[\x1c-\x1f\p{White_Space}]+|[\x1c-\x1f\p{White_Space}]+$/gu;
-
 /** The tokens of the bytes of a text in UTF-8. */
-const bytesOf = (/** @type {string} */ text) => [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+export const bytesOf = (/** @type {string} */ text) => [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
 
 /** No space before a mark and before the end of a contraction, as the library does it. */
 const tidied = (/** @type {string} */ token) => TIDY.reduce((text, [from, to]) => text.replaceAll(from, to), token);
 const TIDY = [[" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [" 'm", "'m"], [" do not", " don't"], [" 's", "'s"], [" 've", "'ve"], [" 're", "'re"]];
 
 /** Join tokens; a run of bytes becomes the characters that they spell in UTF-8, or a sign for each byte if they spell none. */
-function fromBytes(/** @type {string[]} */ tokens, /** @type {(token: string, first: boolean) => string} */ written = (token) => token) {
+export function fromBytes(/** @type {string[]} */ tokens, /** @type {(token: string, first: boolean) => string} */ written = (token) => token) {
   let text = "";
   let count = 0; // of the tokens and runs of bytes that are written
   /** @type {number[]} */ let bytes = [];
@@ -295,21 +248,20 @@ export function special(/** @type {any} */ { model: { vocab } }) {
 }
 
 /** Say what of a tokenizer.json is not known here, or nothing. */
-function unknown(/** @type {any} */ json) {
-  const { padding, normalizer, pre_tokenizer: cutter, model, added_tokens: added } = json;
-  if (padding !== null) return unknownOfOthers(json);
+function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter, model, added_tokens: added }) {
   const cutters = cutter?.type === "Sequence" ? cutter.pretokenizers : [cutter];
-  if (added.length) return "its tokenizer is of another program";
+  if (padding !== null || added.length) return "its tokenizer is of another program";
   if (normalizer !== null && normalizer.type !== "Lowercase") return `its texts are prepared by ${normalizer.type}`;
   if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "words are found in another way";
   if (!["WordLevel", "BPE", "Unigram", "WordPiece"].includes(model.type)) return `its sub-words are ${model.type}`;
   return "";
 }
 
-/** The same of a tokenizer of others: SentencePiece is known. The rules are those of `live.why_not` in Python. */
-function unknownOfOthers(/** @type {any} */ { normalizer, pre_tokenizer: cutter, post_processor: frame, model, added_tokens: added }) {
-  if (frame?.type !== "TemplateProcessing" || cutter?.type !== "Metaspace" || !["BPE", "Unigram"].includes(model.type)) return "its tokenizer is of another program";
-  if (added.some((/** @type {any} */ { normalized, lstrip, rstrip, single_word: single }) => normalized || lstrip || rstrip || single)) return "its special tokens are looked for in another way";
-  if (model.type === "BPE" && (model.dropout || model.continuing_subword_prefix || model.end_of_word_suffix || model.ignore_merges || !model.fuse_unk)) return "its merges follow other rules";
-  return unknownStep(normalizer);
+/** The classes for tokenizers of other programs. A module puts its own here; a page without such a model does without the module. @type {(new (json: any, size: number) => Tokenizer)[]} */
+export const OTHERS = [];
+
+/** Make a tokenizer, ours or of another program; the model has `size` tokens. @returns {Tokenizer} */
+export function tokenizerOf(/** @type {any} */ json, /** @type {number} */ size) {
+  const [Other] = OTHERS;
+  return json.padding !== null && Other ? new Other(json, size) : new Tokenizer(json);
 }
