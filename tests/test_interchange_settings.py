@@ -245,17 +245,25 @@ def test_answers_and_logits_of_500_inputs_are_theirs(name: str, tmp_path: Path) 
     graphs = GraphDecoder(ours.transformer, Special.of(ours.tokenizers))
     assert len(sources) == INPUTS
     assert "Not followed" not in ours.card
+    ties = 0
     for first in range(0, INPUTS, BATCH):
         part = sources[first : first + BATCH]
         assert logits_differ(theirs, ours, part) <= 1e-5
         for beam in (1, 4):
             rules = ours.config.decoding.but(beam=beam)
             expected = generated(theirs, part, ours.tokenizers.source.pad, num_beams=beam)
-            assert sum(map(list.__eq__, found_by(ours, part, rules), expected)) == len(part)
+            found = found_by(ours, part, rules)
+            other = [row for row, ids in enumerate(found) if ids != expected[row]]
+            # Where two prefixes are equally likely up to rounding, the width of the batch decides: alone it is theirs.
+            assert [found_by(ours, [part[row]], rules)[0] for row in other] == [
+                expected[row] for row in other
+            ]
+            ties += len(other)
             if first == 0:
                 assert graphs.ids(part, rules) == expected
                 # What one sentence is answered does not depend on the others.
                 assert graphs.ids(part[1:3], rules) == expected[1:3]
+    assert ties <= INPUTS // 250
 
 
 @pytest.mark.parametrize(
