@@ -72,7 +72,7 @@ def test_commands_and_options_are_frozen() -> None:
         "--access-log", "--device", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
     assert options["see"] == ["--bits", "--html", "--model", "--open"]
-    assert options["site"] == ["--model", "--root"]
+    assert options["site"] == ["--model"]
     assert options["inspect"] == ["--seconds"]
     assert options["watch"] == ["--host", "--open", "--port"]
 

@@ -180,26 +180,18 @@ def site(
             "--model", "-m", metavar="NAME|DIR", help="A model to show. May be given several times."
         ),
     ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="A project whose README.md, docs/ and lessons/ become pages too."),
-    ] = None,
 ) -> None:
     """Write a static site that any web host can serve: the page of each model, which answers, and its card.
 
-    With --root also a project's documents, lessons with their outputs, and the code that they link to, with a search.
-
     [dim]seq2see site public --model dates --model my-model[/dim]
     """
-    if root is not None and not root.is_dir():
-        raise UserError(f"--root is {str(root)!r}, which is not a folder.")
     from seq2see.page.describe import describe_model
     from seq2see.page.live import live_page, why_not
-    from seq2see.page.site import Site
+    from seq2see.page.site import HOME, Site
     from seq2see.seq2seq import load
     from seq2see.storage.folder import shipped_models
 
-    made = Site(root)
+    made = Site()
     for each in model or shipped_models():
         loaded, name = load(each), Path(each).resolve().name
         if why := why_not(loaded.tokenizers, loaded.config.decoding):
@@ -207,12 +199,9 @@ def site(
         examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]
         if not examples:
             raise UserError(f"{each} has no log with sample texts to open its page with: leave it out.")
-        made.add_model(name, name, live_page(name, loaded, examples[0]), loaded.card, loaded.path)
-    made.add_documents()
-    dead = made.write(out)
-    say(f"{out}: {len(made.pages)} pages. Serve this folder.")
-    if dead:
-        raise UserError(f"{len(dead)} links lead nowhere: {'; '.join(dead[:10])}.")
+        made.add_model(name, live_page(name, loaded, examples[0], home=HOME), loaded.card, loaded.path)
+    made.write(out)
+    say(f"{out}: {len(made.models)} models. Serve this folder.")
 
 
 def watch(

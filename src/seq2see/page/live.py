@@ -72,10 +72,11 @@ class Weights:
     network: Transformer
 
 
-def live_page(name: str, model: Model, text: str, bits: int | None = None) -> str:
+def live_page(name: str, model: Model, text: str, bits: int | None = None, home: str | None = None) -> str:
     """Return the page as one file that answers any text, with the answer to one text to show at first.
 
-    Weights have so many ``bits``: 32 for a small model, 8 for others, unless the caller chooses.
+    Weights have so many ``bits``: 32 for a small model, 8 for others, unless the caller chooses. On a site the page
+    links to its ``home``.
     """
     weights = weights_in(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
     model.texts.check(text)
@@ -87,7 +88,8 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
     both = (model.tokenizers.source, model.tokenizers.target)
     left = set() if any(not one.own for one in both) else {SENTENCEPIECE}
     code = bundle(tuple(name for name in WORKER if name not in left))
-    return single_file(description, trace, Inside({**described(model), "packed": size}, parts, code))
+    inside = Inside({**described(model), "packed": size}, parts, code)
+    return single_file(description, trace, inside, home)
 
 
 #: Rules of a search that search.js does not know, at the values that mean nothing.
