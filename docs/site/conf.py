@@ -52,8 +52,8 @@ myst_heading_anchors = 4
 nb_execution_mode = "off"  # the outputs are stored; tests/test_lessons.py runs the notebooks
 nb_render_markdown_format = "gfm"
 nb_number_source_lines = False
-nb_code_prompt_show = "Show the code"
-nb_code_prompt_hide = "Hide the code"
+nb_code_prompt_show = "Show the {type}"
+nb_code_prompt_hide = "Hide the {type}"
 
 
 class CodeLinks(SphinxTransform):
