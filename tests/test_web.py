@@ -374,6 +374,8 @@ def test_what_cannot_be_written_is_said(
         with pytest.raises(UserError, match="otherwise than the model"):
             web.export(tmp_path / "a", "dates", seq2see.load("dates"), lambda texts: ["wrong"] * len(texts))
         monkeypatch.setattr(web, "SECONDS", 0.001)
-        with pytest.raises(UserError, match=r"did not answer \d+ texts in 0\.001 seconds\. Nothing was written"):
+        with pytest.raises(
+            UserError, match=r"did not answer \d+ texts in 0\.001 seconds\. Nothing was written"
+        ):
             web.export(tmp_path / "a", "dates", seq2see.load("dates"), lambda texts: [])
     assert not [path for path in tmp_path.iterdir() if path.name != "there"]
