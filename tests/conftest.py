@@ -6,7 +6,7 @@ import gc
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,16 @@ def context_of(browser: Browser) -> Callable[..., BrowserContext]:
         return made[key]
 
     return context
+
+
+def sweep(values: Iterable[Any], keep: int) -> list[Any]:
+    """Return the parameters of a test: `make test` tries the first ``keep`` of them, `make verify` tries all."""
+    return [
+        value
+        if number < keep
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.heavy)
+        for number, value in enumerate(values)
+    ]
 
 
 def small_model(seed: int = 0, **settings: object) -> Transformer:
