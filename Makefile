@@ -36,8 +36,8 @@ types: .venv/tested
 
 # Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999, the GPU's kernels in Triton's interpreter
 # (Triton is 0.9 GB, and kept apart), a Ray cluster of two workers, whether the tests notice a sample of small changes in
-# the code, and what others get: the wheel in a clean environment, and known holes in the packages that it needs.
-verify: .venv/tested .venv/interpreted .venv/clustered .venv/tools/installed
+# the code, the project's site, and what others get: the wheel in a clean environment, and known holes in its packages.
+verify: .venv/tested .venv/interpreted .venv/clustered .venv/tools/installed .venv/site/installed
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels step choices
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
 	THOROUGH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy
@@ -65,10 +65,18 @@ NAME ?= all
 bench: .venv/installed
 	$(BIN)/python -m benchmarks $(NAME)
 
-# The project's own static site, in site/: the models' pages, which answer, and all documents. Dead links are an error.
-site: .venv/installed
-	rm -rf site
-	$(BIN)/seq2see site site --root .
+# The project's own site, in site/: documents and lessons by Sphinx, and the models' pages, which answer. Any warning of
+# Sphinx, such as a link that leads nowhere, is an error.
+SITE ?= site
+site: .venv/installed .venv/site/installed
+	rm -rf build/site build/doctrees $(SITE)
+	$(BIN)/python docs/site/models.py build/site/models
+	.venv/site/bin/sphinx-build -q -W --keep-going -b html -c docs/site -d build/doctrees . $(SITE)
+
+.venv/site/installed: docs/site/requirements.txt
+	$(PYTHON) -m venv .venv/site
+	.venv/site/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

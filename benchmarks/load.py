@@ -133,7 +133,7 @@ def _line(
     crowd: int,
 ) -> Line:
     counts = [
-        int(text.replace(",", "")) for text in re.findall(r"([\d,]+) requests taken, ([\d,]+)", said)[-1]
+        int(text.replace(",", "")) for text in re.findall(r"([\d,]+) requests accepted, ([\d,]+)", said)[-1]
     ]
     all_right = not any(tally.wrong or set(tally.statuses) != {200} for tally in tallies.values())
     faults = sum(count for status, count in overload.statuses.items() if status >= 500)

@@ -76,7 +76,7 @@ def test_options_are_one_object_or_keywords(model: seq2see.Seq2Seq) -> None:
         assert model.predict(["1845-01-05"], 2) == ["January 5, 1845"]
     with pytest.raises(UserError, match="`format` is for one document"):
         model.predict(["1845-01-05"], format="html")
-    with pytest.raises(UserError, match="`n_best` has no meaning for a document"):
+    with pytest.raises(UserError, match="`n_best` does not apply to a document"):
         model.translate("One.", n_best=2)
 
 
@@ -305,7 +305,7 @@ def test_a_refused_text_may_be_none_instead_of_an_error(model: seq2see.Seq2Seq) 
         model.predict(["1845-01-05", "no date", "1845-01-06"])
     assert refused.value.outputs == ["January 5, 1845", None, "January 6, 1845"]
     assert list(refused.value.reasons) == [1]
-    with pytest.warns(DeprecationWarning, match="`answers` tells of each text"):
+    with pytest.warns(DeprecationWarning, match="`answers` gives the error of each text"):
         assert model.predict(["1845-01-05", "no date"], on_error="none") == ["January 5, 1845", None]
     with pytest.raises(UserError, match="on_error is 'ignore'"):
         model.predict(["1845-01-05"], on_error="ignore")
@@ -392,7 +392,7 @@ def test_fit_takes_pairs_in_every_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("data", "columns", "message"), [
     ({"id": ["1"], "en": ["a"], "fr": ["b"]}, None, r"3 columns \(id, en, fr\), and two .* columns=\('id', 'en'\)"),
     ({"en": ["a"]}, None, r"1 column \(en\), and two"),
-    ({"en": ["a"], "fr": ["b"]}, ("en", "de"), "`columns` names 'de', which is not there. Known are: en, fr"),
+    ({"en": ["a"], "fr": ["b"]}, ("en", "de"), "`columns` names 'de', which does not exist. Known: en, fr"),
     ({"en": ["a"], "fr": ["b"]}, ("en",), "two names or numbers were expected"),
     ({"en": ["a", "b"], "fr": ["b"]}, None, "2 and 1 rows"),
     ([{"en": "a", "fr": "b"}, {"en": "a"}], None, "Pair 2 holds None"),

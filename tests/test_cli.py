@@ -72,7 +72,7 @@ def test_commands_and_options_are_frozen() -> None:
         "--access-log", "--device", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
     assert options["see"] == ["--bits", "--html", "--model", "--open"]
-    assert options["site"] == ["--model", "--root"]
+    assert options["site"] == ["--model"]
     assert options["inspect"] == ["--seconds"]
     assert options["watch"] == ["--host", "--open", "--port"]
 
@@ -229,7 +229,7 @@ def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> No
     found = list(lines_of(records, ["lemma", "tags"]))
     assert [found[0], found[2]] == ["walk\tV;PST", "x"]
     assert isinstance(found[1], NoText)
-    assert "lacks a text of lemma or tags" in found[1].reason
+    assert "has no text lemma or tags" in found[1].reason
     table.write_text("x\t1845-01-05\n", encoding="utf-8")
     done = run("predict", "--file", str(table), "--columns", "2")
     assert (done.returncode, done.stdout) == (0, "January 5, 1845\n")
@@ -364,7 +364,7 @@ def test_train_makes_a_folder_that_the_others_take(tmp_path: Path, monkeypatch: 
     finished = resume("--steps", "10", "--years", "2000-2004", "--set", "training.accumulate=2")
     assert set(before) == set(Path(out).iterdir())
     assert (finished.exit_code, finished.stdout) == (0, ""), finished.exception
-    assert "holds a finished model: there is nothing left to resume" in finished.stderr
+    assert "holds a finished model: there is nothing to resume" in finished.stderr
     for more, message in (
         (["--steps", "11"], "training.steps = 10, but now it is 11"),
         (["--seed", "2"], "training.seed = 1, but now it is 2"),
@@ -453,5 +453,5 @@ def test_a_second_model_is_not_taken_in_silence() -> None:
     for words in (["--model", "dates", "--model", "en-fr"], ["-m", "dates", "--model=en-fr"]):
         done = CliRunner().invoke(app, ["predict", *words, "1845-01-05"])
         assert isinstance(done.exception, UserError)
-        assert "--model was given 2 times (dates, en-fr), and one model was expected" in str(done.exception)
+        assert "--model was given 2 times (dates, en-fr), but one model was expected" in str(done.exception)
     assert CliRunner().invoke(app, ["predict", "--model", "dates", "--", "1845-01-05"]).exit_code == 0

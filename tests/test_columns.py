@@ -136,7 +136,7 @@ def test_numbers_in_json_are_texts_as_they_are_written(tmp_path: Path) -> None:
     [
         ('{"a": 1}\n[', "no pair that can be used"),
         ('[\n{"a": "x", "b":', "is not JSON that can be read"),
-        ('{\n"a": "x"\n}', "holds no array of records"),
+        ('{\n"a": "x"\n}', "has no array of records"),
         ('{"a": "x", "b": "y", "c": "z"}', r"3 columns \(a, b, c\)"),
         ('[["x"], ["y"]]', "is not an array of texts"),
     ],

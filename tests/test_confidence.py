@@ -173,7 +173,8 @@ def test_answers_by_exact_match_or_by_chrf_and_any_target_counts() -> None:
 def test_answers_that_are_less_sure_are_withheld() -> None:
     model = seq2see.load("dates")
     with pytest.raises(
-        UserError, match=r"`min_confidence` is 0\.9, but nothing is known .* `seq2see calibrate`"
+        UserError,
+        match=r"`min_confidence` is 0\.9, but the confidence of this model is not fitted.* `seq2see calibrate`",
     ):
         model.predict(["1845-01-05"], min_confidence=0.9)
     model.confidence = confidence()
@@ -243,14 +244,14 @@ def test_inputs_are_flagged_folded_and_said_so(trained: Path) -> None:
     assert capital.remark == accented.remark == "The input was read as 'karala'."
     assert capital.output == plain.output
     assert capital.confidence == pytest.approx(plain.confidence)
-    assert long.remark == "The input has 24 tokens, and the longest that was trained on has 8."
+    assert long.remark == "The input has 24 tokens, but the longest of the training has 8."
     assert long.confidence is None
     [strange] = model.answers(["lllttt"])
     assert strange.remark is not None
-    assert strange.remark.startswith("The input is unlike those that were trained on")
+    assert strange.remark.startswith("The input differs from those of the training")
     [withheld] = model.answers(["karala" * 4], min_confidence=0.0)
     assert withheld.error is not None
-    assert "cannot be said" in withheld.error
+    assert "is unknown" in withheld.error
     assert model.answers(["karala" * 4], probabilities=False)[0].remark == long.remark
     assert model.align([capital])[0].source == "karala"
     assert model.trace("KARALA").text == "karala"
@@ -324,7 +325,7 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     assert "a chrF of at least 30" in again.card
     file.write_text("karala\tKARALA\n")
     refused = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
-    assert "1 source that the model takes, and 1 of the answers come to their end: 50 or more" in str(
+    assert "1 source that the model takes, and 1 of the answers are complete: 50 or more" in str(
         refused.exception
     )
 
@@ -335,9 +336,9 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
 def test_a_text_unlike_the_others_is_told_by_length_characters_and_likelihood() -> None:
     learned = Familiar.learn(WORDS[::2], 6, WORDS[1::2])
     assert all(learned.why_not(word, 6) == "" for word in WORDS)
-    assert "has 7 tokens, and the longest that was trained on has 6" in learned.why_not(WORDS[0], 7)
+    assert "has 7 tokens, but the longest of the training has 6" in learned.why_not(WORDS[0], 7)
     assert "'z' (U+007A)" in learned.why_not("karazu", 6)
-    assert "unlike those" in learned.why_not("aaakkk", 6)
+    assert "differs from those" in learned.why_not("aaakkk", 6)
     assert learned.why_not("aaakkk", 6, surprise=False) == ""
     assert Familiar.of_json(json.loads(json.dumps(learned.to_json()))) == learned
     # Where held-out texts have new characters all the time, a new one says nothing.

@@ -78,7 +78,7 @@ def test_nobody_looks_for_a_gpu_that_would_not_pay(work: Work) -> None:
 
 def test_the_choice_is_said_where_there_is_one() -> None:
     taken = devices.choose("auto", Work(256, pairs=5000), looking(ONE))
-    assert taken.said == "The GPU is used, since d_model is 256 (--device cpu does without it)."
+    assert taken.said == "The GPU is used, since d_model is 256 (--device cpu avoids it)."
     left = devices.choose("auto", Work(64, pairs=1), looking(ONE))
     assert (
         left.said

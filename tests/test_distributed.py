@@ -252,7 +252,7 @@ def test_a_killed_worker_is_restarted_and_the_result_is_right(
     assert process.returncode == 0, (said, complaints)
     assert "exitcode: -9" in complaints
     assert any(
-        f"Going on from step {step}." in complaints for step in (10, 12)
+        f"Resuming from step {step}." in complaints for step in (10, 12)
     )  # 12 if its line is the best so far
     assert not (out / CHECKPOINTS).exists()
     found, whole = load_file(out / "model.safetensors"), load_file(cases / "whole" / "model.safetensors")
@@ -274,7 +274,7 @@ def test_an_ended_run_leaves_one_good_checkpoint(corpus: Path, tmp_path: Path) -
             break
     _, complaints = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert complaints.count("the same command with --resume goes on") == 1
+    assert complaints.count("the same command with --resume continues") == 1
     step = checkpoint.steps_in(out / CHECKPOINTS)[-1]
     assert f"Stopped after step {step}" in complaints
     assert 4 <= step < 200

@@ -115,7 +115,7 @@ def test_a_sound_file_has_no_fault(sound: Path) -> None:
     assert facts["source coverage"] == "100.0% of held-out words occur in training"
     assert facts["fits"] == "tiny (600 pairs of sentences)"
     assert facts["cut into"].startswith("bpe (")
-    assert "tokens in the middle" in facts["source length"]
+    assert "tokens (median)" in facts["source length"]
     assert {"memory", "time", "model"} <= facts.keys()
 
 
@@ -235,7 +235,7 @@ def test_a_file_larger_than_memory_is_looked_at_by_a_sample(
     monkeypatch.setattr(shards, "SAMPLE", 550)
     done = CliRunner().invoke(app, ["doctor", str(sound)])
     assert done.exit_code in (0, 1), done.exception
-    assert "600 in sound.tsv; what follows is of " in done.output
+    assert "600 in sound.tsv; the following is about a random " in done.output
     assert "(600 pairs of sentences)" in done.output
 
 
@@ -255,7 +255,7 @@ def test_contradictions_constant_targets_and_control_characters_are_faults(tmp_p
     )
     rows = [f"s{n}\tt{n}".encode() for n in range(600)]
     rows[4], rows[7] = b"s\x00\tt", "s7\t\ufffd7".encode()
-    assert "2 rows with characters that are no text, U+0000, U+FFFD (lines 5, 8)" in texts(
+    assert "2 rows with characters that do not belong in a text, U+0000, U+FFFD (lines 5, 8)" in texts(
         examine(read_pairs([tsv(tmp_path / "d.tsv", rows)]))
     )
     few = examine(read_pairs([tsv(tmp_path / "e.tsv", [b"a\tb"])]), read_pairs([tmp_path / "e.tsv"]))

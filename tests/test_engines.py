@@ -228,7 +228,7 @@ def test_an_edit_in_one_thread_does_not_reach_the_answers_of_another() -> None:
 
 def test_what_an_engine_cannot_do_is_said() -> None:
     model = seq2see.load("dates", engine="ctranslate2")
-    with pytest.raises(UserError, match="2 answers to each input were asked for"):
+    with pytest.raises(UserError, match="2 answers to each input were requested"):
         model.answers(["1845-01-05"], beam=2, n_best=2)
     with pytest.raises(UserError, match="Did you mean 'ctranslate2'"):
         seq2see.load("dates", engine="ctranslate")
@@ -404,7 +404,7 @@ def test_eight_bits_are_used_where_they_are_asked_for(bare: Path, tmp_path: Path
     assert model.network.engine_for(1).name.startswith("ctranslate2, int8")
     assert model.network.engine_for(10_000).name.startswith("ctranslate2, int8")
     assert model.predict(["1845-01-05"]) == ["January 5, 1845"]
-    assert model.network.engine_for(1, held=True).name == "torch, float32"  # which it cannot answer
+    assert model.network.engine_for(1, constrained=True).name == "torch, float32"  # which it cannot answer
     (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
     written = {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()}
     assert seq2see.load(bare, engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
@@ -582,7 +582,7 @@ def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
     assert engines.cannot(1, 1, 30) == engines.cannot(4, 1, 30) == engines.cannot(1, 1, 1) == ""
     assert "2 answers" in engines.cannot(2, 2, 30)
     assert "too wide" in engines.cannot(2, 1, 3)
-    assert "held" in engines.cannot(1, 1, 30, held=True)
+    assert "restrict" in engines.cannot(1, 1, 30, constrained=True)
 
 
 def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
     one = seq2see.fit(PAIRS, ensemble=2, distil=True, model=SHAPE, training=QUICK, out=out)
     assert one.config.model.members == 1
     assert seq2see.load(tmp_path / "one-ensemble").config.model.members == 2
-    with pytest.raises(UserError, match="`distil` teaches one model by an ensemble, but `ensemble` is 1"):
+    with pytest.raises(UserError, match="`distil` trains one model on an ensemble, but `ensemble` is 1"):
         seq2see.fit(PAIRS, distil=True)
     more = seq2see.fit(PAIRS, teacher=out, unlabelled=["77", "88", "99", "é"], model=SHAPE, training=QUICK)
     assert "3 that the teacher answered" in more.card  # nothing new can be made up of two digits but these
@@ -246,7 +246,7 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     assert run(app, ["inspect", "m-ensemble"]).exit_code == 0
     scored = run(app, ["evaluate", "mine.tsv", "--model", "m-ensemble", "--json"])
     assert json.loads(scored.stdout)["pairs"] == len(PAIRS)
-    assert "--distil teaches one model" in str(run(app, ["train", "mine.tsv", "--distil"]).exception)
+    assert "--distil trains one model" in str(run(app, ["train", "mine.tsv", "--distil"]).exception)
 
 
 def test_the_parameters_of_a_config_count_all_members() -> None:

@@ -217,9 +217,9 @@ def test_a_strangers_export_must_have_the_shape_of_the_model(tmp_path: Path) -> 
     assert "another decoder/embeddings/weight" in _rewritten(copy, turned)
     heads = b"encoder/num_heads\0" + b"\0\x02" + struct.pack("<I", 2)
     assert "encoder/num_heads" in _rewritten(copy, data.replace(heads + b"\4\0", heads + b"\0\0"))
-    assert "is no model of CTranslate2" in _rewritten(copy, data[:1000])
+    assert "is not a model of CTranslate2" in _rewritten(copy, data[:1000])
     assert "is longer than its arrays" in _rewritten(copy, data + b"more")
-    assert "is no model of CTranslate2" in _rewritten(copy, b"\xff" * 70_000)
+    assert "is not a model of CTranslate2" in _rewritten(copy, b"\xff" * 70_000)
     file = copy / "ctranslate2/shared_vocabulary.json"
     file.write_text(json.dumps(["x", *json.loads(file.read_text())[1:]]))
     assert "other tokens" in _rewritten(copy, data)

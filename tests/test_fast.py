@@ -31,7 +31,7 @@ from seq2see.model.attention import written_attention
 from seq2see.model.fast import operators, preload, projections
 from seq2see.model.fast.cache import Layout
 from seq2see.model.fast.projections import SideBySide, form_of, products
-from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, Part
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, MaskPart
 from seq2see.model.sublayers import AddNorm
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
@@ -125,8 +125,8 @@ def test_every_body_is_taken_by_some_case() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_table_names_one_body_for_every_case(layout: Layout, shape: fast.Shape, triton: bool) -> None:
     """`benchmarks/gpu_check.py kernels` compares the numbers of our own kernels, on a GPU or in Triton's interpreter."""
-    for count in range(len(get_args(Part)) + 1):
-        for parts in itertools.combinations(get_args(Part), count):
+    for count in range(len(get_args(MaskPart)) + 1):
+        for parts in itertools.combinations(get_args(MaskPart), count):
             right = {"sdpa"}
             if (layout, shape) == ("columns", "one query") and parts in ((), ("keys",)):
                 right.add("columns")

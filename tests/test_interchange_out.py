@@ -323,7 +323,7 @@ def test_two_vocabularies_go_to_a_family_of_one(tmp_path: Path) -> None:
     assert back.predict(["abc", "jihgfedcba", "a"]) == ours.predict(["abc", "jihgfedcba", "a"])
     refused = back.answers(["q"])[0]  # a tokenizer of characters has no token for what it does not know
     assert refused.output is None
-    assert "cannot be cut" in str(refused.error)
+    assert "cannot be split" in str(refused.error)
 
 
 @pytest.mark.heavy

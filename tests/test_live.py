@@ -23,7 +23,7 @@ from seq2see.errors import FolderError
 from seq2see.inspection.sharpness import sharpness
 from seq2see.inspection.trace import trace_text
 from seq2see.serve import live
-from seq2see.serve.live import Run, create_live_app, find_run, watched
+from seq2see.serve.live import RunFolder, create_live_app, find_run, watched
 from seq2see.storage.folder import SHIPPED, Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.loop import LOG
@@ -270,7 +270,7 @@ def test_train_watch_prints_the_address(tmp_path: Path) -> None:
 
 
 def test_new_lines_only_and_a_resumed_log_from_its_start(run: Path) -> None:
-    with TestClient(create_live_app(Run(run)), base_url="http://127.0.0.1") as client:
+    with TestClient(create_live_app(RunFolder(run)), base_url="http://127.0.0.1") as client:
         told = client.get("/api/run").json()
         assert told["lines"] == log_of(run)
         assert (told["name"], told["steps"], told["finished"]) == ("few", 12, True)
@@ -282,7 +282,7 @@ def test_new_lines_only_and_a_resumed_log_from_its_start(run: Path) -> None:
         page = client.get("/live/")
         assert "script-src 'self'" in page.headers["content-security-policy"]
         assert str(run) not in client.get("/api/run").text
-    with TestClient(create_live_app(Run(run)), base_url="http://elsewhere.example") as client:
+    with TestClient(create_live_app(RunFolder(run)), base_url="http://elsewhere.example") as client:
         assert client.get("/api/run").status_code == 400
 
 
@@ -290,7 +290,7 @@ def test_half_a_line_and_a_loss_that_is_no_number(tmp_path: Path, run: Path) -> 
     broken = tmp_path / "broken"
     shutil.copytree(run, broken)
     (broken / LOG).write_text('{"step": 1, "loss": NaN}\n{"step": 2, "lo', encoding="utf-8")
-    assert Run(broken).since(0)["lines"] == [{"step": 1, "loss": None}]
+    assert RunFolder(broken).since(0)["lines"] == [{"step": 1, "loss": None}]
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path, run: Path) -> None:

@@ -116,4 +116,4 @@ def test_every_section_equation_figure_and_table_has_its_row() -> None:
     ]
     for start in [*sections, *parts, "3 to 5", "1, cost", "2, ", "3, ", "4, "]:
         assert any(row.startswith(start) for row in rows), start
-    assert re.findall(r"^## (\w)\. ", second, re.MULTILINE) == list("ABCDE")
+    assert re.findall(r"^### (\w)\. ", second, re.MULTILINE) == list("ABCDE")

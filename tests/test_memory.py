@@ -71,7 +71,7 @@ def test_one_that_has_no_room_is_said_and_other_errors_are_raised() -> None:
     def full(items: Sequence[int]) -> list[int]:
         raise torch.OutOfMemoryError
 
-    said = r"The GPU's memory is full: there is no room for a number\. End what else"
+    said = r"The GPU's memory is full: there is no room for a number\. End other programs"
     with pytest.raises(FullMemoryError, match=said) as told:
         devices.in_halves(full, [1, 2], "a number")
     assert told.value.__cause__ is None
@@ -362,8 +362,8 @@ def test_a_training_takes_smaller_batches_where_there_is_no_room(
     assert memory.full == 2  # nothing but the trials
     tokens = before.batch_tokens
     assert said == [
-        f"The GPU has no room for a batch of {tokens:,} tokens: a step takes 2 of {tokens // 2:,}.",
-        f"The GPU has no room for a batch of {tokens // 2:,} tokens: a step takes 4 of {tokens // 4:,}.",
+        f"A batch of {tokens:,} tokens does not fit the GPU's memory: a step takes 2 of {tokens // 2:,}.",
+        f"A batch of {tokens // 2:,} tokens does not fit the GPU's memory: a step takes 4 of {tokens // 4:,}.",
     ]
     assert trainer.taken == 12
     del trainer, step
@@ -400,7 +400,7 @@ def test_a_memory_that_fills_up_later_ends_a_training_in_one_sentence(
     steps = trainer.steps()
     next(steps)
     Small(monkeypatch, 0, RuntimeError)
-    with pytest.raises(FullMemoryError, match=r"no room for step 2\. End what else runs there and go on"):
+    with pytest.raises(FullMemoryError, match=r"no room for step 2\. End other programs there and continue"):
         next(steps)
 
 

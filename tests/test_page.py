@@ -961,7 +961,7 @@ def test_a_whole_text_is_shown_sentence_by_sentence_and_each_can_be_looked_into(
     # sentences to look at again are marked, with the reason
     unsure = page.locator("#answer .unsure")
     assert 0 < unsure.count() < 6
-    assert "unlike those that were trained on" in str(sentences.nth(3).get_attribute("aria-description"))
+    assert "differs from those of the training" in str(sentences.nth(3).get_attribute("aria-description"))
     # another text, another model: nothing of it stays
     page.locator("#text").fill("I'm very proud of you.")
     page.keyboard.press("Enter")

@@ -97,7 +97,7 @@ def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     source.write_text("".join(f"{source}\n" for source, _ in PAIRS))
     refused = run("predict", "--file", str(source), "--out", str(out))
     assert refused.returncode == 2
-    assert "go on with --resume" in refused.stderr
+    assert "continue with --resume" in refused.stderr
     done = run("predict", "--file", str(source), "--out", str(out), "--resume")
     assert done.returncode == 0
     assert out.read_text() == EXPECTED
@@ -119,7 +119,7 @@ def test_refused_lines_of_the_first_part_count_in_the_end(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("part", "message"),
-    [("January 6, 1845\n", "of another input"), ("January 5, 1845\n\n\n", "more than the input")],
+    [("January 6, 1845\n", "belongs to another input"), ("January 5, 1845\n\n\n", "more than the input")],
 )
 def test_a_part_of_something_else_is_not_gone_on_with(tmp_path: Path, part: str, message: str) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"
@@ -201,7 +201,7 @@ def test_many_refused_lines_are_counted_not_listed(form: list[str], why: str) ->
 
 
 def test_resume_needs_a_file_to_go_on_with() -> None:
-    with pytest.raises(UserError, match="--resume goes on with a file"):
+    with pytest.raises(UserError, match="--resume continues a file"):
         predict(texts=["1845-01-05"], resume=True)
 
 

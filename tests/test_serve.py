@@ -368,7 +368,7 @@ def test_terminated_under_load_it_finishes_what_it_took() -> None:
     assert server.process.returncode in {0, -signal.SIGTERM}
     assert set(tally.statuses) == {200}
     assert (tally.wrong, tally.cut) == (0, 0)
-    assert f"Ended: {tally.answered:,} requests taken, {tally.answered:,} answered" in said
+    assert f"Stopped: {tally.answered:,} requests accepted, {tally.answered:,} answered" in said
     assert "Traceback" not in said
     assert "ERROR" not in said
 
@@ -485,7 +485,7 @@ def test_the_size_of_a_trace_is_known_before_it_is_made(model: Seq2Seq) -> None:
     with TestClient(create_app({"dates": model}, Limits(answer=200_000))) as client:
         response = client.post("/api/trace", json={"input": "1845-01-05"})
         assert response.status_code == 422
-        assert "ask for fewer values" in error_of(response)
+        assert "request fewer values" in error_of(response)
         names = {"input": "1845-01-05", "names": ["*.weights"]}
         assert len(client.post("/api/trace", json=names).content) < 200_000
     with TestClient(create_app({"dates": model}, Limits(numbers=1000))) as client:

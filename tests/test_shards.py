@@ -228,7 +228,7 @@ def test_nothing_to_learn_from_is_said(tmp_path: Path, tokenizer: Tokenizer) -> 
     one.write_text("a\tb\n")
     with pytest.raises(UserError, match=r"no pair that can be used \(2 bad rows"):
         survey([bad])
-    with pytest.raises(UserError, match="leaves nothing to learn from"):
+    with pytest.raises(UserError, match="has no pairs left for training"):
         survey([one])
     with pytest.raises(UserError, match=r"bad\.tsv, line 1: has one side only"):
         survey([bad], strict=True)

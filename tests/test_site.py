@@ -1,62 +1,140 @@
-"""The static site: every link leads somewhere, lessons keep their outputs, the search finds."""
+"""The sites: that of a user's own models, and the project's own, whose links, contrast, width and weight are checked."""
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
+import re
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, expect
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
 
 import seq2see
 from conftest import small_disk
 from seq2see.errors import UserError
+from seq2see.page.describe import what_it_does
 from seq2see.page.live import live_page
-from seq2see.page.site import Site
+from seq2see.page.site import HOME, Site
 from seq2see.storage.folder import SHIPPED, shipped_models
 
 ROOT = Path(__file__).parents[1]
+SHIPPED_NAMES = ("dates", "human-dates", "en-fr", "en-de", "fr-en")
+
+
+class Links(HTMLParser):
+    """What a page links to, what it loads, and its anchors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors |= {found[name] for name in ("id", "name") if found.get(name)}
+        address = found.get("src", found.get("href"))
+        if address is not None and (tag in {"script", "img", "iframe"} or found.get("rel") == "stylesheet"):
+            self.loads.append(address)
+        if address is not None:
+            self.links.append(address)
+        self.links += [found["data-open"]] if "data-open" in found else []
+
+
+def read_pages(folder: Path) -> dict[str, Links]:
+    found = {}
+    for path in sorted(folder.rglob("*.html")):
+        found[path.relative_to(folder).as_posix()] = page = Links()
+        text = path.read_text(encoding="utf-8")
+        page.feed(re.sub(r"(<script\b[^>]*>).*?</script", r"\1</script", text, flags=re.DOTALL))
+    return found
+
+
+def target_of(page: str, link: str) -> str:
+    """The path in the site that a link of a page means."""
+    path = unquote(urlsplit(link).path)
+    return normpath(PurePosixPath(page).parent / path) if path else page
+
+
+def dead(folder: Path) -> list[str]:
+    """Links within a site that lead nowhere, as “page: link”."""
+    pages, found = read_pages(folder), []
+    for page, parts in pages.items():
+        for link in parts.links:
+            if urlsplit(link).scheme:
+                continue
+            target, anchor = target_of(page, link), unquote(urlsplit(link).fragment)
+            known = (folder / target).is_file()
+            live = target.split("/")[-1] in {
+                f"{name}.html" for name in SHIPPED_NAMES
+            }  # its script reads the address
+            if not link or not known or (anchor and not live and anchor not in pages[target].anchors):
+                found.append(f"{page}: {link}")
+    return found
+
+
+def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<p id="x"><a href="b.html#y"></a><a href="#x"></a><a href="#z"></a><img src="">'
+    )
+    (tmp_path / "b.html").write_text(
+        '<a href="c.html"></a><a href="a.html#x"></a><a href="https://arxiv.org">'
+    )
+    assert dead(tmp_path) == ["a.html: b.html#y", "a.html: #z", "a.html: ", "b.html: c.html"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = seq2see.load("dates")
-    made = Site(ROOT)
-    made.add_model("dates", "dates", live_page("dates", model, "1845-01-05"), model.card)
+    made = Site()
+    made.add_model("dates", live_page("dates", model, "1845-01-05", home=HOME), model.card)
     for name in shipped_models():  # every card, with its pictures
         if name != "dates":
             card = (SHIPPED / name / "card.md").read_text(encoding="utf-8")
-            made.add_model(name, name, f"<!doctype html><title>{name}</title>", card, SHIPPED / name)
-    made.add_documents()
-    out = tmp_path_factory.mktemp("site") / "public"
-    assert made.write(out) == []  # no link leads nowhere
+            made.add_model(name, f"<!doctype html><title>{name}</title>", card, SHIPPED / name)
+    made.write(out := tmp_path_factory.mktemp("site") / "public")
+    assert dead(out) == []
     return out
 
 
-def test_documents_lessons_and_code_are_pages(site: Path) -> None:
-    for document in [*(ROOT / "docs").glob("*.md"), *(ROOT / "lessons").glob("*.ipynb")]:
-        assert (site / document.relative_to(ROOT).with_suffix(".html")).is_file()
-    lesson = (site / "lessons" / "04-attention-by-hand.html").read_text(encoding="utf-8")
-    cells = json.loads((ROOT / "lessons" / "04-attention-by-hand.ipynb").read_text(encoding="utf-8"))["cells"]
-    pictures = sum(
-        "image/png" in output.get("data", {}) for cell in cells for output in cell.get("outputs", [])
+def test_a_page_says_what_its_model_does_answers_and_links_home(browser: Browser, site: Path) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    expect(page.locator(".models li")).to_have_count(len(shipped_models()))
+    expect(page.locator(".models li").first).to_contain_text("1845-01-05 becomes January 5, 1845.")
+    page.locator(".models a").first.click()
+    expect(page.locator("#answer")).to_have_text("January 5, 1845")
+    expect(page.locator("#does")).to_contain_text("ISO dates of the years 1000 to 9999 in English words")
+    page.get_by_role("link", name="seq2see", exact=True).click()
+    expect(page.locator(".models li").first).to_be_visible()
+    page.close()
+
+
+def test_the_first_sentence_of_a_card_says_what_the_model_does() -> None:
+    assert what_it_does((SHIPPED / "human-dates" / "card.md").read_text(encoding="utf-8")).endswith(
+        "2024年2月29日."
     )
-    assert lesson.count("data:image/png;base64,") == pictures > 0
-    paper = (site / "docs" / "paper-to-code.html").read_text(encoding="utf-8")
-    assert "../src/seq2see/model/attention.py.html" in paper
-    assert "written_attention" in (site / "src/seq2see/model/attention.py.html").read_text(encoding="utf-8")
-    assert str(ROOT) not in paper
+    assert what_it_does("# a\n\nA Transformer encoder-decoder made by seq2see: 3 parameters.\n") == ""
+    assert what_it_does("# a\n\nTurns *a* into\n`b`. It is small.\n") == "Turns a into b."
+    assert what_it_does("") == ""
 
 
 def test_the_pictures_of_a_card_come_along(site: Path, tmp_path: Path) -> None:
     assert (site / "models" / "en-fr" / "reliability.png").read_bytes() == (
         SHIPPED / "en-fr" / "reliability.png"
     ).read_bytes()
-    made = Site(None)
-    made.add_model("a", "a", "<!doctype html>", "# A\n\n![in words](gone.png)\n", tmp_path)
-    assert made.write(tmp_path / "out") == []
+    made = Site()
+    made.add_model("a", "<!doctype html>", "# A\n\n![in words](gone.png)\n", tmp_path)
+    made.write(tmp_path / "out")
     assert "<em>in words</em>" in (tmp_path / "out" / "models" / "a.html").read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="not an empty folder"):
+        made.write(tmp_path / "out")
 
 
 PIXEL = bytes.fromhex(
@@ -92,9 +170,10 @@ def test_only_pictures_of_the_folder_itself_are_published(tmp_path: Path) -> Non
     ]  # fmt: skip
     good = ["good.png", "inner/good.png", "a%20b.PNG", "inner/../good.png"]
     card = "# A\n\n" + "\n".join(f"![picture {n}](<{one}>)" for n, one in enumerate([*good, *bad]))
-    made = Site(None)
-    made.add_model("a", "a", "<!doctype html>", card, folder)
-    assert made.write(tmp_path / "out") == []
+    made = Site()
+    made.add_model("a", "<!doctype html>", card, folder)
+    made.write(tmp_path / "out")
+    assert dead(tmp_path / "out") == []
     written = {
         str(path.relative_to(tmp_path / "out" / "models"))
         for path in (tmp_path / "out" / "models").rglob("*.*")
@@ -106,55 +185,98 @@ def test_only_pictures_of_the_folder_itself_are_published(tmp_path: Path) -> Non
     assert all(f"<em>picture {n}</em>" in page for n in range(len(good), len(good) + len(bad)))
 
 
-def test_a_project_publishes_no_file_outside_it(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    (tmp_path / "private.py").write_text("secret = 1")
-    (project / "code.py").symlink_to(tmp_path / "private.py")
-    (project / "picture.svg").write_bytes(SCRIPT)
-    (project / "README.md").write_text(
-        "# A\n\n[b](code.py) ![c](picture.svg) [d](../private.py)\n", encoding="utf-8"
-    )
-    made = Site(project)
-    made.add_documents()
-    made.write(tmp_path / "out")
-    written = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
-    assert b"secret" not in written
-    assert b"alert(1)" not in written
-
-
 def test_a_full_disk_leaves_no_site(tmp_path: Path) -> None:
-    site = Site(None)
-    site.add_model("dates", "dates", "<p>" + "a" * 20_000, "A card.")
+    site = Site()
+    site.add_model("dates", "<p>" + "a" * 20_000, "A card.")
     with small_disk(10_000), pytest.raises(UserError, match=r"could not be written: File too large\."):
         site.write(tmp_path / "site")
     assert list(tmp_path.iterdir()) == []
-    assert site.write(tmp_path / "site") == []
+    site.write(tmp_path / "site")
     assert (tmp_path / "site/dates.html").stat().st_size > 20_000
 
 
-def test_a_dead_link_is_told(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(
-        "# A\n\n[gone](#nowhere) [there](docs/b.md) [code](src)\n", encoding="utf-8"
+@pytest.fixture(scope="module")
+def project_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's own site, as `make site` builds it."""
+    out = tmp_path_factory.mktemp("project") / "site"
+    made = subprocess.run(
+        ["make", "site", f"SITE={out}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "b.md").write_text("# B\n\n[up](../README.md#a) ![no](none.png)\n", encoding="utf-8")
-    made = Site(tmp_path)
-    made.add_documents()
-    assert made.write(tmp_path / "out") == ["README.html: #nowhere", "docs/b.html: "]
-    with pytest.raises(UserError, match="not an empty folder"):
-        made.write(tmp_path / "out")
+    assert made.returncode == 0, made.stderr
+    return out
 
 
-def test_search_and_page_in_the_browser(browser: Browser, site: Path) -> None:
+#: A page of each kind, and what must be on it.
+KINDS = {
+    "index.html": "Understand",
+    "README.html": "seq2see",
+    "docs/paper-to-code.html": "From the paper to the code",
+    "lessons/04-attention-by-hand.html": "Attention by hand",
+    "src/seq2see/models/dates/card.html": "dates",
+    "src/seq2see/model/attention.py.html": "src/seq2see/model/attention.py",
+}
+LARGEST = 1_500_000  # bytes that a page may load before anybody clicks
+
+
+@pytest.mark.heavy
+def test_every_link_of_the_projects_site_leads_somewhere_and_pages_are_light(project_site: Path) -> None:
+    assert dead(project_site) == []
+    pages = read_pages(project_site)
+    for source in [*(ROOT / "docs").glob("*.md"), *(ROOT / "lessons").glob("*.ipynb")]:
+        assert source.relative_to(ROOT).with_suffix(".html").as_posix() in pages
+    for name, page in pages.items():
+        if name.startswith("models/"):
+            continue
+        assert not [link for link in page.loads if urlsplit(link).scheme not in {"", "data"}], name
+        files = {target_of(name, link) for link in page.loads if not urlsplit(link).scheme} | {name}
+        largest = (
+            2 * LARGEST if name == "src/seq2see/models/human-dates/card.html" else LARGEST
+        )  # its live page
+        assert sum((project_site / file).stat().st_size for file in files) < largest, name
+    assert str(ROOT) not in (project_site / "docs" / "paper-to-code.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def own_host(browser: Browser) -> Iterator[Page]:
+    """A page that may load nothing from the network."""
     page = browser.new_page()
-    page.goto((site / "index.html").as_uri())
-    page.get_by_label("Search this site").fill("label smoothing")
-    expect(page.locator("#search li a").first).to_be_visible()
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/*.html")
-    expect(page.locator("main")).to_contain_text("label smoothing", ignore_case=True)
-    page.get_by_role("link", name="seq2see", exact=True).click()
-    page.locator(".models a").first.click()
-    expect(page.locator("#answer")).to_have_text("January 5, 1845")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
     page.close()
+
+
+@pytest.mark.heavy
+def test_the_projects_site_is_legible_everywhere(own_host: Page, project_site: Path) -> None:
+    """Contrast and structure by axe, in light and dark; no page is wider than a telephone."""
+    for name, words in KINDS.items():
+        for scheme in ("light", "dark"):
+            own_host.emulate_media(color_scheme=scheme)
+            own_host.set_viewport_size({"width": 390, "height": 844})
+            own_host.goto((project_site / name).as_uri())
+            expect(own_host.locator("h1").first).to_be_visible()
+            expect(own_host.locator("article")).to_contain_text(words)
+            assert own_host.evaluate("document.documentElement.scrollWidth") <= 390, name
+            found = Axe().run(own_host, options={"iframes": False})
+            assert found.violations_count == 0, (name, scheme, found.generate_report())
+
+
+@pytest.mark.heavy
+def test_the_landing_page_answers_and_the_search_finds_from_a_disk(
+    own_host: Page, project_site: Path
+) -> None:
+    own_host.goto((project_site / "index.html").as_uri())
+    frame = own_host.frame_locator(".live iframe")
+    expect(frame.locator("#answer")).to_have_text("January 5, 1845")
+    for door in ("Understand", "Use", "Train"):
+        expect(own_host.get_by_role("link", name=door, exact=True)).to_be_visible()
+    own_host.goto(f"{(project_site / 'search.html').as_uri()}?q=label+smoothing")
+    expect(own_host.locator("#search-results li a").first).to_be_visible()
+    own_host.goto((project_site / "src/seq2see/models/en-fr/card.html").as_uri())
+    own_host.get_by_role("button", name="Start en-fr here").click()
+    frame = own_host.frame_locator(".live iframe")
+    expect(frame.locator("#answer")).to_have_text("Où est la gare ?")
+    own_host.goto((project_site / "models/dates.html").as_uri())
+    own_host.get_by_role("link", name="seq2see", exact=True).click()
+    expect(own_host.get_by_role("heading", name="See a Transformer write")).to_be_visible()

@@ -156,7 +156,7 @@ def test_a_head_must_describe_the_file_to_its_last_byte(copy: Path, data: bytes)
 
 def test_a_sparse_file_is_not_read(copy: Path) -> None:
     os.truncate(copy / "model.safetensors", 1 << 40)
-    with pytest.raises(FolderError, match="another number of bytes"):
+    with pytest.raises(FolderError, match="does not match the number of bytes"):
         seq2see.load(copy)
 
 
@@ -188,17 +188,17 @@ def grown(count: int, length: int) -> dict[str, Any]:
         (lambda f: f.update(normalizer=grown(9, 4)), "more than 4 replacements"),
         (lambda f: f.update(normalizer=grown(99, 1)), "at most 16"),
         (lambda f: f.update(model={"type": "Pickle", "vocab": {}}), "'Pickle' is not known"),
-        (lambda f: f["model"].update(type=["WordLevel"]), "another type than it should"),
-        (lambda f: f["pre_tokenizer"].update(type={}), "another type than it should"),
+        (lambda f: f["model"].update(type=["WordLevel"]), "has the wrong type"),
+        (lambda f: f["pre_tokenizer"].update(type={}), "has the wrong type"),
         (
             lambda f: f["post_processor"]["single"][0]["SpecialToken"].update(id=[]),
-            "another type than it should",
+            "has the wrong type",
         ),
-        (lambda f: f.update(padding={"strategy": {"Fixed": 10**9}}), "filled up to more than 65,536"),
-        (lambda f: f.update(padding={"pad_to_multiple_of": 10**9}), "filled up to more than 65,536"),
+        (lambda f: f.update(padding={"strategy": {"Fixed": 10**9}}), "padded to more than 65,536"),
+        (lambda f: f.update(padding={"pad_to_multiple_of": 10**9}), "padded to more than 65,536"),
         (lambda f: f["model"]["vocab"].update({"5": 2**31}), "each once"),
         (lambda f: f["model"]["vocab"].update({"5": 4}), "each once"),
-        (lambda f: f["post_processor"].update(special_tokens={}), "does not explain"),
+        (lambda f: f["post_processor"].update(special_tokens={}), "does not define"),
         (
             lambda f: f["post_processor"]["special_tokens"]["<sos>"].update(ids=[10**6]),
             "beyond its vocabulary",
@@ -258,10 +258,10 @@ def test_a_corrupt_packed_file_is_named_with_its_line(
     data[len(data) // 2 : len(data) // 2 + 9] = b"\xff" * 9
     path = tmp_path / "pairs.tsv"
     path.write_bytes(data)
-    with pytest.raises(UserError, match="cannot be read on after line"):
+    with pytest.raises(UserError, match="cannot be read beyond line"):
         read_pairs([path])
     path.write_bytes(packed(lines)[:-2000])
-    with pytest.raises(UserError, match="cannot be read on after line"):
+    with pytest.raises(UserError, match="cannot be read beyond line"):
         read_pairs([path])
 
 

@@ -191,7 +191,7 @@ def test_an_edited_cell_says_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("sideways", 0, 0, 0, 0), "no attention 'sideways'. Known are: cross, decoder, encoder."),
+        (("sideways", 0, 0, 0, 0), "no attention 'sideways'. Known: cross, decoder, encoder."),
         (("encoder", 2, 0, 0, 0), "no layer 2 of encoder attention: known are 0, 1."),
         (("encoder", -1, 0, 0, 0), "no layer -1"),
         (("cross", 0, 4, 0, 0), "no head 4 in decoder.layers.0.cross_attention: known are 0, 1, 2, 3."),
@@ -264,7 +264,7 @@ def test_trace_mutes_heads() -> None:
     [
         (["1845-13-05"], InputError, "month 13"),
         (["1845-01-05", "--name", "encoder.memry"], UserError, "Did you mean 'encoder.memory'"),
-        (["1845-01-05", "--format", "xml"], UserError, "Known are: csv, json, npz, table"),
+        (["1845-01-05", "--format", "xml"], UserError, "Known: csv, json, npz, table"),
         (["1845-01-05", "--format", "npz"], UserError, "--out FILE"),
         (["1845-01-05", "--explain", "0.1.2"], UserError, "LAYER.HEAD.ROW.COL was expected"),
         (["1845-01-05", "--explain", "0.1.2.-3"], UserError, "LAYER.HEAD.ROW.COL was expected"),

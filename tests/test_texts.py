@@ -28,7 +28,7 @@ from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
 from seq2see.documents.kept import Read
-from seq2see.documents.runs import Run, Sentence
+from seq2see.documents.runs import Sentence, TextRun
 from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence, Measured
@@ -356,11 +356,11 @@ def test_tags_without_partners_are_named_and_stay() -> None:
 @given(st.text('aA.!? "“”»<&', max_size=40))
 @settings(max_examples=examples(60))
 def test_plain_text_is_cut_as_text_with_something_held_is(text: str) -> None:
-    def cut(run: Run) -> list[str]:
+    def cut(run: TextRun) -> list[str]:
         parts = [part if isinstance(part, str) else f"[{part.text}]" for part in run.parts()]
         return re.findall(r"\[.*?\]|[^\[]+", "".join(parts))
 
-    assert cut(Run(text)) == cut(Run(text, held=((0, 0),)))
+    assert cut(TextRun(text)) == cut(TextRun(text, fixed=((0, 0),)))
 
 
 def test_a_sentence_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,11 +407,11 @@ def test_what_is_missing_is_searched_for_again_then_put_in_and_said() -> None:
     found = translate([Sentence("See room 12 at x_y.")], means(first, again), PAPER)
     assert found[0].text == "See room 12 at x_y."
     assert found[0].remarks == (
-        "the first answer lacked '12', 'x_y', so another one was searched for that holds it",
+        "the first answer lacked '12', 'x_y', so a second search was made for an answer with it",
     )
     found = translate([Sentence("See hall 12.")], means(first, again), PAPER)
     assert found[0].text == "See hall 12."
-    assert found[0].remarks == ("the answer lacked '12', which was put in: look at it",)
+    assert found[0].remarks == ("the answer lacked '12', which was inserted: check it",)
     found = translate([Sentence("See the hall.")], means(first), PAPER)
     assert found[0].remarks == ()
 
@@ -432,7 +432,7 @@ def test_a_loop_is_searched_for_again() -> None:
 
 def test_half_characters_and_lost_quotation_marks_are_searched_for_again_or_said() -> None:
     for source, bad, better, remark in (
-        ("I say.", "ich \ufffdsage", "ich sage", "had half a character"),
+        ("I say.", "ich \ufffdsage", "ich sage", "had an invalid character"),
         ('"I do," he said.', "„Ja, sagte er.", "„Ja“, sagte er.", "lacked a quotation mark"),
     ):
         for again in (better, bad):
@@ -550,7 +550,7 @@ def test_what_is_only_carried_over_is_not_called_unlike_the_training(folder: Pat
     for text, remark in (
         ("The cat is https://x.com 😀", None),  # the model reads "The cat is {1}"
         ("The cat is {name}", None),
-        ("The cat is €", "The input has '€' (U+20AC), which was not in any input that was trained on."),
+        ("The cat is €", "The input has '€' (U+20AC), which no input of the training has."),
     ):
         (answer,) = model.answers([text], max_length=4)
         assert answer.remark == remark
@@ -593,7 +593,7 @@ def test_a_document_is_translated_by_the_command_and_gone_on_with(
     predict(*options)
     assert not out.exists()
     assert len(part.read_text().splitlines()) == 3  # what it is of, and two sentences
-    assert "go on with --resume" in str(predict(*options).exception)
+    assert "continue with --resume" in str(predict(*options).exception)
     part.write_text(part.read_text() + '["half')
     other = predict(*options[:-1], "9", "--resume")
     assert "other options" in str(other.exception)
@@ -639,7 +639,7 @@ def test_answers_are_held_to_what_is_allowed_by_the_command(tmp_path: Path) -> N
         (["--only", "nowhere.txt"], "There is no file 'nowhere.txt'"),
         (["--format", "text", "--json"], "--json has no meaning"),
         (["--glossary", "nowhere.tsv"], "There is no file 'nowhere.tsv'"),
-        (["--engine", "ctranslate2", "--prefix", "J"], "cannot be held to what is allowed"),
+        (["--engine", "ctranslate2", "--prefix", "J"], "cannot restrict its answers"),
     ):
         done = predict("1845-01-05", *options)
         assert isinstance(done.exception, UserError)

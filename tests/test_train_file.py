@@ -181,12 +181,12 @@ def test_an_interrupted_training_on_a_file_goes_on_to_the_bit(
         (
             b"a\tb\nc\td\ne\tf\ng\th\n",
             ["--tokenizer", "bpe", "--vocabulary", "9999"],
-            "hold .* different tokens only",
+            "have only .* different tokens",
         ),
         (
             b"a\tb\nc\td\ne\tf\ng\th\n",
             ["--tokenizer", "words", "--vocabulary", "99"],
-            "hold .* different tokens only",
+            "have only .* different tokens",
         ),
         (
             b"a\tb\nc\td\ne\tf\ng\th\n",

@@ -618,7 +618,7 @@ def test_a_kill_while_the_folder_is_opened_can_be_resumed(
                 small_trainer(out, tokenizers=two)
         assert len(written) == alive
         if (out / folder.CONFIG).exists():
-            with pytest.raises(FolderError, match="unfinished training: go on with `resume`"):
+            with pytest.raises(FolderError, match="unfinished training: continue it with `resume`"):
                 small_trainer(out, tokenizers=two)
         else:  # nothing was learned: the same command begins anew
             assert small_trainer(out, tokenizers=two).step == 0
@@ -649,12 +649,12 @@ def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
             break
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert "--resume goes on" in errors
+    assert "--resume continues" in errors
     assert "Traceback" not in errors
     (stopped,) = checkpoint.steps_in(out / CHECKPOINTS)
     assert 10 <= stopped < 50
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
-    assert f"Going on from step {stopped}" in again.stderr
+    assert f"Resuming from step {stopped}" in again.stderr
     assert (out / "model.safetensors").exists()
     whole = tmp_path / "whole"
     command[command.index(str(out))] = str(whole)

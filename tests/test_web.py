@@ -357,7 +357,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
     code, said = run("--to", "web", str(tmp_path / "there"), capsys=capsys)
-    assert (code, "is there already" in said) == (2, True)
+    assert (code, "exists already" in said) == (2, True)
     code, said = run("--to", "web", str(tmp_path / "a"), "--out", str(tmp_path / "b"), capsys=capsys)
     assert (code, "Two folders" in said) == (2, True)
     code, said = run("--to", "web", str(tmp_path / "a"), "--quantization", "int4", capsys=capsys)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import sys
 
-# The command `seq2see` begins here. Until its `main` can say a word, Ctrl-C ends it as it ends any program: in silence.
-# A program that imports this package keeps its own way with Ctrl-C.
+# The command `seq2see` begins here. Until `main` has set its handler, Ctrl-C ends the command silently. A
+# program that imports this package keeps its own handling of Ctrl-C.
 if sys.argv[:1] and (
     sys.argv[0].replace("\\", "/").endswith(("/seq2see", "/seq2see.exe", "/seq2see/__main__.py"))
     or sys.orig_argv[1:3] == ["-m", "seq2see"]

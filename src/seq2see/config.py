@@ -32,7 +32,7 @@ Penalty = Literal["paper", "length"]
 Stopping = Literal["likeliest", "beaten", "full"]
 
 
-#: Settings of earlier versions that are gone: a config.toml that has one is read without it. None changed an answer.
+#: Settings of earlier versions that are ignored in a config.toml. None changed an answer.
 RETIRED: dict[str, tuple[str, ...]] = {"model": (), "training": ("tuned", "spliced"), "decoding": ()}
 
 
@@ -55,7 +55,7 @@ class Schema:
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """Build from keyword settings; an unknown key is named, with the nearest known one."""
+        """Build from keyword settings; an error names an unknown key and the nearest known one."""
         known = {setting.name for setting in fields(cls)}
         for key in settings:
             if key not in known:
@@ -70,10 +70,10 @@ class Schema:
 
 
 def _elsewhere(key: str) -> str:
-    """Say in which section a setting stands, if there is one of this name."""
+    """Return a sentence that names the section of a setting, if one has this name."""
     for schema in (ModelConfig, TrainingConfig, DecodingConfig):
         if key in {setting.name for setting in fields(schema)}:
-            return f"It stands in another section: {schema.section}.{key}."
+            return f"It is in another section: {schema.section}.{key}."
     return ""
 
 
@@ -113,7 +113,7 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
 
 
 def _told(value: Any) -> str:
-    """Write a value for a message: shortened, since a file may hold a number of thousands of digits."""
+    """Return a value for a message, shortened: a file may contain a number of thousands of digits."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
 
@@ -200,7 +200,7 @@ class ModelConfig(Schema):
 
     @property
     def parameters(self) -> int:
-        """The trainable numbers of such a Transformer, counted without making one; a test holds the two equal."""
+        """The number of trainable parameters, computed from the shape; a test compares it with a real model."""
         assert self.d_k is not None
         assert self.d_v is not None
         d, wide = self.d_model, self.heads * (self.d_k + self.d_v)
@@ -234,11 +234,11 @@ class TrainingConfig(Schema):
 
     steps: int = option(100_000, "optimiser steps in all", low=1)
     seconds: float | None = option(
-        None, "train for about so long, with as many steps as the speed of the first ones allows", 1.0
+        None, "train for about this long; the speed of the first steps decides their number", 1.0
     )
     batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", low=8)
     layout: Layout = option(
-        "padded", "sentences one below the other, or end to end without padding (for a GPU)"
+        "padded", "sentences padded to one length, or end to end without padding (for a GPU)"
     )
     precision: Precision = option("float32", "of the arithmetic; the weights are kept in float32")
     schedule: Schedule = option(
@@ -246,35 +246,34 @@ class TrainingConfig(Schema):
     )
     warmup: int = option(4000, "steps over which the learning rate rises", low=1)
     learning_rate: float | None = option(
-        None, "its peak; (d_model·warmup)^-0.5, the paper's, if not given", 0.0
+        None, "peak learning rate; the paper's, (d_model·warmup)^-0.5, if not given", 0.0
     )
     beta1: float = option(0.9, "Adam's first moment decay", 0.0, 0.99999)
     beta2: float = option(0.98, "Adam's second moment decay", 0.0, 0.99999)
     epsilon: float = option(1e-9, "Adam's ε", 0.0)
     clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
-    accumulate: int = option(1, "batches whose gradients are summed up for one step", low=1)
+    accumulate: int = option(1, "batches whose gradients are summed for one step", low=1)
     sharded: bool = option(
-        False, "under torchrun, share parameters and optimiser state out over the processes: for large models"
+        False,
+        "under torchrun, distribute parameters and optimiser state over the processes (for large models)",
     )
     bpe_dropout: float = option(
-        0.0, "probability of leaving out a merge of BPE, so that words are cut anew each epoch", 0.0, 0.9
+        0.0, "probability of skipping a BPE merge, so that words are cut differently in each epoch", 0.0, 0.9
     )
     joined: float = option(
         0.0,
-        "texts made of 2 to 6 random pairs that are added to each epoch, for each pair of the data",
+        "texts of 2 to 6 random pairs added to each epoch, per pair of the data",
         0.0,
         4.0,
     )
     chained: float = option(
         0.0,
-        "pairs set end to end, with the end of a text between them, that are added to each epoch, for each pair",
+        "pairs joined end to end, with an end-of-text token between them, added to each epoch, per pair",
         0.0,
         4.0,
     )
-    recased: float = option(
-        0.0, "share of the pairs that are written in capitals, or in small letters", 0.0, 1.0
-    )
-    repunctuated: float = option(0.0, "share of the pairs that lose or double their last mark", 0.0, 1.0)
+    recased: float = option(0.0, "share of the pairs written in capitals or in small letters", 0.0, 1.0)
+    repunctuated: float = option(0.0, "share of the pairs that lose or double their last sign", 0.0, 1.0)
     retyped: float = option(
         0.0,
         "share of the sources with other quotes, apostrophes and dashes (curly, straight, long)",
@@ -290,8 +289,8 @@ class TrainingConfig(Schema):
     )
     guided: float = option(
         0.0,
-        "weight of the loss that shows one head of the decoder the source token that each target token belongs to; "
-        "used where both sides come in the same order",
+        "weight of the loss that trains one decoder head to attend to the source token of each target "
+        "token; used if both sides have the same order",
         0.0,
         10.0,
     )
@@ -299,21 +298,21 @@ class TrainingConfig(Schema):
         0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
     )
     taught: float = option(
-        0.5, "with a teacher, the weight of its probabilities against that of the right tokens", 0.0, 1.0
+        0.5, "with a teacher, the weight of its probabilities against the right tokens", 0.0, 1.0
     )
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
     average: int = option(
-        5, "checkpoints averaged into the final weights, of the last quarter of the run at most", low=1
+        5, "checkpoints averaged into the final weights, at most those of the last quarter of the run", low=1
     )
     patience: int = option(
         0,
-        "lines of the table without a better score after which to stop, and keep the best; 0 for never",
+        "stop after this many lines of the table without a better score, and keep the best; 0 for never",
         low=0,
     )
     checkpoint_every: int = option(1000, "steps between checkpoints", low=1)
     evaluate_every: int = option(1000, "steps between lines of the table", low=1)
     evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)
-    seed: int = option(1, "start of every random choice", 0, 2**63 - 1)
+    seed: int = option(1, "seed of every random choice", 0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -322,26 +321,26 @@ class DecodingConfig(Schema):
 
     section: ClassVar[str] = "decoding"
 
-    beam: int = option(1, "prefixes that are kept open; 1 is greedy", low=1)
-    length_penalty: float = option(0.6, "α, by which longer answers are preferred in a beam", -10.0, 10.0)
+    beam: int = option(1, "width of the beam search; 1 is greedy", low=1)
+    length_penalty: float = option(0.6, "α, by which a beam prefers longer answers", -10.0, 10.0)
     penalty: Penalty = option(
-        "paper", "what a log-probability is divided by: ((5 + length) / 6)^α as in the paper, or length^α"
+        "paper", "divisor of a log-probability: ((5 + length) / 6)^α as in the paper, or length^α"
     )
     length_ratio: float = option(
         1.0, "an answer has at most length_ratio × source tokens + length_offset tokens", 0.0, 1000.0
     )
     length_offset: int = option(50, "see length_ratio; the paper has 1 and 50", 1, 10**9)
-    max_length: int | None = option(None, "most tokens of an answer, however long its source is", 1)
+    max_length: int | None = option(None, "most tokens of an answer, whatever its source", 1)
     stopping: Stopping = option(
         "likeliest",
-        "a beam search ends when as many answers have ended (full), and the likeliest of all is among them, or no "
-        "open prefix scores better than any of them (beaten)",
+        "a beam search ends when it has as many finished answers as its width and the likeliest is among "
+        "them (full), or when no open prefix scores better than any of them (beaten)",
     )
     suppressed: tuple[int, ...] = option((), "ids of tokens that no answer contains")
     first_suppressed: tuple[int, ...] = option((), "ids of tokens that no answer begins with")
-    other_ends: tuple[int, ...] = option((), "ids of tokens that end an answer too")
-    min_length: int = option(0, "fewest tokens before the end of an answer; what is forced counts", 0, 10**9)
-    forced_end: bool = option(False, "an answer that reaches its limit gets the end as its last token")
+    other_ends: tuple[int, ...] = option((), "ids of further tokens that end an answer")
+    min_length: int = option(0, "fewest tokens of an answer, forced ones included", 0, 10**9)
+    forced_end: bool = option(False, "an answer that reaches its limit ends with the end token")
     no_repeat: int = option(
         0, "an answer repeats no sequence of this many tokens; 0 turns the rule off", 0, 1000
     )
@@ -350,13 +349,14 @@ class DecodingConfig(Schema):
     )
     repetition_penalty: float = option(
         1.0,
-        "tokens that an answer has already are made so many times less likely; 1 for no such rule",
+        "factor by which tokens that are already in the answer become less likely; 1 turns the rule off",
         0.01,
         100.0,
     )
     sentences: bool = option(
         False,
-        "texts are translated sentence by sentence, and their numbers, addresses and placeholders must come through",
+        "texts are translated sentence by sentence, and their numbers, addresses and placeholders are "
+        "checked",
     )
 
     def limit(self, source_length: int, longest: int) -> int:
@@ -365,13 +365,13 @@ class DecodingConfig(Schema):
         return min(most, longest - 1, *([] if self.max_length is None else [self.max_length]))
 
     def divisor(self, length: Any) -> Any:
-        """Return what the log-probability of an answer is divided by; its length is a number or a tensor."""
+        """Return the divisor of the log-probability of an answer; its length is a number or a tensor."""
         return ((5 + length) / 6 if self.penalty == "paper" else length) ** self.length_penalty
 
 
 @dataclass(frozen=True)
 class Config:
-    """All that a model folder's config.toml says.
+    """The content of a model folder's config.toml.
 
     >>> import seq2see
     >>> config = seq2see.Config("copying", seq2see.ModelConfig(d_model=64, heads=4), seq2see.TrainingConfig(steps=100))
@@ -398,7 +398,7 @@ class Config:
                 )
 
     def to_toml(self) -> str:
-        """Write as TOML, each setting with its sentence."""
+        """Write as TOML, each setting with its help text."""
         lines = [f"task = {json.dumps(self.task)}"]
         for group in (self.model, self.training, self.decoding):
             lines += ["", f"[{group.section}]"]
@@ -417,7 +417,7 @@ class Config:
             ):  # reading a key of 20,000 parts takes half a minute
                 raise ValueError(f"it has a line of more than {LONGEST_LINE:,} characters")
             table = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too, and nesting
+        except (ValueError, RecursionError) as error:  # also raised for nesting and for huge numbers
             raise ConfigError(f"{origin} is not valid TOML: {printable(str(error)[:200])}.") from None
         known = {"task", "model", "training", "decoding"}
         for key in table:
@@ -454,7 +454,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Preset:
-    """A named model shape, with what Table 3 of the paper says of its size where it has a row."""
+    """A named model shape, with its size in Table 3 of the paper, if it has a row there."""
 
     about: str
     model: dict[str, Any]
@@ -467,7 +467,7 @@ def _paper(about: str, millions: int, training: dict[str, Any] | None = None, **
 
 
 #: Section 5.1 says "about 37000 tokens", but the size column of Table 3 grows by 7.33 million a layer from
-#: 20.9 million, which is a vocabulary of 41,000 at d_model 512: that one is used for the comparison.
+#: 20.9 million, which is a vocabulary of 41,000 at d_model 512: The comparison uses that one.
 PAPER_VOCABULARY = 41_000
 
 PRESETS: dict[str, Preset] = {

@@ -1,8 +1,8 @@
-"""Which device does a piece of work: the one that is asked for, or with ``auto`` a GPU where it pays; and what becomes
-of work for which a GPU has no room.
+"""The device for a piece of work: the requested one, or with ``auto`` a GPU if it pays; and what happens if
+the GPU's memory is full.
 
-Whether it pays is decided before anybody looks for a GPU, and looking begins without torch: importing torch takes
-longer than a small model needs to answer.
+Whether a GPU pays is decided before one is looked for, and the search begins without torch: importing torch
+takes longer than a small model needs to answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENOUGH = 2**43
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done: pairs are learned, or characters are answered."""
+    """The amount of work: pairs to learn, or characters to answer."""
 
     d_model: int
     parameters: int = 0
@@ -43,7 +43,7 @@ class Work:
 
     @property
     def for_a_gpu(self) -> str:
-        """Say why a GPU pays; empty if it does not."""
+        """Return why a GPU pays; empty if it does not."""
         if self.pairs:
             if self.d_model >= TRAINED:
                 return f"d_model is {self.d_model}"
@@ -66,7 +66,7 @@ def lasting(shape: ModelConfig) -> Work:
 
 @dataclass(frozen=True)
 class Choice:
-    """A device, and what is said about it; nothing where there was nothing to choose."""
+    """A device, and a message about it; empty if there was no choice."""
 
     device: str
     said: str = ""
@@ -76,9 +76,9 @@ CPU = Choice("cpu")
 
 
 def choose(asked: str, work: Work, look: Callable[[], Sequence[str]]) -> Choice:
-    """Return the device for some work: the one that is asked for, or with ``auto`` by the work.
+    """Return the device for some work: the requested one, or with ``auto`` the one that suits the work.
 
-    ``look`` returns the GPUs. The first of NVIDIA's is taken. MPS must be asked for: nothing was measured on it.
+    ``look`` returns the GPUs. ``auto`` takes the first NVIDIA GPU, and never MPS, which was not measured.
     """
     kind, _, number = asked.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (number and not (kind == "cuda" and number.isdigit())):
@@ -90,7 +90,7 @@ def choose(asked: str, work: Work, look: Callable[[], Sequence[str]]) -> Choice:
         if (not why and not work.pairs) or not any(one.startswith("cuda") for one in look()):
             return CPU
         if why:
-            return Choice("cuda", f"The GPU is used, since {why} (--device cpu does without it).")
+            return Choice("cuda", f"The GPU is used, since {why} (--device cpu avoids it).")
         few = f"{counted(work.pairs, 'pair')} with d_model {work.d_model}"
         return Choice("cpu", f"The CPU is used, since {few} are little work (--device cuda takes the GPU).")
     there = [one for one in look() if one.startswith(kind)]
@@ -103,7 +103,7 @@ def choose(asked: str, work: Work, look: Callable[[], Sequence[str]]) -> Choice:
 
 
 def found() -> list[str]:
-    """Return the GPUs that PyTorch can use here; where the system shows none, without importing torch."""
+    """Return the GPUs that PyTorch can use here; torch is not imported if the system shows none."""
     if "torch" not in sys.modules and not _may_have_one():
         return []
     import torch
@@ -132,7 +132,7 @@ def check(device: str) -> None:
 
 
 def is_cuda(device: str) -> bool:
-    """Whether our kernels and graphs run there, and work overlaps."""
+    """Whether our kernels and CUDA graphs run on the device."""
     return device.startswith("cuda")
 
 
@@ -147,13 +147,13 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("out of memory" in said or "alloc_failed" in said)
 
 
-def full(what: str, advice: str = "End what else runs there, or use `device` cpu.") -> FullMemoryError:
-    """Return the error for something that has no room on a GPU."""
+def full(what: str, advice: str = "End other programs there, or use `device` cpu.") -> FullMemoryError:
+    """Return the error for something that does not fit into a GPU's memory."""
     return FullMemoryError(f"The GPU's memory is full: there is no room for {what}{_room()}. {advice}")
 
 
 def _room() -> str:
-    """Say how much memory is free."""
+    """Return how much memory is free, for a message."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return ""
@@ -162,7 +162,7 @@ def _room() -> str:
 
 
 def release() -> None:
-    """Give memory that nobody uses any more back to the GPU; call it when the error is no longer held."""
+    """Return unused memory to the GPU; call it after the error is no longer referenced."""
     gc.collect()  # graphs and their buffers refer to each other
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -170,7 +170,7 @@ def release() -> None:
 
 
 def in_halves(work: Callable[[Sequence[A]], Sequence[B]], items: Sequence[A], what: str) -> list[B]:
-    """Do some work on all items together; where the GPU's memory is full, on each half of them, down to one.
+    """Process all items together; if the GPU's memory is full, process each half of them, down to single items.
 
     ``what`` names one item for the error.
     """

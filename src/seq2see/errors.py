@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something given by the user cannot be used: what was given, what was expected, what to do.
+    """The user gave something that cannot be used: the message says what was given, what was expected, and what to do.
 
     The command line prints the message without a traceback and exits with status 2. An argument is named in
     backquotes, `vocabulary`; the command line shows it as its option, --vocabulary.
@@ -26,7 +26,7 @@ class ConfigError(UserError):
 
 
 class FolderError(UserError):
-    """A model folder that is missing, incomplete or at odds with itself."""
+    """A model folder that is missing, incomplete or inconsistent."""
 
 
 class InputError(UserError):
@@ -60,7 +60,7 @@ def suggest(given: str, known: Iterable[str]) -> str:
     """Return a closing sentence that names the nearest known word, or all of them."""
     known = sorted(known)
     near = difflib.get_close_matches(given, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Known are: {', '.join(known)}."
+    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
 
 
 def shown(text: str, limit: int = 40) -> str:
@@ -70,7 +70,7 @@ def shown(text: str, limit: int = 40) -> str:
     return repr(text)
 
 
-#: What a terminal takes as an order and not as text: control characters, and what ends a line, but for tab and line feed.
+#: Characters that a terminal obeys: control characters and line separators, except tab and line feed.
 ORDERS = {
     number: chr(number).encode("unicode_escape").decode()
     for number in (*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029)
@@ -78,17 +78,17 @@ ORDERS = {
 
 
 def harmless(text: str) -> str:
-    """Return a text that only says something: what would move the cursor or change the terminal is escaped."""
+    """Return a text with every character escaped that would move the cursor or change the terminal."""
     return text if text.isprintable() else text.translate(ORDERS)
 
 
 def printable(text: str) -> str:
-    """Return a text as a terminal may show it: what is no visible character or plain space is escaped."""
+    """Return a text with every character escaped that is neither visible nor a plain space."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def counted(number: int, noun: str) -> str:
-    """Count things in words: 1 pair, 2,000 pairs."""
+    """Return a number with its noun: 1 pair, 2,000 pairs."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -20,14 +20,14 @@ from typing import Any
 
 from seq2see.errors import FolderError, shown
 
-LOCK = ".lock"  # a file that the process at work in a folder holds
+LOCK = ".lock"  # a process that works in a folder locks this file
 AT_ONCE = 2**28  # bytes of one write: some systems take at most 2 GiB
-STEP = "/step"  # what follows a matrix's name in the name of its rows' steps, in a file of weights
+STEP = "/step"  # ending of the name of a matrix's scales, in a file of weights
 REMEMBERED = 4_000_000  # bytes from which the digest of a file is remembered
 TEMPORARY = re.compile(r"\..+\.(\d+)\.seq2see-[0-9a-z_]{8}")
 EXCHANGE = 2  # renameat2's RENAME_EXCHANGE
 HERE = -100  # AT_FDCWD: paths are relative to the current folder
-LOCKED_BYTE = 2**30  # on Windows, far beyond the lock file's text: a locked byte cannot be read by others
+LOCKED_BYTE = 2**30  # on Windows, far behind the lock file's text, since others cannot read a locked byte
 QUERY, STILL_ACTIVE = (
     0x1000,
     259,
@@ -40,13 +40,13 @@ QUERY, STILL_ACTIVE = (
 def plain_file(path: Path, most: int | None = None) -> int:
     """Return the size of a file of a model folder, or refuse it.
 
-    A link out of the folder, a device and a pipe are refused, and so is a file of more than ``most`` bytes: reading it
+    It refuses a link out of the folder, a device, a pipe, and a file of more than ``most`` bytes: reading one
     could show other files of this machine, or never end.
     """
     try:
         if not path.resolve().is_relative_to(path.parent.resolve()):
             raise FolderError(
-                f"{path.name} is a link out of its folder: copy the file that is meant into the folder."
+                f"{path.name} is a link out of its folder: copy the file itself into the folder."
             )
         found = path.stat()
     except (OSError, RuntimeError, ValueError) as error:
@@ -70,7 +70,7 @@ def read_text(path: Path, most: int) -> str:
 
 
 def parsed(text: str | bytes, name: str) -> Any:
-    """Read JSON. What is no JSON, is nested too deeply, or has a number of thousands of digits is refused."""
+    """Read JSON; refuse invalid JSON, deep nesting and numbers of thousands of digits."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -78,9 +78,8 @@ def parsed(text: str | bytes, name: str) -> Any:
 
 
 def digest(path: Path) -> bytes:
-    """Return a file's sha256. That of a large file is remembered in the user's cache folder.
-
-    There it is found again by the file's path, inode, size and times, so that a large model need not be read twice.
+    """Return a file's sha256. That of a large file is stored in the user's cache folder under the file's
+    path, inode, size and times, so that a large model is read only once.
     """
     found = path.stat()
     key = f"{path.resolve()} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
@@ -91,13 +90,13 @@ def digest(path: Path) -> bytes:
     with path.open("rb") as file:
         value = hashlib.file_digest(file, "sha256").digest()
     if found.st_size >= REMEMBERED and path.stat() == found:
-        with suppress(OSError, FolderError):  # a folder that cannot be written costs time, nothing else
+        with suppress(OSError, FolderError):  # without a writable cache it only takes longer
             write_atomically(note, value.hex().encode())
     return value
 
 
 def cache_folder() -> Path:
-    """Return the folder in which this user's programs keep what they can find out again."""
+    """Return the cache folder of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2see"
 
 
@@ -111,11 +110,11 @@ class Writer(io.RawIOBase):
         self.path, self.handle, self.written = path, handle, 0
 
     def writable(self) -> bool:
-        """Say that it can be written, to those who pack or buffer what they write."""
+        """Return True: modules that compress or buffer ask for it."""
         return True
 
     def write(self, data: Any) -> int:
-        """Write bytes. A disk may take only some of them, which is no error to the system."""
+        """Write all bytes: the system may accept only some of them without an error."""
         left = memoryview(data).cast("B")
         size = len(left)
         while len(left):
@@ -132,11 +131,11 @@ class Writer(io.RawIOBase):
 
 @contextmanager
 def writing(path: Path, ending: str = "") -> Iterator[Writer]:
-    """Write a file so that it is either whole or not there, even if the disk is full or the power goes.
+    """Write a file so that it is either whole or not there, even if the disk is full or the power fails.
 
-    The bytes go to another name, reach the disk and are counted there; the name comes last, and nothing is left if
-    anything fails. Processes of other machines may write into the same folder: then that name has an ``ending``, and the
-    caller, who knows when nobody else writes, removes what killed processes have left.
+    The bytes go to a temporary file, reach the disk and are counted there; then the file gets its name.
+    Nothing is left if anything fails. If processes of other machines write into the same folder, the
+    temporary name has an ``ending``, and the caller removes what killed processes have left.
     """
     temporary, handle = None, -1
     try:
@@ -150,8 +149,10 @@ def writing(path: Path, ending: str = "") -> Iterator[Writer]:
             raise unwritten(path, error) from error
         temporary = Path(name)
         with Writer(
-            path, handle
-        ) as writer:  # closed, it is not flushed to a handle that is another file's by then
+            path,
+            handle,
+            # close it, so that it is not flushed later to a handle that belongs to another file by then
+        ) as writer:
             yield writer
         try:
             os.fsync(handle)
@@ -180,18 +181,18 @@ def unwritten(path: Path, error: OSError) -> FolderError:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is either whole or not there, even if the power goes."""
+    """Write a file so that it is either whole or not there, even if the power fails."""
     with writing(path) as file:
         file.write(data)
 
 
 def reason(error: OSError) -> str:
-    """Say why the system refused something; not every library says so in the system's words."""
+    """Return why the system refused something; not every library uses the system's words."""
     return error.strerror or str(error) or type(error).__name__
 
 
 def temporary_prefix(name: str) -> str:
-    """Return how the name of a temporary file or folder begins: it tells what it is for, and which process writes it."""
+    """Return the beginning of a temporary name: it contains the purpose and the process."""
     return f".{name}.{os.getpid()}.seq2see-"
 
 
@@ -224,7 +225,7 @@ def send_to_disk(folder: Path) -> None:
 
 
 class Lock:
-    """Makes a folder this process's own, until the lock is dropped or the process ends, however it ends."""
+    """Locks a folder for this process until the lock is released or the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.handle = -1
@@ -244,7 +245,7 @@ class Lock:
                     "name another folder."
                 ) from None
             return  # a file system without locks
-        with suppress(OSError):  # on a full disk the lock holds all the same
+        with suppress(OSError):  # the lock works on a full disk, too
             os.ftruncate(self.handle, 0)
             os.lseek(self.handle, 0, os.SEEK_SET)
             os.write(self.handle, str(os.getpid()).encode())
@@ -255,7 +256,7 @@ class Lock:
 
 
 def _lock(handle: int) -> None:
-    """Lock an open file for this process, or raise the OSError that says why not."""
+    """Lock an open file for this process, or raise an OSError."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -308,10 +309,10 @@ def _runs_on_windows(process: int) -> bool:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a new folder to write into; at the end it takes the place of the folder ``path`` in one step.
+    """Yield a new folder to write into, which replaces the folder ``path`` in one step.
 
-    At every moment ``path`` is either the old folder or the new one. Where the system cannot exchange two names
-    (other systems than Linux, some network file systems), there is a moment at which it is neither.
+    At every moment ``path`` is either the old folder or the new one. If the system cannot exchange two names
+    (other systems than Linux, some network file systems), it is neither for a moment.
     """
     path = path.resolve()
     remove_leftovers(path.parent)
@@ -342,9 +343,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_or_nothing(out: Path) -> Iterator[Path]:
-    """Give a folder to fill, which becomes ``out`` at the end, or goes away if something fails."""
+    """Yield a folder to fill, which becomes ``out`` at the end, or is removed if something fails."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FolderError(f"{out} is there already: name a folder that is not.")
+        raise FolderError(f"{out} exists already: name a new folder.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(out.parent)
@@ -379,7 +380,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def carry_over(old: Path, new: Path, left: set[str]) -> None:
-    """Put everything of a folder into another one, too, but for what is ``left``: files as links to the same bytes."""
+    """Link everything of a folder into another one, except for the names in ``left``: no bytes are copied."""
     for entry in old.iterdir():
         if entry.name in left or is_temporary(entry.name) or (new / entry.name).exists():
             continue

@@ -16,15 +16,13 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-AT_ONCE = (
-    2  # parts of a GPU's work that are under way: one is searched on, the other laid out or put together
-)
-SAMPLES = 3  # a moment in which somebody else happens to run says little
+AT_ONCE = 2  # parts of a GPU's work at a time: one is searched, the other is prepared or finished
+SAMPLES = 3  # samples, since a single one is unreliable
 PAUSE = 0.001  # seconds between them
-NEVER = 2**31 - 1  # collections of the young objects before all objects are looked at
+NEVER = 2**31 - 1  # collections of young objects before one of all objects
 _asked: int | None = None  # how many threads the user wants
 BRISK = 0.0002  # seconds after which a thread of Python gives way to another
-_brisk: list[float] = []  # what this was before, once for everyone who wants it brisk
+_brisk: list[float] = []  # its value before the first change, and the number of users
 _brisk_lock = Lock()
 
 
@@ -40,18 +38,18 @@ def cores() -> int:
 
 
 def workers() -> int:
-    """Count the workers that may each answer inputs of their own: all cores, or as many as the user asked for.
+    """Count the workers for independent inputs: all cores, or as many as the user requested.
 
-    They do not wait for each other, so that a busy core slows one of them down and not all.
+    They do not wait for each other, so a busy core slows down only one of them.
     """
     return cores() if _asked is None else _asked
 
 
 def free_cores() -> int:
-    """Count the cores that are free, at least one; or those that the user asked for.
+    """Count the cores that are free, at least one; or return the number that the user requested.
 
-    Threads that share a product wait for each other. Where others want the same cores, each waits for a turn of the
-    other, and two threads take several times as long as one.
+    Threads that share a matrix product wait for each other. If other processes use the same cores, two
+    threads take several times as long as one.
     """
     total, busy = cores(), 0
     if _asked is not None:
@@ -64,12 +62,12 @@ def free_cores() -> int:
         if busy == 0:
             break
         time.sleep(PAUSE)
-    everywhere = max(total, os.cpu_count() or 1)  # others may have cores that this process may not use
+    everywhere = max(total, os.cpu_count() or 1)  # other processes may have further cores
     return min(total, max(1, everywhere - busy))
 
 
 def memory() -> int | None:
-    """Return how many bytes of memory there are; None where the system does not tell."""
+    """Return the bytes of memory; None if the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -77,7 +75,7 @@ def memory() -> int | None:
 
 
 def open_files() -> int:
-    """Return how many files this process may have open; Windows sets no limit that a server meets."""
+    """Return how many files this process may have open; Windows sets no limit that matters to a server."""
     try:
         import resource
     except ImportError:
@@ -102,7 +100,7 @@ def instructions() -> frozenset[str]:
 
 
 def _others() -> int:
-    """Count the threads that run or wait for a core now, without this one; 0 where the system does not tell."""
+    """Count the other threads that run or wait for a core now; 0 if the system does not tell."""
     try:
         text = Path("/proc/loadavg").read_text(encoding="ascii")
         return max(0, int(text.split()[3].split("/")[0]) - 1)
@@ -124,9 +122,9 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def collected_by_hand() -> Iterator[None]:
-    """Leave what lives long to ``gc.collect()``: all threads wait while a collection looks at each object.
+    """Leave long-lived objects to ``gc.collect()``: all threads wait while a collection visits them.
 
-    What is here already is not looked at again. New objects are still collected while they are few.
+    Existing objects are not visited again. New objects are still collected while they are few.
     """
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()

@@ -1,7 +1,7 @@
-"""The one object that people hold: a trained model that answers, scores, traces, and saves itself.
+"""The main object of the package: a trained model that answers, scores, traces and saves itself.
 
-Answering through CTranslate2 needs no torch, and importing torch takes longer than answering. So the methods that need
-torch, or whole documents, import their modules when they are called.
+Answering through CTranslate2 needs no torch, and importing torch takes longer than answering. So the methods
+that need torch, or whole documents, import their modules when they are called.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
 
-ENOUGH_FITTED = 500  # pairs of a calibration, below which somebody who relies on it is warned
-MANY = 256  # texts from which Python takes long to look for cycles among their answers
-WINDOW = 8192  # texts that a GPU answers together, while others are cut into tokens or put together
+ENOUGH_FITTED = 500  # a calibration with fewer pairs gives a warning
+MANY = 256  # number of texts from which garbage collection is slow
+WINDOW = 8192  # texts that a GPU answers together while the CPU tokenizes the next ones
 
 
 class Seq2Seq:
@@ -63,10 +63,10 @@ class Seq2Seq:
         self.config = config
         self.tokenizers = tokenizers
         self.card = card
-        #: The table of the training by which ``fit`` made it: a line as in log.jsonl, with its step, losses and scores.
+        #: The log of the training in ``fit``: lines as in log.jsonl, each with its step, losses and scores.
         self.history: list[dict[str, object]] = []
         self.network = Network(config, tokenizers, transformer, path, device, engine)
-        #: What reads texts and searches for answers: for the commands and the server, which need its steps one by one.
+        #: Reads texts and searches for answers. The commands and the server call its steps one by one.
         self.texts = Texts(config, tokenizers, self.network, confidence)
 
     @classmethod
@@ -112,7 +112,7 @@ class Seq2Seq:
             raise AttributeError(f"'Seq2Seq' object has no attribute {name!r}")
         now, found = MOVED[name]
         warnings.warn(
-            f"Seq2Seq.{name} is deprecated, and gone in 0.3: {now} is what it was.",
+            f"Seq2Seq.{name} is deprecated and goes in 0.3: use {now}.",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -121,7 +121,7 @@ class Seq2Seq:
     @property
     def transformer(self) -> Transformer:
         """The network itself. It may be edited: an edited network answers for itself, through torch."""
-        return self.network.held()
+        return self.network.editable()
 
     def to(self, device: str) -> Seq2Seq:
         """Move the model to a device, ``cpu``, ``cuda`` or ``mps``, and return it.
@@ -135,7 +135,7 @@ class Seq2Seq:
 
     @property
     def confidence(self) -> Confidence | None:
-        """How sure its answers are, fitted by a training or by `seq2see calibrate`."""
+        """The confidence of its answers, fitted by a training or by `seq2see calibrate`."""
         return self.texts.confidence
 
     @confidence.setter
@@ -144,16 +144,16 @@ class Seq2Seq:
 
     @property
     def device(self) -> str:
-        """The device that it answers on."""
+        """The device of the model."""
         return self.network.device
 
     @property
     def path(self) -> Path | None:
-        """The folder that it was read from, if it was."""
+        """The folder that the model was read from, if any."""
         return self.network.path
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model folder that ``load`` reads, with the CTranslate2 export if it is still of these weights."""
+        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since."""
         from seq2see.storage.weights import weights_bytes, weights_of
 
         export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
@@ -184,9 +184,9 @@ class Seq2Seq:
         """Answer many texts, in order.
 
         Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates texts
-        sentence by sentence, unless ``whole`` says otherwise. If some texts are refused, or less sure than
-        ``min_confidence``, ``RefusedInputs`` is raised, which holds the answers to the others; ``answers`` says for each
-        text why it was refused. ``on_error="none"`` is deprecated: it puts None in the place of a refused text.
+        sentence by sentence, unless ``whole`` is set. If some texts are refused, or their confidence is below
+        ``min_confidence``, ``RefusedInputs`` is raised with the answers to the others; ``answers`` gives the reason for
+        each text. ``on_error="none"`` is deprecated: it puts None in the place of a refused text.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"], beam=4)
@@ -198,7 +198,8 @@ class Seq2Seq:
             raise UserError(f"on_error is {on_error!r}: 'raise' or 'none' was expected.")
         if on_error == "none":
             warnings.warn(
-                "on_error='none' is deprecated, and an error from 0.3 on: `answers` tells of each text.",
+                "on_error='none' is deprecated, and an error from 0.3 on: `answers` gives the error of each "
+                "text.",
                 DeprecationWarning,
                 stacklevel=2,
             )
@@ -219,8 +220,8 @@ class Seq2Seq:
     ) -> list[Answer]:
         """Answer many texts with probabilities and alternatives; a bad text is refused, the others are answered.
 
-        Without ``probabilities`` the answers hold texts and ids only, which is faster. An answer that is less sure than
-        ``min_confidence`` is withheld: its text is in ``withheld``, and ``error`` says how sure it is.
+        Without ``probabilities`` the answers hold texts and ids only, which is faster. An answer with a confidence
+        below ``min_confidence`` is withheld: its text is in ``withheld``, its confidence in ``error``.
 
         >>> import seq2see
         >>> [answer] = seq2see.load("dates").answers(["1845-01-05"])
@@ -234,23 +235,23 @@ class Seq2Seq:
         if options.format is not None:
             raise UserError("`format` is for one document: use `translate`.")
         inputs, rules = listed(texts), options.rules(self.config.decoding)
-        held, least = self.texts.allowed(options), options.min_confidence
+        automaton, least = self.texts.allowed(options), options.min_confidence
         sure = probabilities or least is not None
-        by_sentences = rules.sentences and options.n_best == 1 and held is None and not options.whole
+        by_sentences = rules.sentences and options.n_best == 1 and automaton is None and not options.whole
 
         def answered(part: Sequence[str]) -> list[Answer]:
             if by_sentences or options.terms is not None:
                 from seq2see.answering.translation import answer_by_sentences
 
                 return answer_by_sentences(self.texts, part, rules, sure, options.terms)
-            return self.texts.search(part, rules, options.n_best, sure, held)
+            return self.texts.search(part, rules, options.n_best, sure, automaton)
 
         with machine.uncollected() if len(inputs) > MANY else nullcontext():
             if not devices.is_cuda(self.device) or len(inputs) <= WINDOW:
                 answers = answered(inputs)
             else:
                 self.network.engine_for(
-                    len(inputs), rules.beam, options.n_best, held is not None
+                    len(inputs), rules.beam, options.n_best, automaton is not None
                 )  # made once
                 answers = _by_windows(inputs, answered)
             if self.config.task == "human-dates":
@@ -258,26 +259,26 @@ class Seq2Seq:
             return answers if least is None else [or_withheld(answer, least) for answer in answers]
 
     def _check(self, options: Options) -> None:
-        """Refuse options that this model has no use for."""
+        """Refuse options that do not apply to this model."""
         if human_dates.known(options.order) and self.config.task != "human-dates":
             raise UserError(
                 f"`order` is for dates that people write, but the task of this model is {self.config.task}."
             )
         if options.min_confidence is not None and self.confidence is None:
             raise UserError(
-                f"`min_confidence` is {options.min_confidence}, but nothing is known of how sure this model's answers "
-                "are: `seq2see calibrate` fits it on pairs that were not trained on."
+                f"`min_confidence` is {options.min_confidence}, but the confidence of this model is not "
+                "fitted: `seq2see calibrate` fits it on pairs that were not in the training."
             )
         if options.min_confidence is not None and self.confidence is not None:
             fitted = self.confidence.fitted_on
             if fitted < ENOUGH_FITTED:
                 logging.getLogger("seq2see").warning(
-                    "The confidence of this model was fitted on %d pairs, which is few: of the answers that pass %g, "
-                    "fewer may be right. `seq2see calibrate` fits it on more.", fitted, options.min_confidence,
+                    "The confidence of this model was fitted on only %d pairs: fewer of the answers above "
+                    "%g may be right. `seq2see calibrate` fits it on more.", fitted, options.min_confidence,
                 )  # fmt: skip
 
     def _as_date(self, answer: Answer, order: str | None) -> Answer:
-        """Return an answer as its task reads it: a human date that is none, or that can be two, is refused."""
+        """Return an answer as its task reads it: a human date that is invalid or ambiguous is refused."""
         if answer.output is None:
             return answer
         try:
@@ -287,10 +288,10 @@ class Seq2Seq:
             return replace(answer, output=None, error=str(error))
 
     def translate(self, text: str, options: Options | None = None, **given: Unpack[Given]) -> str:
-        """Translate a whole document, sentence by sentence; all but its words stays.
+        """Translate a whole document, sentence by sentence; everything but its words is kept.
 
-        The options of a document are ``format`` (text, html, markdown, srt, po or json), ``beam``, ``length_penalty``,
-        ``max_length`` and ``glossary``. What had to be repaired is logged as a warning.
+        The options of a document are ``format`` (text, html, markdown, srt, po or json), ``beam``,
+        ``length_penalty``, ``max_length`` and ``glossary``. Repairs are logged as warnings.
 
         >>> import seq2see
         >>> model = seq2see.load("en-fr")
@@ -302,7 +303,7 @@ class Seq2Seq:
         asked = Options.of(options, given, "format")
         for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
             if getattr(asked, name) != getattr(Options, name):
-                raise UserError(f"`{name}` has no meaning for a document: leave it out.")
+                raise UserError(f"`{name}` does not apply to a document: leave it out.")
         document, log = translation.read(text, asked.format or "text"), logging.getLogger("seq2see")
         rules = asked.rules(self.config.decoding)
         found = translation.translate(document.sentences, self.texts, rules, asked.terms)
@@ -356,9 +357,9 @@ class Seq2Seq:
         return score(self.network.inner(), self.tokenizers, tidied(pairs, self.texts.folded))
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
-        """Say which word of its source each word of a target comes from, by cross-attention, with places in both.
+        """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
 
-        Places are those in the texts as the model reads them.
+        Positions are those in the texts as the model reads them.
 
         >>> import seq2see
         >>> model = seq2see.load("dates")
@@ -372,9 +373,8 @@ class Seq2Seq:
     ) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name.
 
-        Of an ensemble one ``member`` is looked into, which answers alone.
-
-        The model itself is left alone: what is watched and edited is a view of it that shares its weights.
+        Of an ensemble, one ``member`` is traced and answers alone. The model itself does not change: the
+        trace uses a view of it that shares its weights.
 
         >>> import seq2see
         >>> trace = seq2see.load("dates").trace("1845-01-05")
@@ -400,7 +400,7 @@ class Seq2Seq:
 
 
 def _by_windows(texts: Sequence[str], answered: Callable[[Sequence[str]], list[Answer]]) -> list[Answer]:
-    """Answer texts of about one length together, and cut the next ones meanwhile."""
+    """Answer texts of similar lengths together, and tokenize the next ones meanwhile."""
     order = sorted(range(len(texts)), key=lambda place: len(str(texts[place])))
     windows = [order[first : first + WINDOW] for first in range(0, len(order), WINDOW)]
     found: dict[int, Answer] = {}
@@ -457,7 +457,7 @@ def _view(model: Seq2Seq) -> Any:
     return view_of(model.network.inner().member())
 
 
-#: Methods that were public in 0.1: what they are now, and how they are still found in 0.2.
+#: Methods that were public in 0.1: their present names, and how 0.2 still finds them.
 MOVED: dict[str, tuple[str, Callable[[Seq2Seq], Any]]] = {
     "score": ("log_probabilities", lambda model: model.log_probabilities),
     "engine_for": ("network.engine_for", lambda model: model.network.engine_for),

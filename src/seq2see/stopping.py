@@ -1,4 +1,4 @@
-"""Long work on what a stranger sent asks now and then whether somebody still waits for it."""
+"""Long work on a client's input stops when the client no longer waits for it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _nobody_waits: ContextVar[Callable[[], bool] | None] = ContextVar("nobody_waits"
 
 
 class Stopped(Exception):  # noqa: N818 - a state, not a fault
-    """Nobody waits for the work any more: its time is over, or its client has left."""
+    """The work has run out of time, or its client has disconnected."""
 
 
 @contextmanager
 def stopped_when(nobody_waits: Callable[[], bool]) -> Iterator[None]:
-    """Let the work of this thread stop at its next ``go_on`` once ``nobody_waits``."""
+    """Stop the work of this thread at its next ``go_on`` once ``nobody_waits()`` is true."""
     token = _nobody_waits.set(nobody_waits)
     try:
         yield
@@ -24,7 +24,7 @@ def stopped_when(nobody_waits: Callable[[], bool]) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Return if somebody waits for this work, and raise ``Stopped`` otherwise."""
+    """Raise ``Stopped`` if nobody waits for this work any more."""
     nobody_waits = _nobody_waits.get()
     if nobody_waits is not None and nobody_waits():
         raise Stopped

@@ -41,16 +41,14 @@ class Answer:
     tokens: list[Token] = field(default_factory=list)
     alternatives: list[Alternative] = field(default_factory=list)
     ids: list[int] = field(default_factory=list, repr=False)
-    finished: bool = (
-        True  # whether it came to its end, and was not cut at the most tokens that an answer may have
-    )
+    finished: bool = True  # False: it was cut at the limit of tokens
     error: str | None = None
-    #: The calibrated probability that the answer is right; None where nothing is known of it.
+    #: The calibrated probability that the answer is right; None if it is not known.
     confidence: float | None = None
-    remark: str | None = None  # how the input was read, or why it is unlike those that were trained on
-    withheld: str | None = None  # the answer that is not given, because it is less sure than was asked for
-    repairs: list[str] = field(default_factory=list)  # what had to be done, so that it holds what it must
-    parts: list[Answer] = field(default_factory=list, repr=False)  # of its sentences, if it was cut into some
+    remark: str | None = None  # how the input was read, or how it differs from the training inputs
+    withheld: str | None = None  # an answer that is not given, because its confidence is too low
+    repairs: list[str] = field(default_factory=list)  # what was repaired in the answer
+    parts: list[Answer] = field(default_factory=list, repr=False)  # the answers to its sentences
 
     @classmethod
     def plain(cls, input: str, output: str, ids: list[int], finished: bool, remark: str | None) -> Answer:
@@ -75,7 +73,7 @@ class Answer:
 
 
 def or_withheld(answer: Answer, least: float | None) -> Answer:
-    """Return an answer, or the refusal to give it if it is less sure than was asked for."""
+    """Return an answer, or withhold it if its confidence is below ``least``."""
     if (
         least is None
         or answer.error is not None
@@ -83,8 +81,8 @@ def or_withheld(answer: Answer, least: float | None) -> Answer:
     ):
         return answer
     why = (
-        f"{answer.remark} How sure its answer is cannot be said."
+        f"{answer.remark} The confidence of its answer is unknown."
         if answer.confidence is None
-        else f"The answer has a confidence of {answer.confidence:.3f}, and {least:g} was asked for."
+        else f"The answer has a confidence of {answer.confidence:.3f}, below the requested {least:g}."
     )
     return replace(answer, output=None, withheld=answer.output, error=f"{why} It was withheld.")

@@ -33,7 +33,7 @@ T = TypeVar("T")
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
 LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
-WORTH_TORCH = 100_000  # from so many inputs on, it is worth importing torch, in case that it is faster
+WORTH_TORCH = 100_000  # number of inputs from which importing torch may pay
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 #: Parameters from which even one input is worth an export: the next start is faster by seconds.
 ALWAYS_EXPORTED = 2**24
@@ -58,9 +58,9 @@ class Network:
         self.engine = engines.known(engine)
         self.device = device
         self.export: Path | None = None  # the CTranslate2 export of these weights
-        self._tried_export = False  # whether one was to be written
+        self._tried_export = False  # whether writing one was tried
         self._transformer = transformer
-        self._as_read: object = None  # what the network was when it was read, once somebody else holds it
+        self._as_read: object = None  # its fingerprint before a caller got it
         self._ctranslate2: Engine | None = None
         self._torch: TorchEngine | None = None
 
@@ -91,7 +91,7 @@ class Network:
             self._transformer = read_model(self.config.model, folder.weights_path(self.path), self.device)
         return self._transformer
 
-    def held(self) -> Transformer:
+    def editable(self) -> Transformer:
         """Return the network for a caller who may edit it."""
         network = self.inner()
         if self.path is not None and self._as_read is None:
@@ -116,14 +116,14 @@ class Network:
 
     # --- the engine of a request ---
 
-    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, held: bool = False) -> Engine:
-        """Return the engine that answers so many inputs: by the weights, the device and the request, and by what this
-        machine has found to be faster. Which one it is does not change an answer.
+    def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, constrained: bool = False) -> Engine:
+        """Return the engine for this number of inputs, chosen by the weights, the device, the request, and
+        the speeds measured on this machine. The choice does not change an answer.
 
-        ``held`` says that the answers are held to something.
+        ``constrained`` says that only some answers are allowed.
         """
         obstacle = engines.cannot(
-            beam, n_best, self.config.model.target_vocabulary, held, self.config.decoding
+            beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding
         )
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
@@ -144,12 +144,14 @@ class Network:
         return self._through_ctranslate2(inputs)
 
     def batches(
-        self, lengths: dict[int, int], rules: DecodingConfig, n_best: int, held: bool = False
+        self, lengths: dict[int, int], rules: DecodingConfig, n_best: int, constrained: bool = False
     ) -> Iterator[tuple[Engine, list[int]]]:
-        """Say which inputs are answered together, and by which engine; ``lengths`` has the tokens of each."""
+        """Yield each engine with the inputs that it answers together; ``lengths`` has the number of tokens of
+        each input.
+        """
         if not lengths:
             return
-        engine = self.engine_for(len(lengths), rules.beam, n_best, held)
+        engine = self.engine_for(len(lengths), rules.beam, n_best, constrained)
         good = sorted(lengths, key=lengths.__getitem__)  # neighbours of one length need no padding
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
         if engine is self._ctranslate2 and self._is_worth_a_trial(len(lengths), rules.beam):
@@ -158,7 +160,7 @@ class Network:
                 answered.update(part)
                 yield turn, part
             good = [row for row in good if row not in answered]
-            engine = self.engine_for(len(lengths), rules.beam, n_best, held)
+            engine = self.engine_for(len(lengths), rules.beam, n_best, constrained)
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
 
@@ -195,7 +197,7 @@ class Network:
         return self._torch
 
     def _keep_export(self, inputs: int) -> None:
-        """Keep an export of a model folder that has none in the user's cache, if the request pays for it."""
+        """Write an export into the user's cache if the folder has none and the request is large enough."""
         size = self.config.model.parameters
         if (
             self.path is None
@@ -210,7 +212,7 @@ class Network:
         try:
             self.export = self._written("float32")
         except (ImportError, UserError, OSError) as error:
-            logging.getLogger("seq2see").info("No export could be kept, so that torch answers: %s", error)
+            logging.getLogger("seq2see").info("No export could be written, so torch answers: %s", error)
 
     def _keep_int8(self) -> None:
         """Find or write the eight-bit export that was requested."""
@@ -229,7 +231,7 @@ class Network:
         from seq2see.interchange.to_ctranslate2 import export
 
         assert self.path is not None
-        logging.getLogger("seq2see").info("%s is prepared for this machine, once.", self.path.name)
+        logging.getLogger("seq2see").info("Preparing %s for this machine (once).", self.path.name)
         kept = engines.kept_in(self.path, self.config.model, quantization)
         rules = self.config.decoding.but(max_length=CHECKED_TOKENS)
         export(self.path, self.inner(), self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED)
@@ -247,9 +249,8 @@ class Network:
         return large and "torch" in sys.modules and self._is_free(beam)
 
     def _is_free(self, beam: int) -> bool:
-        """Whether both engines give the same answers, and none of them was asked for.
-
-        An export of fewer bits gives answers of its own, and torch does not take its place.
+        """Whether both engines give the same answers, and the user chose neither. An export of fewer bits
+        gives other answers, so torch cannot replace it.
         """
         if self.engine != "auto" or beam > 1 or self.export is None:
             return False
@@ -259,8 +260,8 @@ class Network:
 def _fingerprint(network: Transformer) -> object:
     """Return what changes when a network is edited: its modules, weights and hooks.
 
-    An edit through ``parameter.data`` leaves no trace but the numbers, so those are summed up. That takes milliseconds,
-    and is done only for a network that somebody outside holds.
+    An edit through ``parameter.data`` changes nothing but the numbers, so they are summed up. That takes
+    milliseconds, and is done only for a network that a caller has got.
     """
     parts = [
         (name, type(part), getattr(part, "recorder", None), len(part._forward_hooks), len(part._forward_pre_hooks))

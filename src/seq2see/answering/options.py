@@ -1,4 +1,4 @@
-"""What may be asked of a model, in one value that the object, the command and the server share."""
+"""The options of an answer, in one object that Seq2Seq, the command and the server share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Given(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    r"""How texts are answered. It checks itself; what is None is the model's own choice.
+    r"""How texts are answered. It checks itself; None leaves an option to the model.
 
     >>> import seq2see
     >>> wide = seq2see.Options(beam=4, pattern=r"\w+ \d+, \d{4}")
@@ -49,11 +49,12 @@ class Options:
     only: Iterable[str] | Automaton | None = None  # the answers that are allowed
     pattern: str | None = None  # a regular expression that matches each answer as a whole
     prefix: str | None = None  # what each answer begins with
-    glossary: Glossary | Mapping[str, str | None] | None = None  # what terms become; None lets a term stay
-    min_confidence: float | None = None  # an answer that is less sure is withheld
-    order: str | None = None  # of human dates: whether 03/04/2020 begins with the day or the month
-    whole: bool = False  # take each text as it is, even if the model is one of sentences
-    format: str | None = None  # of a document: text, html, markdown, srt, po or json
+    # the translation of each term; None keeps a term as it is
+    glossary: Glossary | Mapping[str, str | None] | None = None
+    min_confidence: float | None = None  # an answer with a lower confidence is withheld
+    order: str | None = None  # for human dates: whether 03/04/2020 begins with the day or the month
+    whole: bool = False  # do not split a text into sentences
+    format: str | None = None  # format of a document: text, html, markdown, srt, po or json
 
     def __post_init__(self) -> None:
         if not isinstance(self.n_best, int) or self.n_best < 1:
@@ -87,7 +88,7 @@ class Options:
     def of(cls, options: object, given: Mapping[str, Any], positional: str) -> Options:
         """Return the options of a call: an ``Options``, or its fields as keywords.
 
-        Until version 0.3 a value in the place of the options is taken as the argument that once stood there.
+        Until version 0.3 another value in its place is taken as the argument that 0.1 had there.
         """
         unknown = given.keys() - {field.name for field in fields(cls)}
         if unknown:
@@ -120,14 +121,14 @@ class Options:
         return self.glossary
 
     def rules(self, own: DecodingConfig) -> DecodingConfig:
-        """Return how answers are searched for: the model's own rules, but for what is given."""
+        """Return the rules of the search: the model's own, with the given options."""
         given = {"beam": self.beam, "length_penalty": self.length_penalty, "max_length": self.max_length}
         rules = own.but(**{name: value for name, value in given.items() if value is not None})
         return rules if rules.beam >= self.n_best else rules.but(beam=self.n_best)
 
 
 def listed(texts: Any) -> list[str]:
-    """Return texts as a list; one text alone is an error, for its characters would be answered."""
+    """Return texts as a list. A single text is an error: its characters would be taken as texts."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise UserError(f"A list of texts was expected, but {texts!r:.60} was given: put one text into [ ].")
     return list(texts)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Pair
     from seq2see.inspection.alignment import Alignment
 
-LONGEST_TEXT = 1_000_000  # characters; no model reads as many, and a longer text is refused unread
-MOST_TOKENS = 200  # of a sentence; a longer one is cut after a clause, since models learn from shorter ones
+LONGEST_TEXT = 1_000_000  # characters; a longer text is refused unread
+MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since models learn from shorter ones
 
-#: What a task asks of its inputs beyond their characters.
+#: The checks of a task on its inputs, beyond their characters.
 CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
 
 Span = tuple[int, int]
@@ -41,10 +41,8 @@ class Texts:
         self, config: Config, tokenizers: Tokenizers, network: Network, confidence: Confidence | None
     ) -> None:
         self.config, self.tokenizers, self.network, self.confidence = config, tokenizers, network, confidence
-        self._language: str | None = (
-            None  # that the model reads, once it is asked for; empty if that is not known
-        )
-        self._allowed: tuple[Options, Automaton] | None = None  # what was asked for last, and made of it
+        self._language: str | None = None  # that the model reads, found at first use; empty if unknown
+        self._allowed: tuple[Options, Automaton] | None = None  # the last constraints and their automaton
 
     @property
     def target(self) -> Tokenizer:
@@ -54,10 +52,10 @@ class Texts:
     # --- reading ---
 
     def folded(self, text: str) -> str:
-        """Return a text as the model reads it: as it was trained, in NFC with white space folded.
+        """Return a text as the model reads it, in the form of the training: NFC, with white space folded.
 
-        Dates stay as they are, and so do texts for an imported model: its tokenizer does what its makers meant. Where a
-        model was trained on words with features, these may follow the word after a tab: ``walk<TAB>V;PST``.
+        Dates stay as they are, and so do texts for an imported model, whose tokenizer prepares them. For a model that
+        was trained on words with features, the features may follow the word after a tab: ``walk<TAB>V;PST``.
         """
         if self.config.task == "human-dates":
             return human_dates.fold(text)
@@ -68,22 +66,22 @@ class Texts:
         return fold(text)
 
     def read(self, text: str) -> str:
-        """Return a text as the model reads it: folded, and characters that it has never seen in those that it knows.
+        """Return a text as the model reads it: folded, with unknown characters replaced by similar known ones.
 
-        A model of small letters reads ``Café`` as ``cafe``, unless it knows the others.
+        A model of small letters reads ``Café`` as ``cafe``.
         """
         text = self.folded(text)
         return text if self.config.task in CHECKS else fold_unknown(self.tokenizers.source, text)
 
     def check(self, text: str, anyway: bool = False) -> None:
-        """Raise an InputError if the model cannot take this text, saying why.
+        """Raise an InputError with the reason if the model cannot take this text.
 
-        ``anyway`` lets texts through that the model can read, but was not made for, such as a February 30.
+        ``anyway`` accepts a text that the model can read but was not made for, such as a February 30.
         """
         self._fitting(self.tokenizers.source.encode(self._readable(text, anyway)))
 
     def unfit(self, text: str) -> str:
-        """Say why the model was not made for a text, or nothing."""
+        """Return why the model was not made for a text, or None."""
         try:
             CHECKS.get(self.config.task, str)(text)
         except InputError as error:
@@ -124,12 +122,14 @@ class Texts:
         folded = self.folded(text)
         try:
             source.check(folded)
-        except InputError:  # it is refused in its place, as a whole
+        except InputError:  # the whole text is refused later
             return True
         return len(source.encode(folded)) <= longest
 
     def _encoded(self, texts: Sequence[str]) -> tuple[dict[int, list[int]], dict[int, str], dict[int, str]]:
-        """Return the ids of each text that the model can take, by its place, why others are refused, and what is read."""
+        """Return three values by index: the ids of the texts that the model takes, why others are refused,
+        and what is read.
+        """
         read: dict[int, str] = {}
         encoded: dict[int, list[int]] = {}
         reasons: dict[int, str] = {}
@@ -138,9 +138,7 @@ class Texts:
                 read[index] = self._readable(text)
             except InputError as error:
                 reasons[index] = str(error)
-        rows = self.tokenizers.source.encode_batch(
-            list(read.values())
-        )  # on all cores, if it is the library's
+        rows = self.tokenizers.source.encode_batch(list(read.values()))  # the library encodes on all cores
         for index, ids in zip(read, rows, strict=True):
             try:
                 encoded[index] = self._fitting(ids)
@@ -177,15 +175,15 @@ class Texts:
         phrases: list[list[Phrase]] | None = None,
         probabilities: bool = True,
     ) -> list[Answer]:
-        """Answer texts as they are, each with answers that hold the phrases that are given."""
-        held = None
+        """Answer unsplit texts; each answer must contain the given phrases."""
+        automaton = None
         if phrases is not None:
             from seq2see.decoding import allowed
 
             most = self.config.model.max_length - 1
             most = most if rules.max_length is None else min(most, rules.max_length)
-            held = allowed.holding(phrases, self.target.end, most)
-        return self.search(texts, rules, 1, probabilities, held)
+            automaton = allowed.holding(phrases, self.target.end, most)
+        return self.search(texts, rules, 1, probabilities, automaton)
 
     def search(
         self,
@@ -193,18 +191,18 @@ class Texts:
         rules: DecodingConfig,
         n_best: int = 1,
         probabilities: bool = True,
-        held: Automaton | None = None,
+        automaton: Automaton | None = None,
     ) -> list[Answer]:
-        """Search for the answers to texts as they are; a text that cannot be read is refused."""
+        """Search for the answers to unsplit texts; a text that cannot be read is refused."""
         encoded, reasons, read = self._encoded(texts)
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
             results[index] = Answer(texts[index], None, error=reason)
         lengths = {place: len(ids) for place, ids in encoded.items()}
-        batches = self.network.batches(lengths, rules, n_best, held is not None)
+        batches = self.network.batches(lengths, rules, n_best, automaton is not None)
 
         def given(rows: list[int]) -> tuple[list[list[int]], Automaton | None]:
-            return [encoded[row] for row in rows], None if held is None else held.select(rows)
+            return [encoded[row] for row in rows], None if automaton is None else automaton.select(rows)
 
         def best(engine: Engine, rows: list[int]) -> tuple[list[list[int]], list[str]]:
             sources, allowed = given(rows)
@@ -232,7 +230,7 @@ class Texts:
     def _remark(
         self, text: str, length: int, thorough: bool = True, read: str | None = None
     ) -> tuple[str | None, bool]:
-        """Return how a text was read or why it is unlike the training texts, and whether it is unlike them.
+        """Return a remark (how a text was read, or how it differs from the training texts) and whether it differs.
 
         ``read`` is the text as the model reads it, if that is known.
         """
@@ -256,7 +254,7 @@ class Texts:
         return " ".join(remarks) or None, bool(unlike)
 
     def _foreign(self, text: str) -> str:
-        """Say in one sentence that a text is not in the language of a model of sentences; nothing if it may be."""
+        """Return a sentence if a text is not in the language that the model reads; None if it may be."""
         if not self.config.decoding.sentences or self.confidence is None:
             return ""
         from seq2see.documents import languages
@@ -271,8 +269,8 @@ class Texts:
     ) -> tuple[float | None, str | None]:
         """Return the confidence of an answer, by the log-probabilities of its tokens, and the remark about its input.
 
-        The confidence is None where nothing is known of it: it was not fitted, or the input is unlike those that were
-        trained on. ``length`` is that of the input's ids, if it is known.
+        The confidence is None if it was not fitted, or if the input differs from the training inputs.
+        ``length`` is the number of the input's ids, if it is known.
         """
         if length is None:
             length = len(self.tokenizers.source.encode(self.read(text)))
@@ -311,7 +309,7 @@ class Texts:
     def links(self, pairs: list[tuple[str, str]]) -> list[list[tuple[Span, Span]]]:
         """Return which span of a text each span of its answer comes from.
 
-        An answer that is nonsense may be too long when it is read again: it has no links.
+        A nonsensical answer may be too long to be read again; it has no links.
         """
         good = [number for number, pair in enumerate(pairs) if self._can_align(pair)]
         found = dict(zip(good, self.align([pairs[number] for number in good]), strict=True))
@@ -331,9 +329,9 @@ class Texts:
         return True
 
     def align(self, pairs: Iterable[Pair | Answer]) -> list[Alignment]:
-        """Say which word of its source each word of a target comes from, by cross-attention, with places in both.
+        """Return which word of its source each word of a target comes from, by cross-attention, with their positions.
 
-        Places are those in the texts as the model reads them (``folded``).
+        Positions are those in the texts as the model reads them (``folded``).
         """
         from seq2see.data.pairs import tidied
         from seq2see.evaluation.evaluate import check_pair

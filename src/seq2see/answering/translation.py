@@ -1,7 +1,7 @@
 """Translate whole texts with a model of sentences: check each answer, search again if it is wrong, and repair it.
 
-If an answer lacks a number, an address or a placeholder, or repeats itself, a second search must hold what was missing.
-What is still missing after that is inserted. A remark reports each of the two.
+If an answer lacks a number, an address or a placeholder, or repeats itself, a second search is made to
+contain what was missing. What is still missing after that is inserted. A remark reports each of these steps.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-LONGEST_DOCUMENT = 2**28  # characters; it is held in memory
-BEAM = 6  # prefixes that are kept open, at least, while an answer is searched for again
-HALF = "\ufffd"  # what bytes that are no character are read as
-NO_REPEAT = 4  # tokens in a row that then occur once at most, if the answer was a loop
+LONGEST_DOCUMENT = 2**28  # characters; a document is kept in memory
+BEAM = 6  # narrowest beam of a second search
+HALF = "\ufffd"  # what an invalid byte is read as
+NO_REPEAT = 4  # an answer that was a loop may not repeat this many tokens
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Translated:
-    """A sentence in the other language, with its tags and line ends, and what had to be done for it."""
+    """A translated sentence, with its tags and line ends, and its repairs."""
 
     text: str
     parts: tuple[Attempt, ...] = ()
@@ -81,7 +81,7 @@ def read(text: str, format: str = "text") -> Document:
 def answer_by_sentences(
     texts: Texts, inputs: Sequence[str], rules: DecodingConfig, probabilities: bool, glossary: Glossary | None
 ) -> list[Answer]:
-    """Answer texts sentence by sentence: those of all texts are answered together."""
+    """Answer texts sentence by sentence; the sentences of all texts are answered together."""
     documents: list[Document | str] = []
     for text in inputs:
         try:
@@ -178,7 +178,7 @@ def _joined(texts: list[str], cut: bool) -> str:
 
 
 def _fitting(sentence: Sentence, texts: Texts) -> list[Sentence]:
-    """Cut a sentence until a model can read its parts."""
+    """Cut a sentence into parts that the model can read."""
     if len(sentence.text) < 2 or texts.fits(sentence.read().text):
         return [sentence]
     return [part for half in sentence.halves() if half.text.strip() for part in _fitting(half, texts)]
@@ -186,7 +186,7 @@ def _fitting(sentence: Sentence, texts: Texts) -> list[Sentence]:
 
 @dataclass(frozen=True)
 class _Means:
-    """What answers sentences, and whether their probabilities are wanted."""
+    """How sentences are answered."""
 
     texts: Texts
     probabilities: bool
@@ -196,13 +196,13 @@ class _Means:
 class _Work:
     """A sentence, what the model reads of it, and the terms that its answer must hold.
 
-    The model reads a term as what it must become, in the other language, so that the words around it may agree with it.
-    If no good answer holds it, the term is hidden, as a name is, and written in afterwards.
+    The model reads the translation in the place of the term, so that the words around it may agree with it.
+    If no good answer contains it, the term is hidden, as a name is, and inserted afterwards.
     """
 
     sentence: Sentence
     read: Read
-    terms: tuple[str, ...] = ()  # what they must become
+    terms: tuple[str, ...] = ()  # their translations
 
     @classmethod
     def of(cls, sentence: Sentence, glossary: Glossary | None, hidden: bool = False) -> _Work:
@@ -217,12 +217,12 @@ class _Work:
         kept = [(term.first, term.last) for term in found if term.target is None or hidden]
         written = {(term.first, term.last): term.target for term in found if term.target is not None}
         breaks = [one.place for one in sentence.breaks]
-        read = Read.of(sentence.text, [*sentence.held, *kept], {} if hidden else written, breaks)
+        read = Read.of(sentence.text, [*sentence.fixed, *kept], {} if hidden else written, breaks)
         items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
-        held = frozenset(n for n in read.held if read.places[n] in sentence.held)
+        fixed = frozenset(n for n in read.fixed if read.places[n] in sentence.fixed)
         return cls(
             sentence,
-            replace(read, items=items, held=held),
+            replace(read, items=items, fixed=fixed),
             () if hidden else tuple(filter(None, written.values())),
         )
 
@@ -231,7 +231,7 @@ class _Work:
         return self.read.text, self.read.items, self.terms
 
     def missing_terms(self, answer: str) -> list[str]:
-        """Return what terms must become and have not, as words of their own."""
+        """Return the translations of terms that an answer lacks as separate words."""
         lacking = []
         for target in dict.fromkeys(self.terms):
             alone = re.findall(rf"(?<!\w){re.escape(target)}(?!\w)", answer, re.IGNORECASE)
@@ -260,10 +260,10 @@ def _answered(
     wrong = [n for n in free if results[n].reply.error is None and _is_wrong(works[n], results[n])]
     loose = [
         n for n in wrong if not _lacks(works[n], results[n])
-    ]  # these loop, or lack a quotation mark: any engine may answer them
+    ]  # these loop or lack a quotation mark; any engine may answer them
     tight = [n for n in wrong if _lacks(works[n], results[n])]
-    again = _searched_again(loose, works, results, means, wide, held=False)
-    again |= _searched_again(tight, works, results, means, wide, held=True)
+    again = _searched_again(loose, works, results, means, wide, strict=False)
+    again |= _searched_again(tight, works, results, means, wide, strict=True)
     return [_mended(again.get(n, results[n])) for n in range(len(works))]
 
 
@@ -289,9 +289,9 @@ def _searched_again(
     before: dict[int, Attempt],
     means: _Means,
     rules: DecodingConfig,
-    held: bool,
+    strict: bool,
 ) -> dict[int, Attempt]:
-    """Search for answers that hold what the first ones lacked, and do not loop; keep the better of both."""
+    """Search for answers that contain what the first ones lacked and do not loop; keep the better of the two."""
     found = {}
     for broken in (False, True):
         some = [n for n in numbers if before[n].is_broken == broken]
@@ -300,7 +300,7 @@ def _searched_again(
             _phrases(works[n], items, means.texts.target) for n, items in zip(some, lacking, strict=True)
         ]
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
-        replies = _replies([works[n] for n in some], means, guarded, phrases if held else None)
+        replies = _replies([works[n] for n in some], means, guarded, phrases if strict else None)
         for n, reply in zip(some, replies, strict=True):
             new = Attempt(works[n].read, reply, reply.output or "")
             if reply.error is None and new.faults < before[n].faults:
@@ -314,16 +314,15 @@ def _said(before: Attempt) -> tuple[str, ...]:
     said = []
     if missing:
         said.append(
-            f"the first answer lacked {', '.join(missing[:5])}, so another one was searched for that holds it"
+            f"the first answer lacked {', '.join(missing[:5])}, so a second search was made for an answer "
+            "with it"
         )
     if before.has_lost_quotes:
-        said.append("the first answer lacked a quotation mark, so another one was searched for")
+        said.append("the first answer lacked a quotation mark, so a second search was made")
     if before.is_garbled:
-        said.append("the first answer had half a character, so another one was searched for")
+        said.append("the first answer had an invalid character, so a second search was made")
     elif before.is_broken:
-        said.append(
-            "the first answer did not come to its end or repeated itself, so another one was searched for"
-        )
+        said.append("the first answer was cut off or repeated itself, so a second search was made")
     return tuple(said)
 
 
@@ -335,20 +334,20 @@ def _mended(part: Attempt) -> Attempt:
     if part.reply.error is not None:
         return part
     if part.is_garbled:
-        said = "the answer had half a character, which was left out: look at it"
+        said = "the answer had an invalid character, which was removed: check it"
         part = replace(part, output=part.output.replace(HALF, ""), remarks=(*part.remarks, said))
     if part.has_lost_quotes:
-        part = replace(part, remarks=(*part.remarks, "the answer lacks a quotation mark: look at it"))
+        part = replace(part, remarks=(*part.remarks, "the answer lacks a quotation mark: check it"))
     missing = part.read.missing(part.output)
     if not missing:
         return part
     named = ", ".join(_shown(item, part.read) for item in missing[:5])
-    said = f"the answer lacked {named}, which was put in: look at it"
+    said = f"the answer lacked {named}, which was inserted: check it"
     return replace(part, output=repaired(part.output, missing, part.read), remarks=(*part.remarks, said))
 
 
 def _shown(item: str, read: Read) -> str:
-    """Name an item: what stands behind its mark."""
+    """Return an item as a reader sees it, without its mark."""
     number = item[1:-1]
     return shown(read.items[int(number) - 1] if item.startswith("{") and number.isdigit() else item)
 

@@ -1,4 +1,4 @@
-"""The command line. A command's module is imported when it is called, so that answers come at once."""
+"""The command line. A command's module is imported when the command is called, for a fast start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from inspect import cleandoc  # not the module: ours of this name takes its place
+from inspect import cleandoc  # the class itself, since a module of ours has the name of its module
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -64,10 +64,10 @@ def _root(
 
 
 class _Commands(TyperGroup):
-    """What holds for every command."""
+    """Behaviour that all commands share."""
 
     def _check_once(self, ctx: Any) -> None:
-        """Refuse a second --model, of which the first would be left out in silence."""
+        """Refuse a second --model: the first would be ignored silently."""
         words = [*ctx._protected_args, *ctx.args]
         command = self.get_command(ctx, words[0]) if words else None
         takes_one = command is not None and any(
@@ -76,12 +76,12 @@ class _Commands(TyperGroup):
         )
         if takes_one and len(given := _models_in(words)) > 1:
             raise UserError(
-                f"--model was given {len(given)} times ({', '.join(given)}), and one model was expected: run the command "
-                "once for each, or compare two with `seq2see evaluate FILE --compare A B`."
+                f"--model was given {len(given)} times ({', '.join(given)}), but one model was expected: "
+                "run the command once for each, or compare two with `seq2see evaluate FILE --compare A B`."
             )
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; a closed pipe is no error, and a negative number no option."""
+        """Run a command. A closed pipe is not an error, and a negative number is not an option."""
         try:
             try:
                 self._check_once(ctx)
@@ -104,7 +104,7 @@ class _Commands(TyperGroup):
 
 
 def _models_in(words: Sequence[str]) -> list[str]:
-    """Return the models that some words of a command name."""
+    """Return the models that a command line names."""
     words = list(words[: words.index("--")] if "--" in words else words)
     named = [following for word, following in pairwise(words) if word in ("--model", "-m")]
     return named + [word.partition("=")[2] for word in words if word.startswith("--model=")]
@@ -112,7 +112,7 @@ def _models_in(words: Sequence[str]) -> list[str]:
 
 def _with_options(message: str, ctx: Any) -> str:
     """Name arguments as the command does: `vocabulary` becomes --vocabulary."""
-    if ctx.invoked_subcommand is None:  # no command has been called yet
+    if ctx.invoked_subcommand is None:  # no command was called
         return message
     parameters = ctx.command.commands[ctx.invoked_subcommand].params
     options = {
@@ -122,13 +122,13 @@ def _with_options(message: str, ctx: Any) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Join the lines of each paragraph, for the terminal's width is not ours; one that begins with \\b stays."""
+    """Join the lines of each paragraph, to wrap them at the terminal's width; one that begins with \\b stays."""
     parts = cleandoc(text).split("\n\n")
     return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in parts)
 
 
 def build(*modules: str) -> typer.Typer:
-    """Make a command line of the commands in some modules."""
+    """Build the command line."""
     app = typer.Typer(
         cls=_Commands,
         no_args_is_help=True,
@@ -170,7 +170,7 @@ def _speak_utf8() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's error is one message and status 2, never a traceback."""
+    """Run the command line; a UserError becomes one message and status 2, without a traceback."""
     unraisable = sys.unraisablehook
     try:
         try:
@@ -178,7 +178,7 @@ def main() -> None:
             sys.unraisablehook = _not_lost
             _run()
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is not worth a traceback
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the exit gives no traceback
             sys.unraisablehook = unraisable
     except KeyboardInterrupt:
         complain("Stopped.")
@@ -188,7 +188,7 @@ def main() -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise an exception at Ctrl-C, but end at once while something is imported.
 
-    A native library that begins does not bear an exception: it aborts, or says that it cannot be imported.
+    A native library that is being loaded cannot handle an exception: it aborts, or reports a failed import.
     """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -198,7 +198,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _not_lost(unraisable: sys.UnraisableHookArgs) -> None:
-    """End at once where Python would lose a Ctrl-C, as in a method ``__del__``, and print a traceback instead."""
+    """End at once where Python would ignore a Ctrl-C and print a traceback, as in a method ``__del__``."""
     if unraisable.exc_type is KeyboardInterrupt:
         _end_at_once()
     sys.__unraisablehook__(unraisable)
@@ -215,7 +215,7 @@ def _run() -> None:
     _speak_utf8()
     if sys.argv[1:2] == ["bench"]:
         complain(
-            "There is no command bench any more: in a clone of the repository, python -m benchmarks NAME.",
+            "The command bench is gone: run python -m benchmarks NAME in a clone of the repository.",
             last=True,
         )
         sys.exit(2)

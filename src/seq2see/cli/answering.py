@@ -25,27 +25,25 @@ if TYPE_CHECKING:
     from seq2see.inspection.alignment import Alignment
     from seq2see.seq2seq import Seq2Seq
 
-WINDOW = 8192  # inputs held in memory at a time, and sorted by length
-COMPARED = 4  # last lines of an interrupted run that must be as they would be now
-#: What ends a line or a column becomes a space, and what a terminal would take as an order is escaped.
+WINDOW = 8192  # inputs in memory at a time, sorted by length
+COMPARED = 4  # last lines of an interrupted run that are compared with new answers
+#: Line breaks and tabs become spaces, and characters that a terminal would obey are escaped.
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
-HELD = 2**24  # characters of inputs held in memory at a time
-LONGEST = 4_000_004  # bytes of a line that are read; so many are more characters than any model takes
-PACKED = 3  # times larger is a text that gzip or xz has packed
+HELD = 2**24  # characters of inputs in memory at a time
+LONGEST = 4_000_004  # most bytes of a line; no model takes as many characters
+PACKED = 3  # estimated ratio of a text to its gzip or xz file
 HEAD = 8192  # bytes that tell whether a file is text
-FOREIGN = 16  # of them that may be no UTF-8, however few they are
+FOREIGN = 16  # that many of them may be invalid UTF-8
 
 RECORDS = (".jsonl", ".ndjson")
 TEXT_KEYS = ("input", "source", "text")  # of a JSON object, the first that is there
 
-UNFINISHED = (
-    "The answer did not come to its end within the most tokens that it may have: --max-length allows more."
-)
+UNFINISHED = "The answer was cut at the limit of tokens: --max-length raises it."
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A model, how it is asked and how its answers are written: values that another process can be given."""
+    """The model, the options and the output format of a run, as values that can be sent to another process."""
 
     model: str
     options: Options
@@ -57,18 +55,18 @@ class Asked:
     align: bool = False
 
     def job(self, characters: float = 0) -> Job:
-        """Load the model on the device for so much text, and check the options against it."""
+        """Load the model on a device that suits this amount of text, and check the options against it."""
         from seq2see import machine
 
         machine.use(self.threads)
         job = Job(loaded(self.model, self.device, self.engine, characters), self)
         assert job.rules.beam >= self.options.n_best
-        job.model.texts.allowed(self.options)  # it is made before anything is read
+        job.model.texts.allowed(self.options)  # made early, so that an error comes before anything is read
         return job
 
 
 def loaded(model: str, device: str, engine: str = "auto", characters: float = math.inf) -> Seq2Seq:
-    """Load a model on the device for so much text, and say which one it is where there was a choice."""
+    """Load a model on a device that suits this amount of text, and report the choice if there was one."""
     from seq2see import devices
     from seq2see.seq2seq import load
     from seq2see.storage import folder
@@ -83,7 +81,7 @@ def loaded(model: str, device: str, engine: str = "auto", characters: float = ma
 
 
 def characters_in(*paths: Path | None) -> float:
-    """Return about how many characters some files have; nothing is known of a pipe."""
+    """Estimate the characters of some files; the size of a pipe is unknown."""
     files = [path for path in paths if path is not None and path.is_file()]
     return float(
         sum(path.stat().st_size * (PACKED if path.suffix in (".gz", ".xz") else 1) for path in files)
@@ -91,7 +89,7 @@ def characters_in(*paths: Path | None) -> float:
 
 
 class NoText(str):
-    """A line in which no text was found, and why. It is empty, so that every model refuses it."""
+    """A line without a text, and the reason. It is empty, so every model refuses it."""
 
     def __new__(cls, reason: str) -> NoText:
         """Store the reason in the empty text."""
@@ -103,27 +101,27 @@ class NoText(str):
 
 
 class Out(Protocol):
-    """Where answers go."""
+    """The output of answers."""
 
     def write(self, text: str, /) -> object:
         """Write some text."""
         ...
 
     def flush(self) -> object:
-        """Hand it to the system."""
+        """Pass the text to the system."""
         ...
 
 
 @dataclass(frozen=True)
 class Job:
-    """A loaded model and what is asked of it."""
+    """A loaded model with its request."""
 
     model: Seq2Seq
     asked: Asked
 
     @property
     def rules(self) -> DecodingConfig:
-        """How answers are searched for."""
+        """The rules of the search."""
         return self.asked.options.rules(self.model.config.decoding)
 
     def answers(self, window: list[str]) -> list[Answer]:
@@ -143,7 +141,7 @@ class Job:
         return network.engine_for(inputs, self.rules.beam, options.n_best, options.is_constrained).name
 
     def lines(self, answers: list[Answer]) -> Iterator[str]:
-        """Write each answer as a line: its alternatives and its alignment follow after tabs."""
+        """Format each answer as a line, with alternatives and alignment after tabs."""
         asked = self.asked
         if not (asked.as_json or asked.raw or asked.align or asked.options.n_best > 1):
             for answer in answers:
@@ -166,7 +164,7 @@ class Job:
 
 
 def _in_one_line(text: str) -> str:
-    """Return a text without what ends a line or a column; most have none, and no sign that cannot be printed."""
+    """Return a text without line breaks and tabs. Most texts have none, which is checked first."""
     return text if text.isprintable() else text.translate(ONE_LINE)
 
 
@@ -182,7 +180,7 @@ def answer_all(
 ) -> tuple[int, int]:
     """Answer window by window, so that memory stays bounded; return how many were answered and refused.
 
-    ``done`` says how many an earlier run has answered and refused.
+    ``done`` has the two counts of an earlier run.
     """
     remaining = iter(inputs)
     answered, refused = done
@@ -220,7 +218,7 @@ def answer_all(
 
 
 class Unsure:
-    """Counts answers that are less sure than was asked for, and lists them in a file."""
+    """Counts answers with too low a confidence, and lists them in a file."""
 
     def __init__(
         self, path: Path | None, least: float | None, tell: Callable[[str], None] = complain
@@ -256,7 +254,7 @@ class Unsure:
 
 
 def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
-    """Answer window by window; while a GPU searches, the next one is read and cut, and the last one is written."""
+    """Answer window by window; while a GPU searches, the next window is tokenized and the last one is written."""
     windows = iter(lambda: _window(inputs), [])
     from seq2see import devices, machine
 
@@ -264,12 +262,12 @@ def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list
         for window in windows:
             yield window, job.answers(window)
         return
-    job.engine_name(WINDOW)  # made once, before others ask for it
+    job.engine_name(WINDOW)  # made once, before other threads use it
     yield from machine.ahead(job.answers, windows)
 
 
 def _window(inputs: Iterator[str]) -> list[str]:
-    """Take the inputs that are answered together: not too many, and not too much text."""
+    """Return the next inputs to answer together, limited in number and in characters."""
     window, size = list[str](), 0
     while len(window) < WINDOW and size < HELD and (text := next(inputs, None)) is not None:
         window.append(text)
@@ -286,7 +284,7 @@ def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
         text = next(inputs, None)
         if text is None:
             raise UserError(
-                f"{out.part} has {out.lines:,} lines, more than the input: it is of another input."
+                f"{out.part} has {out.lines:,} lines, more than the input: it belongs to another input."
             )
         try:
             job.model.texts.check(text)
@@ -296,14 +294,14 @@ def skip(job: Job, inputs: Iterator[str], out: Writer) -> tuple[int, int]:
     for number, (text, line) in enumerate(zip(last, out.last, strict=True), out.lines - len(last) + 1):
         if not _same(job, text, line):
             raise UserError(
-                f"{out.part} is of another input, another model or other options (line {number:,} would now differ): "
-                "give those of the interrupted run, or remove it."
+                f"{out.part} belongs to another input, another model or other options (line {number:,} "
+                "would now differ): give those of the interrupted run, or remove it."
             )
     return out.lines - refused, refused
 
 
 def _same(job: Job, text: str, line: str) -> bool:
-    """Whether a line is what the model would write now, but for what the last digits may depend on."""
+    """Whether the model would write this line now, apart from rounding differences."""
     now = next(job.lines(job.answers([text])))
     if job.asked.as_json:
         try:
@@ -312,18 +310,18 @@ def _same(job: Job, text: str, line: str) -> bool:
             return False
         if form_now != form_then:
             return False
-    elif job.asked.align:  # a link may hang on the last digits of a weight
+    elif job.asked.align:  # a link may depend on the last digits of a weight
         now, line = (text.rpartition("\t")[0] for text in (now, line))
     if job.engine_name(WINDOW).endswith("bfloat16"):
         from difflib import SequenceMatcher
 
-        # a word may hang on the other lines of its batch
+        # a word may depend on the other lines of its batch
         return SequenceMatcher(None, now, line).ratio() > 0.5
     return now == line
 
 
 def _fixed(line: str) -> tuple[object, str]:
-    """Return the form and the texts of a JSON answer: what the other lines of its batch do not change."""
+    """Return the structure and the texts of a JSON answer, which do not depend on the other lines of its batch."""
     record = json.loads(line)
     others = [alternative["output"] for alternative in record.get("alternatives", [])]
     texts = [record.get(name, "") for name in ("output", "raw", "error")]
@@ -363,7 +361,7 @@ def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment |
         ]
     if alignment is not None:
         if alignment.source != answer.input:
-            record["read"] = alignment.source  # the text that the spans are of
+            record["read"] = alignment.source  # the text that the spans refer to
         record["alignment"] = [
             {
                 "source": {"number": link.source, "word": source, "span": link.source_span},
@@ -376,11 +374,11 @@ def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment |
 
 
 def lines_of(path: Path | None, columns: Sequence[str] = ()) -> Iterator[str]:
-    """Read the inputs of a file or of standard input, one a line; gzip and xz are unpacked.
+    """Read the inputs of a file or of standard input, one per line; gzip and xz are unpacked.
 
-    A line of a .jsonl file is a JSON text, or an object with the text under "input", "source" or "text". ``columns`` are
-    others, by name in an object and by number in a line with tabs. Bytes that are not UTF-8 stay, so that their line can
-    be refused. A file of binary data is refused as a whole.
+    A line of a .jsonl file is a JSON text, or an object with the text under "input", "source" or "text".
+    ``columns`` chooses others, by name in an object and by number in a line with tabs. Invalid UTF-8 is kept,
+    so that its line can be refused. A file of binary data is refused as a whole.
     """
     if path is None or str(path) == "-":
         _check_text(sys.stdin.buffer, "Standard input")
@@ -392,20 +390,20 @@ def lines_of(path: Path | None, columns: Sequence[str] = ()) -> Iterator[str]:
         raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
     number, records = 0, formats.kind_of(path) in RECORDS
     try:
-        # What is no file may be a pipe, which can be opened only once.
+        # A path that is not a regular file may be a pipe, which can be opened only once.
         with formats.unpacked(path) if path.is_file() else path.open("rb") as file:
             _check_text(file, path.name)
             for text in _texts(file):
                 number += 1
                 yield (_in_record if records else _in_cells)(text, columns)
     except formats.UNREADABLE as error:
-        raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
+        raise UserError(f"{path.name} cannot be read beyond line {number:,}: {error}.") from None
 
 
 def _check_text(file: IO[bytes], name: str) -> None:
-    """Refuse binary data by their first bytes: some are zero, and many are not UTF-8.
+    """Refuse binary data by the first bytes: some are zero, or many are invalid UTF-8.
 
-    A few such bytes in a text are a matter of their lines, which are refused one by one.
+    If a text has only a few such bytes, their lines are refused one by one.
     """
     head = file.peek(HEAD)[:HEAD] if hasattr(file, "peek") else b""
     if b"\0" in head and head.decode("utf-8", "replace").count("\ufffd") > max(FOREIGN, len(head) // 50):
@@ -419,11 +417,11 @@ def _texts(file: IO[bytes]) -> Iterator[str]:
             return
         if len(line) == LONGEST and not line.endswith(b"\n"):
             while len(rest := file.readline(LONGEST)) == LONGEST and not rest.endswith(b"\n"):
-                pass  # the rest is not held in memory
+                pass  # the rest is not kept in memory
             yield NoText(f"The line has more than {LONGEST - 1:,} bytes: cut it up, or use --format text.")
             continue
         text = line.decode("utf-8", errors="surrogateescape").removesuffix("\n").removesuffix("\r")
-        yield text if number else text.removeprefix("\ufeff")  # a byte order mark is no part of the text
+        yield text if number else text.removeprefix("\ufeff")  # a byte order mark does not belong to the text
 
 
 def _in_cells(line: str, columns: Sequence[str]) -> str:
@@ -438,7 +436,7 @@ def _in_cells(line: str, columns: Sequence[str]) -> str:
 
 
 def _in_record(line: str, columns: Sequence[str] = ()) -> str:
-    """Return the text that a line of JSON holds."""
+    """Return the text in a line of JSON."""
     if isinstance(line, NoText):
         return line
     try:
@@ -449,7 +447,7 @@ def _in_record(line: str, columns: Sequence[str] = ()) -> str:
         cells = [found.get(name) for name in columns]
         if all(isinstance(cell, str) for cell in cells):
             return "\t".join(map(str, cells))
-        return NoText(f"The line lacks a text of {' or '.join(columns)}, which --columns names.")
+        return NoText(f"The line has no text {' or '.join(columns)}, which --columns names.")
     if isinstance(found, dict):
         found = next((found[name] for name in TEXT_KEYS if name in found), None)
     if isinstance(found, str):
@@ -458,7 +456,7 @@ def _in_record(line: str, columns: Sequence[str] = ()) -> str:
 
 
 class Watch:
-    """A progress bar over the lines of a file: how many a second, how long still."""
+    """A progress bar over the lines of a file, with lines per second and the time left."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -475,7 +473,7 @@ class Watch:
 
         def advance(count: int) -> None:
             nonlocal first, done
-            first = count if first < 0 else first  # what an earlier run has done says nothing of our speed
+            first = count if first < 0 else first  # lines of an earlier run do not count for the speed
             done += count
             speed = (done - first) / (time.perf_counter() - started)
             assert self.bar is not None
@@ -494,7 +492,7 @@ def _count_lines(path: Path) -> int:
 
 
 class Writer(Unfinished):
-    """Standard output, or a file of answers, a line each."""
+    """Standard output, or a file with one answer per line."""
 
     def __init__(self, path: Path | None, resume: bool) -> None:
         super().__init__(path, resume, COMPARED)
@@ -517,7 +515,7 @@ class Writer(Unfinished):
         self.file.write(text)
 
     def flush(self) -> None:
-        """Hand what is written to the system, so that it outlives this process."""
+        """Pass what is written to the system, so that it survives the end of this process."""
         assert self.file is not None
         self.file.flush()
 

@@ -26,13 +26,17 @@ def calibrate(
     model: Annotated[str, typer.Argument(metavar="DIR", help="The model folder to calibrate.")],
     file: Annotated[
         str,
-        typer.Option("--file", "-f", metavar="FILE", help="Pairs that were not trained on; A,B if parallel."),
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="Pairs that were not in the training; A,B if parallel."
+        ),
     ],
     columns: Columns = None,
     like: Annotated[
         str | None,
         typer.Option(
-            "--like", metavar="FILE", help="The pairs of the training, to know inputs that are unlike them."
+            "--like",
+            metavar="FILE",
+            help="The pairs of the training, to recognise inputs that differ from them.",
         ),
     ] = None,
     chrf: Annotated[
@@ -42,21 +46,23 @@ def calibrate(
             metavar="N",
             min=1,
             max=100,
-            help="An answer with so much chrF is right; for sentences, 40.",
+            help="Least chrF of a right answer; the default for sentences is 40.",
         ),
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Only an answer that equals a target is right.")
+        bool, typer.Option("--exact", help="An answer is right only if it equals a target.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which sources are measured together.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the choice of sources that are measured together.")
+    ] = 1,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Fit how sure a model's answers are, on pairs that it was not trained on, and store it in the folder.
+    """Fit the confidence of a model's answers on pairs that were not in its training, and store it in the folder.
 
-    Each fifth of the sources is measured with what is fitted on the other four. `train` does this by itself, with
-    the validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card; then
-    `predict --min-confidence P` withholds what is less sure.
+    Each fifth of the sources is measured with a fit on the other four. `train` does this by itself, with the
+    validation and the test pairs. The folder gets confidence.json, reliability.png and a part of its card;
+    then `predict --min-confidence P` withholds answers with a lower confidence.
 
     [dim]seq2see calibrate runs/mine --file held-out.tsv[/dim]
     """
@@ -73,13 +79,13 @@ def calibrate(
     path = folder.find(model)
     try:
         read_confidence(path)
-    except FolderError:  # it is damaged, or of another version: it is fitted again
+    except FolderError:  # a damaged one, or one of another version, is fitted again
         (path / folder.CONFIDENCE).unlink()
     loaded = load_for(model, device, characters=characters_in(*map(Path, file.split(","))))
     given = [(loaded.texts.folded(s), loaded.texts.folded(t)) for s, t in read(file, columns=columns).pairs]
     pairs = [pair for pair in given if _takes(loaded, pair)]
     if len(pairs) < len(given):
-        complain(f"{counted(len(given) - len(pairs), 'pair')} left out, which the model does not take.")
+        complain(f"{counted(len(given) - len(pairs), 'pair')} left out, since the model does not take them.")
     threshold = None if exact else chrf or (GOOD_CHRF if are_sentences(pairs) else None)
     known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
     source = loaded.tokenizers.source
@@ -89,7 +95,7 @@ def calibrate(
         Random(seed).shuffle(seen)
         texts = [loaded.texts.folded(text) for text, _ in known]
         lengths = [len(row) - len(source.before) - len(source.after) for row in source.encode_batch(texts)]
-        # Without the pairs of the training, one half tells how surprising a text of the other can be.
+        # Without the training pairs, one half shows how surprising a text of the other half can be.
         one, other = hold_out(pairs, 0.5, len(pairs), seed)
         learned = texts if like is not None else [text for text, _ in one]
         familiar = Familiar.learn(learned, max(lengths), [text for text, _ in other])
@@ -97,7 +103,7 @@ def calibrate(
     if found is None:
         raise UserError(
             f"{file} has {counted(len(seen), 'source')} that the model takes, and {sum(one[1] for one in seen):,} of the "
-            f"answers come to their end: {FEWEST} or more were expected."
+            f"answers are complete: {FEWEST} or more were expected."
         )
     command = " ".join(["seq2see", *sys.argv[1:]])
     card = work.with_section(loaded.card, work.section(found, True, command))
@@ -111,7 +117,8 @@ def calibrate(
     say(f"Confidence is {found.meaning}.")
     console.print(f"fitted on                    {found.fitted_on:,} sources")
     console.print(
-        f"measured on                  {found.measured.pairs:,} answers not fitted on, {found.measured.right:.2%} right"
+        f"measured on {found.measured.pairs:,} answers that were not used for the fit, "
+        f"{found.measured.right:.2%} right"
     )
     console.print(f"expected calibration error   {found.measured.error:.2%}  (10 bins)")
     console.print("\nconfidence    answered    right")

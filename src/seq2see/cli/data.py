@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from seq2see.data.pairs import Corpus
 
 
-DATASET = "hf:"  # what a Hugging Face dataset's name begins with
+DATASET = "hf:"  # prefix of a Hugging Face dataset's name
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def run_name(paths: list[Path]) -> str:
 
 
 def are_dates(data: list[str] | None) -> bool:
-    """Whether generated dates were asked for; what is neither dates nor a file is an error."""
+    """Whether the data is "dates", to be generated; anything else must be files."""
     if data is None or data == ["dates"]:
         return True
     if (
@@ -52,7 +52,8 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="A,B",
-        help="Source and target, by name or number; A+C,B adds the features in column C to the source.",
+        help="Source and target columns, by name or number; A+C,B adds the features in column C to the "
+        "source.",
     ),
 ]
 
@@ -82,11 +83,13 @@ def doctor(
     columns: Columns = None,
     preset: Annotated[
         str | None,
-        typer.Option("--preset", "-p", help="Estimate the training with this preset; by the data."),
+        typer.Option(
+            "--preset", "-p", help="Estimate the training with this preset; chosen by the data if not given."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Look at pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
+    """Check pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
 
     Texts are read in Unicode NFC with white space folded. Exit status: 0 if nothing is wrong, 1 if there are
     faults, 2 if the files cannot be read.
@@ -126,11 +129,14 @@ def doctor(
 
 
 def tokenize(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to cut into tokens.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to tokenize.")],
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="NAME|DIR", help="Cut as this model does, with ids and places."
+            "--model",
+            "-m",
+            metavar="NAME|DIR",
+            help="Tokenize as this model does, and show ids and positions.",
         ),
     ] = None,
     data: Annotated[
@@ -140,14 +146,14 @@ def tokenize(
         ),
     ] = None,
     columns: Columns = None,
-    target: Annotated[bool, typer.Option("--target", help="The text is of the target side.")] = False,
+    target: Annotated[bool, typer.Option("--target", help="Tokenize as text of the target side.")] = False,
     vocabulary: Annotated[
         int, typer.Option("--vocabulary", metavar="N", min=512, help="Sub-words to learn, bytes included.")
     ] = 512,
 ) -> None:
-    """Cut a text into characters, words, BPE, WordPiece and unigram tokens, and count them.
+    """Split a text into characters, words, BPE, WordPiece and unigram tokens, and count them.
 
-    With --data the tokenizer that `train` would choose for this side of these pairs comes first.
+    With --data, the tokenizer that `train` would choose for this side of these pairs comes first.
 
     [dim]seq2see tokenize "the Transformer is an innovative NLP model!"[/dim]
 
@@ -156,7 +162,7 @@ def tokenize(
     from rich.table import Table
 
     if not text:
-        raise UserError("The text is empty: something to cut into tokens was expected.")
+        raise UserError("The text is empty: give a text to tokenize.")
     if model is not None and data is not None:
         raise UserError("--model and --data were both given: a model has its tokenizer already. Use one.")
     table = Table(box=None, pad_edge=False)
@@ -203,5 +209,5 @@ def tokenize(
 
 
 def _visible(token: str) -> str:
-    """Show the spaces of a token, and nothing as markup."""
+    """Return a token with visible spaces and escaped markup."""
     return token.replace(" ", "␣").replace("\n", "⏎").replace("[", r"\[")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seq2see.cli.answering import Job
     from seq2see.documents.formats import Document
 
-WINDOW = 2048  # sentences that are translated together, and then written to the unfinished file
+WINDOW = 2048  # sentences that are translated and stored together
 
 
 def translate(
@@ -67,7 +67,7 @@ def translate(
                 document.written([one.text for one in found]) + ("\n" if texts is not None else "")
             )
     if refused:
-        complain(f"{refused:,} sentences could not be translated, and were left as they are.")
+        complain(f"{refused:,} sentences could not be translated and are unchanged.")
         raise typer.Exit(1)
 
 
@@ -109,7 +109,7 @@ def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Tr
         elif one.remarks:
             notes.add(number, "; ".join(one.remarks) + ".")
     refusals.close("they were left as they are")
-    notes.close("look at the numbers and names of the document", "answered with a remark")
+    notes.close("check the numbers and names of the document", "answered with a remark")
     return found
 
 
@@ -130,7 +130,7 @@ def _bar(total: int, before: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Sentences(Unfinished):
-    """The finished sentences, after a line that identifies the document; at the end the document itself."""
+    """The file of finished sentences, after a line that identifies the document; at the end the document itself."""
 
     def __init__(self, path: Path | None, resume: bool, digest: str) -> None:
         super().__init__(path, resume)
@@ -158,8 +158,8 @@ class _Sentences(Unfinished):
             assert self.file is not None
             self.file.close()
             raise UserError(
-                f"{self.part} is of another document, another model or other options: give those of the interrupted run, "
-                "or remove it."
+                f"{self.part} belongs to another document, another model or other options: give those of "
+                "the interrupted run, or remove it."
             ) from None
         return self
 
@@ -169,12 +169,12 @@ class _Sentences(Unfinished):
         self.file.flush()
 
     def taken(self, count: int) -> list[Translated]:
-        """Return the sentences of the next document that are done already."""
+        """Return the finished sentences of the next document."""
         taken, self.done = self.done[:count], self.done[count:]
         return taken
 
     def keep(self, found: list[Translated]) -> None:
-        """Write sentences to the unfinished file, so that they outlive this process."""
+        """Write sentences to the unfinished file, so that they survive the end of this process."""
         if not self.direct:
             self._write(in_json([one.text, one.remarks, one.error]) for one in found)
 

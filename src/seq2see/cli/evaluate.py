@@ -23,7 +23,7 @@ Pair = tuple[str, str]
 DATES_AT_ONCE = 20_000  # made and scored together
 PAIRS_AT_ONCE = 1000  # of a file, scored together
 WORST = 5  # bad answers of a file that are shown
-CONFUSIONS = 8  # rows of the table of what was said instead of what
+CONFUSIONS = 8  # rows of the table of confusions
 
 
 def register(app: typer.Typer) -> None:
@@ -56,22 +56,37 @@ def evaluate(
         typer.Option("--compare", metavar="A B", help="Two models on the same file, by paired bootstrap."),
     ] = None,
     beam: Annotated[
-        int | None, typer.Option("--beam", "-b", min=1, help="Of a file: prefixes kept open; by the model.")
+        int | None,
+        typer.Option(
+            "--beam", "-b", min=1, help="Of a file: width of the beam search; the model's own if not given."
+        ),
     ] = None,
     worst: Annotated[
         int | None,
-        typer.Option("--worst", metavar="N", min=0, help=f"Of a file: bad answers shown; {WORST}."),
+        typer.Option(
+            "--worst",
+            metavar="N",
+            min=0,
+            help=f"Of a file: number of bad answers to show; {WORST} if not given.",
+        ),
     ] = None,
     years: Annotated[
         str | None, typer.Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")
     ] = None,
     sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", min=1, help="A random N of them instead of all.")
+        int | None,
+        typer.Option("--sample", metavar="N", min=1, help="Score a random sample of N instead of all."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Which random N.")] = 0,
     at_least: Annotated[
         float | None,
-        typer.Option("--at-least", metavar="SHARE", min=0, max=1, help="Exit with 1 below this match."),
+        typer.Option(
+            "--at-least",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Exit with status 1 if the exact match is lower.",
+        ),
     ] = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -115,7 +130,7 @@ def evaluate(
 def _dates(
     model: str, years: tuple[int, int], sample: int | None, seed: int, as_json: bool, device: str
 ) -> Evaluation:
-    """Score on dates that are generated."""
+    """Score a model on generated dates."""
     import numpy as np
 
     from seq2see.evaluation.evaluate import Evaluation
@@ -135,7 +150,7 @@ def _dates(
         task = bar.add_task("evaluating", total=len(ordinals), speed="")
         for begin in range(0, len(ordinals), DATES_AT_ONCE):
             scores.add(found.evaluate(pairs_of(ordinals[begin : begin + DATES_AT_ONCE])))
-            scores.answers.clear()  # millions of right ones
+            scores.answers.clear()  # millions of right answers take memory
             bar.update(
                 task, completed=scores.pairs, speed=f"{scores.pairs / (time.perf_counter() - started):,.0f}/s"
             )
@@ -167,7 +182,7 @@ def read_named(*data: str, columns: str | None = None) -> list[Pair]:
 
 
 def _complain_of(messages: list[str], what: str) -> None:
-    """Say what is wrong with some of many, not more than can be read."""
+    """Print the first messages, and count the others."""
     for message in messages[:NAMED]:
         complain(message)
     if len(messages) > NAMED:
@@ -185,12 +200,12 @@ def _sampled(pairs: list[Pair], sample: int | None, seed: int) -> list[Pair]:
 
 
 def _characters(pairs: list[Pair]) -> int:
-    """Count what is to be answered."""
+    """Count the characters to answer."""
     return sum(len(source) for source, _ in pairs)
 
 
 def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) -> Evaluation:
-    """Let a model answer freely; what it refuses is a wrong answer, and said."""
+    """Let a model answer freely; a refused source counts as wrong and is reported."""
     from seq2see.evaluation.evaluate import Evaluation
 
     answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
@@ -204,7 +219,7 @@ def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) ->
 
 
 def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
-    """Return the mean −log P(token), or nothing if some pair cannot be scored."""
+    """Return the mean −log P(token), or None if a pair cannot be scored."""
     from seq2see.errors import InputError
 
     try:
@@ -222,13 +237,13 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
     with aside.status("Answering …"):
         found = _answered(name, model, pairs, beam)
     seconds = time.perf_counter() - started
-    sentences = are_sentences(pairs)  # BLEU counts four words in a row: of a single one it says nothing
+    sentences = are_sentences(pairs)  # BLEU counts runs of four words, and means nothing for single words
     bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
     separator = model.tokenizers.target.separator
     match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst, separator)
     unit = "characters" if found.are_words else "words"
     confused = [] if sentences else found.confusions(separator)[:CONFUSIONS]
-    any_target = found.by_source(separator)  # the same, where each source has one target
+    any_target = found.by_source(separator)  # None if each source has one target
     if as_json:
         print(in_json({
             "pairs": len(pairs), "beam": beam or model.config.decoding.beam, "exact": found.exact, "exact_match": match,
@@ -273,10 +288,10 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
         for one in confused:
             say(f"{one.expected or '–':>10} {one.given or '–':>10} {one.times:7,}  {one.place:.0%}")
     if bad:
-        by = "chrF" if separator is None else "the share of symbols that are right, %"
+        by = "chrF" if separator is None else "share of right symbols, %"
         console.print(f"\nthe worst answers, by {by}")
         for value, source, expected, given in bad:
-            if sentences:  # one under the other, to be compared by eye
+            if sentences:  # one below the other, for comparison by eye
                 lines = f"{value:5.1f}  {source}\n    →  {given}\nright  {expected}"
             else:
                 lines = f"{value:5.1f}  {source} → {given}   (right: {expected})"
@@ -285,7 +300,7 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
 
 
 def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_json: bool, device: str) -> None:
-    """Score two models on the same pairs, and say whether the difference is more than chance."""
+    """Score two models on the same pairs, and test whether the difference is significant."""
     from seq2see.data.plan import are_sentences
     from seq2see.evaluation.metrics import compare_bleu, compare_exact
 
@@ -329,13 +344,13 @@ def score(
     model: ModelName = "dates",
     columns: Columns = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, with every token's log-probability.")
+        bool, typer.Option("--json", help="One JSON object per line, with every token's log-probability.")
     ] = False,
 ) -> None:
-    """Say how likely a model finds given pairs: log P(target | source), the mean a token, source and target.
+    """Print how likely a model finds given pairs: log P(target | source), its mean per token, source and target.
 
-    A pair that the model cannot take gets an empty line (an "error" in JSON), and the first ten are explained on
-    standard error. Exit status: 0 if all were scored, 1 if some were refused, 2 if none could be.
+    A pair that the model cannot take gets an empty line (an "error" in JSON), and the first ten are explained
+    on standard error. Exit status: 0 if all were scored, 1 if some were refused, 2 if none could be.
 
     [dim]seq2see score pairs.tsv --model runs/mine[/dim]
     """
@@ -348,7 +363,7 @@ def score(
         part = pairs[begin : begin + PAIRS_AT_ONCE]
         try:
             rows: list[list[float] | str] = [*loaded.log_probabilities(part)]
-        except InputError:  # one of them: find out which
+        except InputError:  # find out which pair is at fault
             rows = []
             for number, pair in enumerate(part, begin + 1):
                 try:

@@ -13,7 +13,7 @@ from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError
 
-#: The packages that each form needs.
+#: The packages that each format needs.
 NEEDS = {
     "ctranslate2": ["ctranslate2"],
     "hf": ["transformers"],
@@ -21,7 +21,7 @@ NEEDS = {
     "web": [],
 }
 BITS = {"float32": 32, "int8": 8}
-ROUNDED = ("ctranslate2", "web")  # the forms that weights of eight bits can have
+ROUNDED = ("ctranslate2", "web")  # the formats that can have eight-bit weights
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +50,7 @@ def export(
             "--out",
             "-o",
             metavar="DIR",
-            help="Where hf, onnx and web are written: a folder that is not there.",
+            help="Where hf, onnx and web are written: a folder that does not exist yet.",
         ),
     ] = None,
     quantization: Annotated[
@@ -64,9 +64,9 @@ def export(
 ) -> None:
     """Write a model for another program, checked against ours token by token and logit by logit.
 
-    CTranslate2's form goes into the model's own folder, where our predictions use it. In float32 every answer must be
-    the same; of int8 the agreement is told. The others go into a folder of their own. `web` is a JavaScript module that
-    runs the model in a page or in Node, with an example page; where Node is installed its answers are compared.
+    The CTranslate2 format goes into the model's own folder, where `predict` uses it. In float32 every answer must be
+    the same; for int8 the agreement is printed. The other formats go into a new folder. `web` is a JavaScript module
+    that runs the model in a page or in Node, with an example page; if Node is installed, its answers are compared.
 
     [dim]seq2see export --model my-dates --quantization int8[/dim]
 
@@ -75,7 +75,7 @@ def export(
     [dim]seq2see export --model human-dates --to web date-field[/dim]
     """
     if directory is not None and out is not None:
-        raise UserError(f"Two folders were given, {directory} and --out {out}: leave one away.")
+        raise UserError(f"Two folders were given, {directory} and --out {out}: leave one out.")
     out = directory if out is None else out
     if to not in NEEDS:
         raise UserError(f"--to is {to!r}: {', '.join(NEEDS)} were expected.")
@@ -84,7 +84,7 @@ def export(
             raise UserError(f"The package {package} is not installed: pip install {package}.")
     if (out is None) != (to == "ctranslate2"):
         raise UserError(
-            "CTranslate2's form goes into the model's own folder: leave --out away."
+            "The CTranslate2 format goes into the model's own folder: leave --out out."
             if out is not None
             else f"--to {to} needs a folder to write to: add --out DIR."
         )
@@ -138,15 +138,13 @@ def export(
 
 
 def compress(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="The smaller model folder to make.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The model folder to write.")],
     model: ModelName = "dates",
 ) -> None:
-    """Write a model folder with weights of eight bits: a quarter of the size, at next to no loss.
+    """Write a model folder with weights of eight bits: a quarter of the size, with almost no loss.
 
-    Each row of each matrix is rounded to 255 steps of its own size. The folder is used as any other; `seq2see
-    evaluate FILE --compare A B` says what the rounding costs.
+    Each row of each matrix is rounded to 255 steps of its own size. The folder is used like any other;
+    `seq2see evaluate FILE --compare A B` measures what the rounding costs.
 
     [dim]seq2see compress --model runs/mine --out mine-small[/dim]
     """
@@ -155,7 +153,7 @@ def compress(
     from seq2see.storage.weights import in_eight_bits, weights_bytes, weights_of
 
     if out.exists():
-        raise UserError(f"{out} is there already: name a folder that is not.")
+        raise UserError(f"{out} exists already: name a new folder.")
     before = folder.weights_path(folder.find(model)).stat().st_size
     loaded = load(model, engine="torch")
     data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))

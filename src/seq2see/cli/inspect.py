@@ -21,9 +21,9 @@ from seq2see.errors import UserError, suggest
 if TYPE_CHECKING:
     from seq2see.inspection.trace import Trace
 
-REFUSED = 3  # the status of a trial whose folder was refused in a sentence
-#: What the trial does in its process: no file of the crash, a word on standard output, and at most 8 GiB of memory where
-#: the system has limits.
+REFUSED = 3  # exit status of a trial that refuses the folder with a message
+#: The program of the trial: no core dump, messages on standard output, and at most 8 GiB of memory if the system has
+#: limits.
 TRIAL = f"""
 import sys
 try:
@@ -59,13 +59,13 @@ def register(app: typer.Typer) -> None:
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="A model folder, perhaps of somebody else.")],
-    seconds: Annotated[int, typer.Option("--seconds", min=1, help="Time in which it must load.")] = 60,
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A model folder, perhaps from somebody else.")],
+    seconds: Annotated[int, typer.Option("--seconds", min=1, help="Seconds in which it must load.")] = 60,
 ) -> None:
-    """Try a model folder in a process of its own: a crash, a hang or too much memory becomes a sentence.
+    """Try a model folder in a separate process: a crash, a hang or too much memory becomes a message.
 
-    Every file of the folder is checked, the model is loaded by each engine that it has, and its shape is told. Where
-    the folder has a list of checksums, SHA256SUMS, its files must be those of the list.
+    Every file of the folder is checked, the model is loaded by each of its engines, and its shape is printed.
+    If the folder has a list of checksums, SHA256SUMS, its files must match the list.
 
     [dim]seq2see inspect downloads/some-model[/dim]
     """
@@ -83,9 +83,9 @@ def inspect(
             raise UserError(said)
         if tried.returncode:
             how = f"signal {-tried.returncode}" if tried.returncode < 0 else f"status {tried.returncode}"
-            raise UserError(f"{path} ends the process that loads it ({how}): do not use it.")
+            raise UserError(f"{path} crashes the process that loads it ({how}): do not use it.")
     say(said)
-    say("The folder is whole, and both loading and answering are safe.")
+    say("The folder is complete, and loading and answering work.")
 
 
 def trace(

@@ -27,7 +27,12 @@ def import_(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="The model folder to make; named after the source."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The model folder to write; named after the source if not given.",
+        ),
     ] = None,
     from_language: Annotated[
         str | None, typer.Option(metavar="CODE", help="The language of the inputs, such as eng_Latn.")
@@ -36,9 +41,9 @@ def import_(
         str | None, typer.Option(metavar="CODE", help="The language of the answers, such as fra_Latn.")
     ] = None,
 ) -> None:
-    """Make a model folder of a model of others: MarianMT, M2M100, NLLB, BART, mBART, Pegasus and the like.
+    """Convert a model of another library into a model folder: MarianMT, M2M100, NLLB, BART, mBART, Pegasus and others.
 
-    No code of the model is run, and only hf:NAME is downloaded. Everything then works as for a model of ours.
+    No code of the model is run, and only hf:NAME is downloaded. All commands then work as with any model folder.
 
     [dim]seq2see import hf:Helsinki-NLP/opus-mt-en-fr --out en-fr-opus[/dim]
 
@@ -54,23 +59,23 @@ def import_(
 
 
 def push(
-    target: Annotated[
-        str, typer.Argument(metavar="hf:NAME", help="Where to: hf: and the name of a repository.")
-    ],
+    target: Annotated[str, typer.Argument(metavar="hf:NAME", help="hf: and the name of a repository.")],
     model: ModelName = "dates",
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
 ) -> None:
-    """Upload a model to the Hugging Face Hub, in the form that `transformers` loads.
+    """Upload a model to the Hugging Face Hub, in the format that `transformers` loads.
 
-    It is exported and compared first, as by `seq2see export --to hf`. The Hub asks for a token: `hf auth login`, or
-    the environment variable HF_TOKEN.
+    It is exported and compared first, as by `seq2see export --to hf`. The Hub requires a token: `hf auth
+    login`, or the environment variable HF_TOKEN.
 
     [dim]seq2see push hf:me/my-dates --model my-dates[/dim]
     """
     import tempfile
 
     if not target.startswith("hf:") or not target.removeprefix("hf:"):
-        raise UserError(f"{target!r} is no place to upload to: hf:NAME was expected, such as hf:me/my-dates.")
+        raise UserError(
+            f"{target!r} is not a place to upload to: hf:NAME was expected, such as hf:me/my-dates."
+        )
     from seq2see.interchange.reading import push as upload
     from seq2see.interchange.to_huggingface import export
     from seq2see.seq2seq import load

@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-NAMED = 10  # bad rows or refused inputs that are named; the others are counted
+NAMED = 10  # bad rows or refused inputs that are listed; the others are counted
 
 
 @cache
-def _made(stderr: bool, /) -> Console:  # by place alone: a cache would take _made(stderr=True) for another
+# positional only: a cache would treat _made(stderr=True) as another call
+def _made(stderr: bool, /) -> Console:
     from rich.console import Console
 
     class Speaking(Console):
         def on_broken_pipe(self) -> None:
             hang_up()
 
-    return Speaking(stderr=stderr, highlight=False, emoji=False)  # ":cat:" may be in a text
+    return Speaking(stderr=stderr, highlight=False, emoji=False)  # a text may contain ":cat:"
 
 
 class _WhenUsed:
@@ -51,7 +52,7 @@ def hush() -> None:
 
 
 def complain(message: str, last: bool = False) -> None:
-    """Say what is wrong, on standard error; the ``last`` word of a process is heard in any case."""
+    """Print an error on standard error; the ``last`` message of a process is printed even if it is silenced."""
     if last:
         _made(True).quiet = False
     say(f"seq2see: {message}", on=aside)
@@ -79,19 +80,19 @@ def _finite(value: Any) -> Any:
 
 
 class Refusals:
-    """Explains on standard error why the first of many inputs were refused, or cut, and counts the others."""
+    """Prints on standard error why the first inputs were refused or cut, and counts the others."""
 
     def __init__(self, place: str, tell: Callable[[str], None] = complain) -> None:
         self.place, self.count, self.tell = place, 0, tell
 
     def add(self, number: int, reason: str) -> None:
-        """Take note of one."""
+        """Record one input."""
         self.count += 1
         if self.count <= NAMED:
             self.tell(f"{self.place} {number}: {reason}")
 
     def close(self, why: str, verb: str = "refused") -> None:
-        """Say how many more there were, and where to read ``why``."""
+        """Print how many more there were, and where to read ``why``."""
         if self.count > NAMED:
             more = self.count - NAMED
             were = f"{self.place}s were" if more > 1 else f"{self.place} was"
@@ -121,7 +122,7 @@ def progress_bar(unit: str) -> Progress:
 
     class Bar(Progress):
         def get_renderables(self) -> Iterable[RenderableType]:
-            """Leave room for the ^C that a terminal shows: on a line of its own it would be erased, not the bar."""
+            """Leave room for the ^C that a terminal shows: on the last line it would be erased instead of the bar."""
             return (Constrain(one, aside.width - 4) for one in super().get_renderables())
 
     return Bar(

@@ -1,7 +1,7 @@
 """``seq2see predict`` of many files: one file of answers for each, here or through the workers of a Ray cluster.
 
-Ray's actors do it, not Ray Data: a worker reads a part and writes its answers, in order, so that no row has to travel. An
-actor that dies is started again, and its part answered again. Ray Data would bring pyarrow and pandas for nothing.
+It uses Ray's actors, not Ray Data: a worker reads a part and writes its answers in order, so no row is sent over the
+network. An actor that dies is restarted, and its part is answered again. Ray Data would also need pyarrow and pandas.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from seq2see.cli.output import complain, progress_bar
 from seq2see.errors import UserError, counted, printable
 from seq2see.files import LOCK, Lock, is_temporary, write_atomically, writing
 
-NOTE = "seq2see.json"  # in the folder of answers: what they are answers to
-HALF = ".half"  # how the name of an unfinished file of answers ends
-SUFFIXES = (".txt", ".jsonl", ".ndjson")  # of a part's name, that its answers' name does without
-#: What does not change an answer, so that a run may go on with another.
+NOTE = "seq2see.json"  # in the folder of answers: the inputs that they belong to
+HALF = ".half"  # ending of an unfinished file of answers
+SUFFIXES = (".txt", ".jsonl", ".ndjson")  # endings of a part's name that the name of its answers drops
+#: Options that do not change an answer, so that a run may resume with other values.
 FREE = ("model", "device", "engine", "threads")
-RETRIES = 3  # of a part whose worker dies: it may be the part that kills it
-LOOK = 5.0  # seconds after which a cluster is looked at again: machines may have joined it
+RETRIES = 3  # of a part whose worker dies: the part itself may crash it
+LOOK = 5.0  # seconds between looks at a cluster: machines may join it
 REACH = 10.0  # seconds within which an address must answer
 
 
@@ -55,24 +55,24 @@ class Part:
 
 @dataclass
 class Report:
-    """What became of a part."""
+    """The result of a part."""
 
     part: Part
     answered: int = 0
     refused: int = 0
     said: list[str] = field(default_factory=list)
-    error: str = ""  # why there is no file of answers
+    error: str = ""  # reason if there is no file of answers
 
 
 class Worker:
-    """Answers parts, one after another, with a model that it loads once."""
+    """Answers one part after another with a model that it loads once."""
 
     def __init__(self, asked: Asked, characters: float = 0) -> None:
         self.asked, self.characters = asked, characters
 
     @cached_property
     def job(self) -> Job:
-        """The model and what is asked of it."""
+        """The loaded model with its request."""
         return self.asked.job(self.characters)
 
     def ready(self) -> str:
@@ -84,7 +84,7 @@ class Worker:
         return ""
 
     def answer(self, part: Part) -> Report:
-        """Answer a part. Its file of answers appears when it is whole."""
+        """Answer a part. Its file of answers appears when it is complete."""
         report = Report(part)
         tell = report.said.append
         try:
@@ -113,12 +113,12 @@ def _packed(file: Any, out: Path) -> Iterator[Any]:
 
 
 def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str | None) -> None:
-    """Answer each file that the pattern matches, but for those that have their answers already."""
+    """Answer each file that the pattern matches and that has no answers yet."""
     parts = _parts(pattern, out, asked.as_json)
     if (Path(asked.model) / "config.toml").is_file():
         asked = replace(asked, model=str(Path(asked.model).resolve()))  # a worker may run elsewhere
     if ray and find_spec("ray") is None:
-        raise UserError('--ray needs the package ray: `pip install "seq2see[ray]"` brings it.')
+        raise UserError('--ray needs the package ray: pip install "seq2see[ray]".')
     # An error is reported here, not by each worker. This machine may have no GPU.
     amount = characters_in(*(part.path for part in parts if not part.out.exists()))
     local = Worker(replace(asked, device="cpu", engine="auto") if ray else asked, amount)
@@ -130,14 +130,14 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
         try:
             _tell(reports, len(waiting), asked.as_json)
         except KeyboardInterrupt:
-            complain("Finished parts stay; the same command goes on with the others.")
+            complain("Finished parts are kept; the same command continues with the others.")
             raise
         finally:
             _sweep(out)
 
 
 def _tell(reports: Iterable[Report], count: int, as_json: bool) -> None:
-    """Show what becomes of the parts, and end with the status of ``predict``."""
+    """Show the results of the parts, and exit with the status of ``predict``."""
     answered, refused, failed = 0, 0, 0
     with progress_bar("parts") as bar:
         task = bar.add_task("answering", total=count, speed="")
@@ -149,7 +149,7 @@ def _tell(reports: Iterable[Report], count: int, as_json: bool) -> None:
             bar.advance(task)
     if failed:
         raise UserError(
-            f"{failed:,} of {counted(count, 'part')} could not be answered, as said above: the same command "
+            f"{failed:,} of {counted(count, 'part')} could not be answered (see above): the same command "
             "tries them again."
         )
     if refused:
@@ -212,9 +212,7 @@ def _folder(out: Path, parts: list[Part], digest: str) -> Any:
             note = json.loads((out / NOTE).read_text(encoding="utf-8"))
             known, found = dict(note["parts"]), note["answers"]
         except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{str(out / NOTE)!r} is not what a run has written: name another folder."
-            ) from None
+            raise UserError(f"{str(out / NOTE)!r} was not written by a run: name another folder.") from None
         if found != digest:
             raise UserError(
                 f"{str(out)!r} holds the answers of another model or of other options: give those, or "
@@ -233,7 +231,7 @@ def _folder(out: Path, parts: list[Part], digest: str) -> Any:
 
 
 def _sweep(out: Path) -> None:
-    """Remove what workers that were killed have left."""
+    """Remove the temporary files of killed workers."""
     for half in out.glob(f".*{HALF}"):
         half.unlink(missing_ok=True)
 
@@ -242,7 +240,7 @@ def _sweep(out: Path) -> None:
 
 
 def _through_ray(asked: Asked, parts: list[Part], address: str | None) -> Iterator[Report]:
-    """Share the parts out among as many workers as the cluster has room for."""
+    """Distribute the parts over as many workers as the cluster has room for."""
     if not parts:
         return
     ray = _connected(address)
@@ -267,7 +265,8 @@ def _shared_out(ray: Any, asked: Asked, parts: list[Part]) -> Iterator[Report]:
         raise UserError(f"The Ray cluster has no {'GPU' if gpu else f'machine with {each} cores'}: "
                         f"{'--device cpu' if gpu else '--threads 1'} may do.")  # fmt: skip
     waiting = deque(parts)
-    busy: dict[Any, tuple[Any, Part | None]] = {}  # what each worker is at; without a part it loads its model
+    # the task of each worker; without a part it loads its model
+    busy: dict[Any, tuple[Any, Part | None]] = {}
     while waiting or any(part for _, part in busy.values()):
         while len(busy) < min(room(), len(waiting) + sum(part is not None for _, part in busy.values())):
             worker = remote.remote(asked)
@@ -297,10 +296,10 @@ def _result(ray: Any, reference: Any, part: Part | None) -> Any:
 
 
 def _connected(address: str | None) -> Any:
-    """Connect to a cluster; without an address to the one that runs here, or to a new one on this machine."""
+    """Connect to a cluster; without an address, to the one on this machine, which is started if need be."""
     if address not in (None, "auto", "local"):
         _reach(str(address))
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here is nobody else's concern
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # only this machine may reach it
     import ray
 
     try:

@@ -60,13 +60,13 @@ class Asked:
         return read_config(find(self.model)).model
 
     def positions(self) -> Tensor:
-        """Compute the positional encoding that was asked for."""
+        """Compute the requested positional encoding."""
         import torch
 
         return self.encoded(torch.arange(self.length)).float()
 
     def encoded(self, at: Tensor) -> Tensor:
-        """Encode some positions, whole or between two, by the variant that was asked for."""
+        """Encode some positions, whole or fractional, by the requested variant."""
         from seq2see.inspection.lab import VARIANTS, encoding
 
         if self.variant not in VARIANTS:
@@ -329,7 +329,7 @@ KINDS: dict[str, tuple[str, Callable[[Asked], Figure]]] = {
     "attention-block": ("scaled dot-product attention, Figure 2 left", _attention_block),
     "multi-head": ("multi-head attention, Figure 2 right", _multi_head),
     "learning-rate": ("the learning rate by step, for several warm-ups", _learning_rate),
-    "label-smoothing": ("what a smoothed target asks for", _label_smoothing),
+    "label-smoothing": ("the target distribution under label smoothing", _label_smoothing),
     "training": ("loss and exact match by step, from a training's log", _training),
 }
 

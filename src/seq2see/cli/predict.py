@@ -42,8 +42,8 @@ Device = Annotated[
     str,
     typer.Option(
         "--device",
-        help="auto, cpu, cuda (an NVIDIA GPU) or mps (Apple's). auto takes a GPU where it pays: for a large model and "
-        "much text.",
+        help="auto, cpu, cuda (an NVIDIA GPU) or mps (Apple's). auto takes a GPU if it pays: for a large "
+        "model and much text.",
     ),
 ]
 
@@ -63,7 +63,8 @@ def predict(
             "--file",
             "-f",
             metavar="FILE",
-            help="One input a line (.jsonl: JSON; .gz, .xz), or with --format a document; - for standard input; "
+            help="One input per line (.jsonl: JSON; .gz, .xz), or with --format a document; - for standard "
+            "input; "
             "'parts/*.jsonl.gz' for many files.",
         ),
     ] = None,
@@ -77,7 +78,7 @@ def predict(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the answers here; of many files, a folder."),
+        typer.Option("--out", "-o", metavar="FILE", help="Write the answers here; for many files, a folder."),
     ] = None,
     model: ModelName = "dates",
     beam: Annotated[
@@ -121,7 +122,7 @@ def predict(
             metavar="P",
             min=0,
             max=1,
-            help="Give only answers that are right with this probability; the others are withheld.",
+            help="Give only answers whose probability to be right is at least P; withhold the others.",
         ),
     ] = None,
     withheld: Annotated[
@@ -143,36 +144,42 @@ def predict(
     glossary: Annotated[
         Path | None,
         typer.Option(
-            "--glossary", metavar="FILE", help="A term, a tab and its translation a line; a term alone stays."
+            "--glossary",
+            metavar="FILE",
+            help="One term per line, with a tab and its translation; a term alone is kept as it is.",
         ),
     ] = None,
     only: Annotated[
-        Path | None, typer.Option("--only", metavar="FILE", help="Answer only with lines of this file.")
+        Path | None,
+        typer.Option("--only", metavar="FILE", help="Allow only answers that are lines of this file."),
     ] = None,
     pattern: Annotated[
         str | None,
         typer.Option(
-            "--pattern", metavar="REGEX", help="Answer only what this expression matches as a whole."
+            "--pattern",
+            metavar="REGEX",
+            help="Allow only answers that this regular expression matches as a whole.",
         ),
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option("--prefix", metavar="TEXT", help="Answer only what begins with this.")
+        str | None,
+        typer.Option("--prefix", metavar="TEXT", help="Allow only answers that begin with this text."),
     ] = None,
     whole: Annotated[
         bool,
         typer.Option(
-            "--whole", help="Do not cut texts into sentences, even if the model translates sentences."
+            "--whole", help="Do not split texts into sentences, even if the model translates sentences."
         ),
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Show <sos>, <eos> and <pad>.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, with probabilities.")
+        bool, typer.Option("--json", help="One JSON object per line, with probabilities.")
     ] = False,
     align: Annotated[
         bool,
         typer.Option(
             "--align",
-            help="Add which word comes from which: SOURCE-TARGET numbers; with --json, words and places.",
+            help="Add the word alignment: SOURCE-TARGET numbers; with --json, words and positions.",
         ),
     ] = False,
     engine: Annotated[
@@ -193,7 +200,8 @@ def predict(
         bool,
         typer.Option(
             "--ray",
-            help="\\[ADDRESS] Share many files out among the workers of a Ray cluster: there, or on this machine.",
+            help="\\[ADDRESS] Distribute many files over the workers of a Ray cluster: there, or on this "
+            "machine.",
         ),
     ] = False,
     verbose: Annotated[
@@ -203,23 +211,23 @@ def predict(
     """Answer texts: from the command line, a file, or standard input.
 
     Each input line gives one output line, in order; a line break or a tab within an answer becomes a space
-    (in JSON it stays). A text that the model cannot read gives an empty line (an "error" in JSON), and standard
-    error explains the first ten. Exit status: 0 if all were answered, 1 if some were refused, 2 if none
-    could be. An interrupted run leaves FILE.part beside --out FILE.
+    (in JSON it stays). A text that the model cannot read gives an empty line (an "error" in JSON), and
+    standard error explains the first ten. Exit status: 0 if all were answered, 1 if some were refused, 2 if
+    none could be. An interrupted run leaves FILE.part beside --out FILE.
 
-    With --min-confidence a line is empty (in JSON it has an "error") where the answer is less sure, or where the
-    input is unlike those that the model was trained on. That is no refusal: the exit status stays 0.
-    A model whose config has \\[decoding] sentences = true cuts each text into sentences, and checks that the answer
-    keeps numbers, addresses and placeholders; --whole turns this off. With --format, the input is one document of
-    which only the words change.
+    With --min-confidence a line is empty (in JSON it has an "error") if the confidence is lower, or if the
+    input differs too much from the training inputs. This does not count as refused: the exit status stays 0.
+    A model whose config has \\[decoding] sentences = true splits each text into sentences, and checks that
+    the answer keeps numbers, addresses and placeholders; --whole turns this off. With --format, the input is
+    one document of which only the words change.
 
-    --align adds a tab and the word alignment from cross-attention in the Pharaoh form: 0-0 1-2 says that word 0
-    of the answer comes from word 0 of the input, and 2 from 1. A word is letters or digits in a row; a sign is a
-    word of its own.
+    --align adds a tab and the word alignment from cross-attention in the Pharaoh form: 0-0 1-2 says that word
+    0 of the answer comes from word 0 of the input, and 2 from 1. A word is a run of letters or digits; each
+    other sign is a word, too.
 
-    With --file 'parts/*.jsonl.gz' and --out DIR each file that matches gets a file of answers in the folder, and one that
-    has it is passed over, so that the same command goes on after an interruption. --ray shares the files out among the
-    workers of a Ray cluster, each with a core or a GPU (--threads N: N cores).
+    With --file 'parts/*.jsonl.gz' and --out DIR each file that matches gets a file of answers in the folder, and a file
+    that has its answers is skipped, so that the same command continues after an interruption. --ray distributes the
+    files over the workers of a Ray cluster, each with a core or a GPU (--threads N: N cores).
 
     [dim]seq2see predict 1845-01-05 2025-09-03[/dim]
 
@@ -232,7 +240,7 @@ def predict(
     [dim]seq2see predict --model en-fr --format html --file page.html --out page.fr.html[/dim]
     """
     address = None
-    if ray and texts is not None and file is not None:  # typer knows no option whose value may be missing
+    if ray and texts is not None and file is not None:  # typer has no options with an optional value
         address, *more = texts
         if more:
             raise UserError(f"--ray takes one ADDRESS, but {address!r} and {more[0]!r} were given.")
@@ -242,18 +250,18 @@ def predict(
         raise UserError("Texts were given in more than one way: use one of TEXT…, --dates and --file.")
     if not any(given) and sys.stdin.isatty():
         raise UserError(
-            "There is nothing to answer: give texts, --dates=a,b,c or --file F, or pipe lines in."
+            "There is nothing to answer: give texts, --dates=a,b,c or --file F, or pipe lines to the command."
         )
     if resume and (out is None or texts is not None or dates is not None):
-        raise UserError("--resume goes on with a file of answers: it needs --out, and --file or piped lines.")
+        raise UserError("--resume continues a file of answers: it needs --out, and --file or piped lines.")
     if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
-        raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the questions.")
+        raise UserError(f"--file and --out are both {str(out)!r}: the answers would replace the inputs.")
     if columns is not None and (texts is not None or dates is not None or form is not None):
         raise UserError(
             "--columns chooses columns of lines: it needs --file or piped lines, without --format."
         )
     if withheld is not None and min_confidence is None:
-        raise UserError("--withheld lists answers that are less sure than --min-confidence: give both.")
+        raise UserError("--withheld lists answers with a confidence below --min-confidence: give both.")
     if form is not None:
         clashes = {"--json": as_json, "--align": align, "--raw": raw, "--n-best": n_best > 1, "--whole": whole,
                    "--dates": dates, "--only": only, "--pattern": pattern, "--prefix": prefix}  # fmt: skip
@@ -275,7 +283,7 @@ def predict(
     asked = Asked(model, options, device, engine, threads, raw, as_json, align)
     if ray or (file is not None and not file.exists() and any(sign in str(file) for sign in "*?[")):
         if file is None or out is None:
-            raise UserError("--ray shares out files of lines: it needs --file 'parts/*' and --out DIR.")
+            raise UserError("--ray distributes files of lines: it needs --file 'parts/*' and --out DIR.")
         single = {"--format": form, "--withheld": withheld, "--resume": resume, "--columns": columns}
         if clash := next((name for name, value in single.items() if value), ""):
             raise UserError(f"{clash} is for one file, but --file names many: leave {clash} out.")
@@ -311,7 +319,7 @@ def predict(
 
 
 def _list(path: Path) -> list[str]:
-    """Read the answers that are allowed, one a line."""
+    """Read the allowed answers, one per line."""
     if not path.is_file():
         raise UserError(
             f"There is no file {str(path)!r}: a text file with one allowed answer a line was expected."
@@ -324,13 +332,13 @@ def _list(path: Path) -> list[str]:
 
 
 def _at_least(probability: float | None) -> str:
-    """Write a probability, rounded down, in the digits that float32 holds beside 1."""
+    """Format a probability, rounded down to the digits that float32 can tell from 1."""
     assert probability is not None
     return f"{math.floor(probability * 1e5) / 1e5:.3%}"
 
 
 def demo() -> None:
-    """Show the model that ships at work: four dates, how sure it is, and what to try next."""
+    """Show the shipped model at work: four dates, their probabilities, and what to try next."""
     from rich.table import Table
 
     from seq2see.seq2seq import load

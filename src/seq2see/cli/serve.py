@@ -48,8 +48,8 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="A file with a token that clients must send, as Authorization: Bearer TOKEN. "
-            "The environment variable SEQ2SEE_TOKEN does the same.",
+            help="A file with a token that clients must send as Authorization: Bearer TOKEN. The "
+            "environment variable SEQ2SEE_TOKEN can hold the token instead.",
         ),
     ] = None,
     access_log: Annotated[
@@ -60,18 +60,19 @@ def serve(
         typer.Option(
             "--proxy",
             metavar="ADDRESS",
-            help="The address of a proxy whose X-Forwarded-For header tells the clients apart.",
+            help="The address of a proxy whose X-Forwarded-For header names the clients.",
         ),
     ] = None,
 ) -> None:
     """Answer over HTTP, and serve a page that shows every number of each answer.
 
     The page is at /. The interface is at /api/predict, /api/trace and /api/models; /api/openapi.json describes it.
-    Without --model it serves dates. It accepts connections from this machine only, unless --host says otherwise.
+    Without --model it serves dates. It accepts connections from this machine only, unless --host is given.
 
     [dim]seq2see serve --open[/dim]
 
-    [dim]curl -d '{"inputs": ["1845-01-05"]}' -H content-type:application/json localhost:8000/api/predict[/dim]
+    [dim]curl -d '{"inputs": ["1845-01-05"]}' -H content-type:application/json
+    localhost:8000/api/predict[/dim]
     """
     from seq2see.serve.batching import Limits
     from seq2see.serve.server import is_loopback
@@ -85,30 +86,28 @@ def serve(
         if name in models:
             raise UserError(f"Two models are called {name!r}: rename one of the folders.")
         models[name] = loaded(given, device, engine)
-        models[name].network.engine_for(
-            1
-        )  # whatever a first answer needs is done before anybody waits for it
+        models[name].network.engine_for(1)  # the slow start of the first answer happens before a client waits
 
     def ready(address: str) -> None:
         complain(f"Serving {', '.join(models)} at {address} (Ctrl-C ends it)")
         if not is_loopback(host):
             asks = (
-                "it asks nobody for a password"
+                "it requires no token"
                 if token is None
-                else "it asks for a token, which HTTP sends openly"
+                else "it requires a token, which HTTP sends unencrypted"
             )
             complain(f"Careful: other machines can reach this server, and {asks}.")
         if open_:
             typer.launch(address)
 
     def ended(taken: int, answered: int) -> None:
-        complain(f"Ended: {taken:,} requests taken, {answered:,} answered.")
+        complain(f"Stopped: {taken:,} requests accepted, {answered:,} answered.")
 
     run(models, host, port, ready, Limits(), ended, token, complain if access_log else None, proxy)
 
 
 def _token(path: Path | None) -> str | None:
-    """Read the token that clients must send. It never stands on a command line, where every user could read it."""
+    """Read the token that clients must send. It is not an option, since every user can read a command line."""
     if path is None:
         token = os.environ.get("SEQ2SEE_TOKEN")
         origin = "SEQ2SEE_TOKEN"
@@ -122,7 +121,7 @@ def _token(path: Path | None) -> str | None:
             ) from None
     if token is not None and not re.fullmatch(r"[!-~]{8,1000}", token):
         raise UserError(
-            f"{origin} holds no token: 8 to 1,000 letters, digits or signs in one line were expected."
+            f"{origin} contains no token: 8 to 1,000 letters, digits or signs in one line were expected."
         )
     return token
 
@@ -137,7 +136,7 @@ def see(
         int | None,
         typer.Option(
             metavar="32|16|8",
-            help="Bits of a weight in the file; 32 for a model of up to 100,000 weights, else 8.",
+            help="Bits per weight in the file; 32 for a model of up to 100,000 weights, else 8.",
         ),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the file in a browser.")] = False,
@@ -180,26 +179,18 @@ def site(
             "--model", "-m", metavar="NAME|DIR", help="A model to show. May be given several times."
         ),
     ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="A project whose README.md, docs/ and lessons/ become pages too."),
-    ] = None,
 ) -> None:
     """Write a static site that any web host can serve: the page of each model, which answers, and its card.
 
-    With --root also a project's documents, lessons with their outputs, and the code that they link to, with a search.
-
     [dim]seq2see site public --model dates --model my-model[/dim]
     """
-    if root is not None and not root.is_dir():
-        raise UserError(f"--root is {str(root)!r}, which is not a folder.")
     from seq2see.page.describe import describe_model
     from seq2see.page.live import live_page, why_not
-    from seq2see.page.site import Site
+    from seq2see.page.site import HOME, Site
     from seq2see.seq2seq import load
     from seq2see.storage.folder import shipped_models
 
-    made = Site(root)
+    made = Site()
     for each in model or shipped_models():
         loaded, name = load(each), Path(each).resolve().name
         if why := why_not(loaded.tokenizers, loaded.config.decoding):
@@ -207,12 +198,9 @@ def site(
         examples = describe_model(name, loaded.config, loaded.card, loaded.path)["examples"]
         if not examples:
             raise UserError(f"{each} has no log with sample texts to open its page with: leave it out.")
-        made.add_model(name, name, live_page(name, loaded, examples[0]), loaded.card, loaded.path)
-    made.add_documents()
-    dead = made.write(out)
-    say(f"{out}: {len(made.pages)} pages. Serve this folder.")
-    if dead:
-        raise UserError(f"{len(dead)} links lead nowhere: {'; '.join(dead[:10])}.")
+        made.add_model(name, live_page(name, loaded, examples[0], home=HOME), loaded.card, loaded.path)
+    made.write(out)
+    say(f"{out}: {len(made.models)} models. Serve this folder.")
 
 
 def watch(
@@ -242,7 +230,7 @@ def watch(
     def ready(address: str) -> None:
         complain(f"Showing {run} at {address} (Ctrl-C ends it)")
         if not is_loopback(host):
-            complain("Careful: other machines can reach this page, and it asks nobody for a password.")
+            complain("Careful: other machines can reach this page, and it requires no token.")
         if open_:
             typer.launch(address)
 

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from seq2see.training.loop import Line, Step, Trainer
     from seq2see.training.run import Data, Prepared, Request, Run
 
-#: Options of one kind of data that make no sense for the other.
+#: Options that apply only to one kind of data.
 FOR_PAIRS = (
     "columns", "tokenizer", "vocabulary", "validation", "test", "strict", "start", "distil", "teacher",
     "unlabelled", "unseen",
 )  # fmt: skip
 FOR_DATES = ("years", "count")
-LONG = 10.0  # seconds of preparation from which its speed is told
-LOOKED_AT = 50_000  # pairs that are examined before a training; `seq2see doctor` examines all
+LONG = 10.0  # seconds of preparation from which its speed is printed
+LOOKED_AT = 50_000  # pairs that are checked before a training; `seq2see doctor` checks all
 
 
 def register(app: typer.Typer) -> None:
@@ -47,61 +47,61 @@ def register(app: typer.Typer) -> None:
 
 def train(
     ctx: typer.Context,
-    data: Annotated[list[str], Argument(metavar="dates|FILE…", help="What to learn: dates are generated; else pairs in a "
+    data: Annotated[list[str], Argument(metavar="dates|FILE…", help="What to learn: generated dates, or pairs in a "
                     "TSV, CSV, JSON, Parquet or Excel file, or in two parallel files; .gz and .xz too.")],
     out: Annotated[Path | None, Option("--out", "-o", metavar="DIR",
-                   help="The model folder to make; runs/NAME if not given.")] = None,
+                   help="The model folder to write; runs/NAME if not given.")] = None,
     tokenizer: Annotated[str | None, Option("--tokenizer", metavar="KIND",
-                         help="characters, symbols, features, words, bpe, unigram, bytes or FILE.json; or one for each "
-                         "side, such as characters,symbols; by the data.")] = None,
+                         help="characters, symbols, features, words, bpe, unigram, bytes or FILE.json; or "
+                         "one for each side, such as characters,symbols; chosen by the data if not given.")] = None,
     vocabulary: Annotated[int | None, Option("--vocabulary", metavar="N", min=8,
-                          help="Tokens at most; by the data.")] = None,
+                          help="Most tokens; chosen by the data if not given.")] = None,
     preset: Annotated[str | None, Option("--preset", "-p",
-                      help="Shape and recipe: see `seq2see presets`; by the data.")] = None,
+                      help="Shape and recipe, see `seq2see presets`; by the data if not given.")] = None,
     start: Annotated[Path | None, Option("--from", metavar="DIR",
                      help="Train this model further: its tokenizer, shape and weights.")] = None,
     ensemble: Annotated[int, Option("--ensemble", metavar="N", min=1, max=64,
-                        help="Train N models together, whose probabilities are averaged.")] = 1,
-    distil: Annotated[bool, Option("--distil", help="With --ensemble: teach one model by the ensemble, which is kept "
-                      "beside it in DIR-ensemble.")] = False,
+                        help="Train N models together and average their probabilities.")] = 1,
+    distil: Annotated[bool, Option("--distil", help="With --ensemble: train one model on the ensemble's "
+                      "probabilities; the ensemble is kept in DIR-ensemble.")] = False,
     teacher: Annotated[Path | None, Option("--teacher", metavar="DIR",
                        help="Learn from the probabilities of this model or ensemble too, with its tokenizers.")] = None,
     unlabelled: Annotated[Path | None, Option("--unlabelled", metavar="FILE",
-                          help="More sources, one a line, which the teacher answers.")] = None,
+                          help="More sources, one per line, which the teacher answers.")] = None,
     steps: Annotated[int | None, Option("--steps", min=1, help="Optimiser steps.")] = None,
     seconds: Annotated[float | None, Option("--seconds", min=1.0,
-                       help="Train for so long, instead of a number of steps.")] = None,
+                       help="Train for this long, instead of a number of steps.")] = None,
     settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE",
                         help="Any setting, such as model.norm=pre.")] = None,
     validation: Annotated[str | None, Option("--validation", metavar="FILE",
-                          help="Pairs to watch; some of the data if not given.")] = None,
+                          help="Pairs to score on during the training; some of the data if not given.")] = None,
     test: Annotated[str | None, Option("--test", metavar="FILE",
                     help="Pairs for the final score; some of the data if not given.")] = None,
-    unseen: Annotated[bool, Option("--unseen", help="Leave sources of the given --validation and --test out of the "
+    unseen: Annotated[bool, Option("--unseen", help="Remove the sources of --validation and --test from the "
                       "training.")] = False,
     columns: Columns = None,
     strict: Annotated[bool, Option("--strict", help="Refuse a file with a bad row.")] = False,
     years: Annotated[str | None, Option("--years", metavar="A-B", help="Only dates of these years; 1000-9999.")] = None,
     count: Annotated[int | None, Option("--count", metavar="N", min=1, help="Dates to learn from; 100,000.")] = None,
     seed: Annotated[int, Option("--seed", min=0,
-                    help="Start of the weights, the batches and dropout; the split stays.")] = 1,
+                    help="Seed of the weights, the batches and dropout; the split does not change.")] = 1,
     device: Annotated[str, Option("--device", help="auto, cpu, cuda (an NVIDIA GPU) or mps (Apple's). auto takes a GPU "
                       "from d_model 128 on.")] = "auto",
     threads: Threads = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with an unfinished training, to the bit.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue an unfinished training; the result is bit for "
+                      "bit the same.")] = False,
     tensorboard: Annotated[bool, Option("--tensorboard",
                            help="Write the table for TensorBoard too, into DIR/tensorboard.")] = False,
     watch: Annotated[bool, Option("--watch",
-                     help="Show the run on a page while it goes on; the address is printed.")] = False,
+                     help="Show the run on a page while it trains; the address is printed.")] = False,
 ) -> None:  # fmt: skip
     """Train a model and write it as a folder that predict, evaluate and trace take with --model.
 
-    A file of pairs needs no other option. Its texts are read in Unicode NFC with white space folded; bad rows are
-    named and skipped. Pairs for validation and for the final test are split off by their source and never trained
-    on; files that are given for them are taken as they are. Ctrl-C leaves a checkpoint;
-    --resume goes on from the last one and gives the same weights as if nothing
-    had happened; where the training is finished, it changes nothing. Under torchrun many processes train one model
-    together.
+    For a file of pairs no option is needed. Its texts are read in Unicode NFC with white space folded; bad
+    rows are named and skipped. Pairs for validation and for the final test are split off by their source and
+    never used for training; given files are used as they are. Ctrl-C leaves a checkpoint; --resume continues
+    from the last one and gives the same weights as an uninterrupted run. A finished training is not changed.
+    Under torchrun many processes train one model together.
 
     [dim]seq2see train mine.tsv[/dim]
 
@@ -135,7 +135,7 @@ def train(
                 else "--years and --count are for dates; a file of pairs is taken as it is."
             )
     if distil and ensemble < 2:
-        raise UserError("--distil teaches one model by an ensemble: give --ensemble 5 too.")
+        raise UserError("--distil trains one model on an ensemble: give --ensemble 5 too.")
     if distil and distributed.size() > 1:
         raise UserError(
             "--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher."
@@ -174,7 +174,7 @@ def train(
 
 
 def _lines(path: Path) -> list[str]:
-    """Read a file of sources, one a line."""
+    """Read a file of sources, one per line."""
     from seq2see.tokenizers.tokenizer import fold
 
     try:
@@ -184,11 +184,11 @@ def _lines(path: Path) -> list[str]:
 
 
 def _one(request: Request, task: str, prepared: Callable[[], Run], watch: bool, tensorboard: bool) -> None:
-    """Prepare and train one model, or one ensemble; a finished one is left alone."""
+    """Prepare and train one model or one ensemble; a finished one is not changed."""
     from seq2see.training import distributed
 
     if request.finished(task):
-        complain(f"{request.out} holds a finished model: there is nothing left to resume.")
+        complain(f"{request.out} holds a finished model: there is nothing to resume.")
         distributed.leave()
         return
     _train(prepared(), watch, tensorboard)
@@ -218,7 +218,7 @@ def _pairs(found: Data, request: Request, started: float) -> Run:
 
 
 def _tell_device(ready: Prepared) -> None:
-    """Say which device trains, where there was a choice."""
+    """Print which device trains, if there was a choice."""
     if ready.where.said:
         complain(ready.where.said)
 
@@ -232,7 +232,7 @@ def _check_sides(corpus: Corpus) -> None:
 
 
 def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
-    """Say what is wrong with the data, how they are split, what was chosen and how long it will take."""
+    """Print the faults of the data, the split, the choices and the expected time."""
     from seq2see.data.doctor import in_words, inspect, seconds_of
 
     findings = [
@@ -259,7 +259,7 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
 
 
 def _train(run: Run, watch: bool, tensorboard: bool) -> None:
-    """Train with a table, a bar and whatever else shows it; then test and write, or say how to go on."""
+    """Train with a table, a progress bar and other displays; then test and write, or print how to resume."""
     from seq2see.training import distributed
 
     trainer, first = run.trainer, distributed.first()
@@ -272,13 +272,13 @@ def _train(run: Run, watch: bool, tensorboard: bool) -> None:
             _finish(run)
     distributed.leave()
     if not ended:
-        complain(f"Stopped after step {trainer.step:,}; the same command with --resume goes on.")
+        complain(f"Stopped after step {trainer.step:,}; the same command with --resume continues.")
         raise typer.Exit(130)
 
 
 @contextmanager
 def _page(trainer: Trainer) -> Iterator[None]:
-    """Show the run in a browser meanwhile."""
+    """Show the run on a page during the training."""
     from seq2see.serve.live import watched
 
     assert trainer.out is not None
@@ -342,7 +342,7 @@ def _row(line: Line) -> str:
 
 
 def _finish(run: Run) -> None:
-    """Test on pairs that the model has not seen, write the folder, and say how to use it."""
+    """Test on unseen pairs, write the folder, and print how to use it."""
     from seq2see.training import distributed
 
     trainer = run.trainer
@@ -371,7 +371,7 @@ def _finish(run: Run) -> None:
         say(f"BLEU {found.score:.2f} ({found.signature})")
     say(f"Written to {trainer.out}. Use it:")
     example = "1845-01-05" if trainer.config.task == "dates" else run.ready.test[0][0]
-    # The command is there to be copied, so no line break is put into it.
+    # Users copy the command, so it is printed without line breaks.
     console.print(
         f"  seq2see predict --model {trainer.out} {shlex.quote(example)}", markup=False, soft_wrap=True
     )

@@ -1,4 +1,4 @@
-"""Files of answers that appear under their names only when they are whole; until then they are NAME.part."""
+"""Files of answers that get their names when they are complete; until then they are NAME.part."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from seq2see.errors import UserError
 class Unfinished:
     """Lines that are written to NAME.part, survive the end of this process, and are continued by --resume.
 
-    Without a name, or where the name is a device such as /dev/null, there is no such file: it is ``direct``.
+    Without a name, or if the name is a device such as /dev/null, output is ``direct``, without such a file.
     """
 
     def __init__(self, path: Path | None, resume: bool, kept: int | None = None) -> None:
         self.path, self.resume = path, resume
         self.direct = path is None or (path.exists() and not path.is_file() and not path.is_dir())
         self.part = Path(f"{path}.part")
-        self.lines = 0  # that an interrupted run has written, whole ones only
+        self.lines = 0  # complete lines of an interrupted run
         self.last = deque[str](maxlen=kept)  # of these, the last ones, or all
         self.file: IO[str] | None = None
 
     def open(self) -> None:
-        """Create the unfinished file, or continue it after its last whole line."""
+        """Create the unfinished file, or continue it after its last complete line."""
         assert self.path is not None
         if self.path.is_dir():
             raise UserError(f"{str(self.path)!r} cannot be written: it is a folder.")
         if self.part.exists() and not self.resume:
             raise UserError(
-                f"{str(self.part)!r} is there, of a run that was interrupted: go on with --resume, or remove it."
+                f"{str(self.part)!r} exists, from an interrupted run: continue with --resume, or remove it."
             )
         try:
             if self.part.exists():
@@ -43,7 +43,7 @@ class Unfinished:
             raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}.") from None
 
     def _read(self, file: BinaryIO) -> None:
-        """Read what an interrupted run has written, and cut off a last line that is not whole."""
+        """Read the lines of an interrupted run, and remove an incomplete last line."""
         whole = 0
         for line in file:
             if line.endswith(b"\n"):
@@ -55,12 +55,12 @@ class Unfinished:
         """Rename a complete file to its final name. After a user's error the same run would fail again: remove it."""
         assert self.file is not None
         assert self.path is not None
-        if kind is None:  # the name is given to what is on the disk
+        if kind is None:  # the bytes are on the disk before the name changes
             self.file.flush()
             os.fsync(self.file.fileno())
         self.file.close()
         if kind is KeyboardInterrupt:
-            complain(f"Stopped; {self.part} holds the {what} so far, and --resume goes on.")
+            complain(f"Stopped; {self.part} holds the {what} so far, and --resume continues.")
         if kind is None:
             self.part.replace(self.path)
         elif isinstance(value, UserError) and not self.lines:

@@ -23,7 +23,7 @@ class Ragged:
     def __init__(self, values: np.ndarray, offsets: np.ndarray, places: np.ndarray | None = None) -> None:
         self.values = values
         self.offsets = offsets  # row n is values[offsets[n] : offsets[n + 1]]
-        #: of a target: where the source token stands that each id belongs to; -1: not known
+        #: of a target: the position of the source token that each id belongs to; -1: unknown
         self.places = places
 
     @classmethod
@@ -35,7 +35,7 @@ class Ragged:
 
     @classmethod
     def cut(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Ragged:
-        """Cut texts into ids, some at a time: as lists of Python they take ten times the memory."""
+        """Turn texts into ids, some at a time: Python lists take ten times the memory."""
         parts = [
             cls.of(tokenizer.encode_batch(texts[first : first + TEXTS_AT_ONCE]))
             for first in range(0, len(texts), TEXTS_AT_ONCE)
@@ -57,7 +57,7 @@ class Ragged:
         return Ragged(self.values[where], offsets, None if self.places is None else self.places[where])
 
     def and_then(self, other: Ragged) -> Ragged:
-        """Return all rows of this one, then all of the other."""
+        """Return all rows of this object, then all of the other."""
         offsets = np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]])
         places = None
         if self.places is not None or other.places is not None:
@@ -66,11 +66,11 @@ class Ragged:
 
     @property
     def known_places(self) -> np.ndarray:
-        """The places, or -1 for each id where none are given."""
+        """The places; -1 for each id if there are none."""
         return np.full(len(self.values), -1, dtype=np.int32) if self.places is None else self.places
 
     def padded(self, rows: np.ndarray, pad: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return some rows as (B, longest), padded, and where they are real."""
+        """Return some rows padded to (B, longest), and a mask of the real tokens."""
         starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
         columns = np.arange(lengths.max())
         real = columns < lengths[:, None]  # (B, longest)
@@ -80,15 +80,15 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Cut:
-    """Pairs that are no longer than a limit, with their ids."""
+    """The pairs within a limit of length, with their ids."""
 
     pairs: list[Pair]
     ids: tuple[Ragged, Ragged]  # of the sources, of the targets
-    dropped: list[Pair]  # those that are longer
+    dropped: list[Pair]  # the longer pairs
 
     @classmethod
     def within(cls, tokenizers: tuple[Tokenizer, Tokenizer], pairs: Sequence[Pair], limit: int) -> Cut:
-        """Cut pairs into ids, and leave out those with more tokens than the limit."""
+        """Turn pairs into ids, and leave out those with more tokens than the limit."""
         source, target = (
             Ragged.cut(tokenizer, [pair[side] for pair in pairs]) for side, tokenizer in enumerate(tokenizers)
         )
@@ -108,21 +108,21 @@ class Cut:
 
 @dataclass(frozen=True)
 class Batch:
-    """What the model reads and what it should say: source (B, S), target_in and target_out (B, T)."""
+    """The inputs and expected outputs of the model: source (B, S), target_in and target_out (B, T)."""
 
     source: Tensor
     target_in: Tensor
     target_out: Tensor
     source_mask: Mask
     tokens: int  # real tokens in target_out
-    #: (B, T): the source token that each one of target_out belongs to; -1: not known
+    #: (B, T): the source token that each token of target_out belongs to; -1: unknown
     places: Tensor | None = None
 
     @classmethod
     def of(
         cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], pads: tuple[int, int]
     ) -> Batch:
-        """Lay some pairs of ids one below the other, in order."""
+        """Pad some pairs of ids into a batch, in order."""
         return Batches(Ragged.of(sources), Ragged.of(targets), pads, batch_tokens=10**12, seed=0).everything()
 
     def twice(self) -> Batch:
@@ -155,7 +155,7 @@ class Batches:
     ) -> None:
         self.source, self.target, self.pads, self.seed = source, target, pads, seed
         self.longest = np.maximum(source.lengths, target.lengths)
-        # Sorting by length saves padding, but it puts similar texts together. Where it saves little, mixed batches teach
+        # Sorting by length saves padding, but groups similar texts. If it saves little, mixed batches train
         # better.
         self.sorted = bool(self.longest.mean() < 0.8 * self.longest.max())
         keys = np.sort(self.longest) if self.sorted else np.full(len(self.longest), self.longest.max())
@@ -185,7 +185,7 @@ class Batches:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def largest(self, step: int) -> Batch:
-        """Return the batch of the epoch of a step with most tokens on both sides, its padding included."""
+        """Return the batch with most tokens, padding included, of a step's epoch."""
         order = self.order(step // self.per_epoch)
         rows, starts = np.concatenate(order), np.cumsum([0, *map(len, order[:-1])])
         widths = sum(np.maximum.reduceat(side.lengths[rows], starts) for side in (self.source, self.target))
@@ -215,7 +215,7 @@ class Batches:
 
 
 def _cuts(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
-    """Cut a list of non-decreasing lengths where count × longest would pass the budget."""
+    """Split a list of non-decreasing lengths where count × longest would exceed the budget."""
     cuts, first = [], 0
     for index, length in enumerate(lengths.tolist()):
         if index > first and (index + 1 - first) * length > batch_tokens:

@@ -13,12 +13,12 @@ from seq2see.data.formats import Row, Table
 from seq2see.errors import UserError, suggest
 from seq2see.tokenizers.symbols import with_features
 
-HEAD = 1000  # rows that tell how many columns a file has
+HEAD = 1000  # rows from which the number of columns is found
 NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
 NAME = re.compile(r"[^\W\d][\w .()/-]{0,39}")
 NOTE = re.compile(r"CC[- ]BY|tatoeba\.org", re.IGNORECASE)  # the third column of Tatoeba's exports
 
-#: Words that head a column. A first row is a header if two of its cells are such words.
+#: Usual names of columns. A first row is a header if two of its cells are such names.
 HEADERS = {
     "source", "target", "src", "tgt", "trg", "input", "output", "from", "to", "question", "answer", "x", "y",
     "en", "de", "fr", "es", "it", "nl", "pt", "ru", "eng", "deu", "ger", "fra", "fre", "spa", "ita", "nld", "por", "rus",
@@ -29,7 +29,7 @@ HEADERS = {
 
 
 def checked(columns: Any) -> tuple[str, str]:
-    """Return the two columns that are asked for: ``("english", "french")``, or the command's ``english,french``."""
+    """Return the two requested columns: ``("english", "french")``, or the command's ``english,french``."""
     if isinstance(columns, str) and columns.count(",") == 1:
         source, _, target = columns.partition(",")
         columns = (source.strip(), target.strip())
@@ -42,12 +42,12 @@ def checked(columns: Any) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Where in a row the texts are; columns of features follow each."""
+    """The positions of the texts in a row; each is followed by its columns of features."""
 
     width: int
     source: list[int]
     target: list[int]
-    names: list[str] = field(default_factory=list)  # of the two, where they have names
+    names: list[str] = field(default_factory=list)  # of the two, if they have names
     told: str = ""
 
     @classmethod
@@ -68,7 +68,7 @@ class Chosen:
 def opened(
     table: Table, name: str, columns: tuple[str, str] | None, or_two: bool
 ) -> tuple[Iterator[Row], Chosen]:
-    """Return the rows of a table without its header, and where in them the texts are."""
+    """Return the rows of a table without its header, and the positions of the texts in them."""
     head = list(islice(table.rows, HEAD))
     cells = [row for _, row in head if isinstance(row, list)]
     counts = Counter(len(row) for row in cells if len(row) > 1)
@@ -94,7 +94,7 @@ def opened(
 
 
 def is_header(rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether the first row names the columns: two of its cells are words that do, or it stands above numbers."""
+    """Whether the first row is a header: two of its cells are usual names, or it is above numbers."""
     first = [cell.strip() for cell in rows[0]]
     known = [cell.lower() for cell in first if cell.lower() in HEADERS]
     if len(first) != width or len(set(first)) < width:
@@ -110,7 +110,7 @@ def is_header(rows: Sequence[Sequence[str]], width: int) -> bool:
 
 
 def _is_named(first: Sequence[str], asked: tuple[str, str] | None) -> bool:
-    """Whether a row names the columns that are asked for."""
+    """Whether a row names the requested columns."""
     cells = {cell.strip() for cell in first}
     return asked is not None and all(
         part in cells and not part.isdecimal() for one in asked for part in _parts(str(one), list(cells))
@@ -123,7 +123,7 @@ def _parts(one: str, names: Sequence[str]) -> list[str]:
 
 
 def _places(one: str, names: list[str], width: int, name: str) -> list[int]:
-    """Return where the columns are that are asked for, by name or by number."""
+    """Return the positions of the requested columns, given by name or by number."""
     places = []
     for part in _parts(one, names):
         if part in names:
@@ -144,7 +144,7 @@ def _places(one: str, names: list[str], width: int, name: str) -> list[int]:
 def _two(
     table: Table, names: list[str], width: int, name: str, cells: Sequence[Sequence[str]]
 ) -> tuple[int, int]:
-    """Choose the columns where the choice is clear: named source and target, the only two, or the only two with texts."""
+    """Choose the columns if the choice is clear: named source and target, the only two, or the only two with texts."""
     if "source" in names and "target" in names:
         return names.index("source"), names.index("target")
     if width == 2:

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with some pairs, before a model is trained on them, and what to do about it."""
+"""The doctor: finds the faults of pairs before a training, and says what to do about them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from seq2see.errors import counted, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 ENOUGH = 500  # pairs; nothing useful can be learned from fewer
-RUNNING_TEXT = 0.2  # share of equal rows from which on they are running text, cut into words
+RUNNING_TEXT = 0.2  # share of equal rows from which a file counts as running text split into words
 ENOUGH_SENTENCES = 10_000
 NAMED_LINES = 5  # with a finding
-FEWEST, FEWEST_SENTENCES = 0.8, 0.5  # share of rows that can be answered right; fewer contradict each other
+# share of rows that can be answered right, below which the rows contradict each other
+FEWEST, FEWEST_SENTENCES = 0.8, 0.5
 SAME_TARGET, NEARLY_ALL = 0.5, 0.9  # share of rows with one and the same target
 NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
 EFFICIENCY = 0.3  # share of a matrix product's speed that training reaches on a CPU; a guess
@@ -32,7 +33,7 @@ EFFICIENCY = 0.3  # share of a matrix product's speed that training reaches on a
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the doctor found: a fault should be mended; a remark is good to know."""
+    """A finding of the doctor: a fault should be corrected; a remark is information."""
 
     fault: bool
     text: str
@@ -48,30 +49,28 @@ class Report:
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that should be mended."""
+        """The findings that should be corrected."""
         return [finding for finding in self.findings if finding.fault]
 
     def fault(self, text: str, advice: str) -> None:
-        """Note a fault."""
+        """Add a fault."""
         self.findings.append(Finding(True, text, advice))
 
     def remark(self, text: str, advice: str = "") -> None:
-        """Note a remark."""
+        """Add a remark."""
         self.findings.append(Finding(False, text, advice))
 
 
 def examine(
     corpus: Corpus, test: Corpus | None = None, count: int | None = None, preset: str | None = None
 ) -> Report:
-    """Examine pairs thoroughly; ``test`` holds those that a model will be scored on.
+    """Check pairs thoroughly; ``test`` has the pairs of the final score.
 
     If the corpus is larger than memory, ``corpus`` is a sample of its ``count`` pairs.
     """
     report = inspect(corpus, test)
     if count is not None:
-        sample = (
-            f"{count:,} in {corpus.name}; what follows is of {len(corpus.pairs):,} of them, chosen at random"
-        )
+        sample = f"{count:,} in {corpus.name}; the following is about a random {len(corpus.pairs):,} of them"
         report.facts[0] = ("pairs", sample)
     plan = choose(corpus.pairs, preset=preset, count=count)
     tokenizers = tokenizers_of(plan, corpus.pairs)
@@ -82,7 +81,7 @@ def examine(
 
 
 def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
-    """Examine the pairs without training a tokenizer, as `train` does at each start."""
+    """Check the pairs without training a tokenizer, as `train` does at each start."""
     report = Report()
     _counts(report, corpus)
     _bad_rows(report, corpus)
@@ -115,9 +114,9 @@ def _counts(report: Report, corpus: Corpus) -> None:
     if len(pairs) < ENOUGH:
         report.fault(
             f"{counted(len(pairs), 'pair')} {'is' if len(pairs) == 1 else 'are'} too few to learn from",
-            f"gather at least {ENOUGH:,}; some 2,000 do for a simple rule",
+            f"collect at least {ENOUGH:,}; about 2,000 suffice for a simple rule",
         )
-    elif are_sentences(pairs) and len(pairs) < ENOUGH_SENTENCES:  # not digits spelled out, which 2,000 do for
+    elif are_sentences(pairs) and len(pairs) < ENOUGH_SENTENCES:  # digits spelled out need only 2,000
         report.remark(
             f"{len(pairs):,} pairs are few for sentences",
             f"a fixed pattern can be learned from them; of free text expect phrases learned by heart, and translation "
@@ -138,7 +137,9 @@ def _bad_rows(report: Report, corpus: Corpus) -> None:
         "has more than": "cut it up, or delete it",
     }
     for reason, lines in kinds.items():
-        what = next((text for start, text in advice.items() if reason.startswith(start)), "mend or delete it")
+        what = next(
+            (text for start, text in advice.items() if reason.startswith(start)), "correct or delete it"
+        )
         report.fault(f"{counted(len(lines), 'row')} cannot be used ({lines_named(lines)}): {reason}", what)
 
 
@@ -159,15 +160,15 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
         if share > RUNNING_TEXT:
             report.remark(
                 text,
-                "that is usual in running text, where the frequent words are the task: leave them, since each counts as "
-                "often as it is there",
+                "that is usual in running text, where the frequent words are the task: keep them, since "
+                "each row counts",
             )
         else:
-            advice = "delete them if this is a list of examples: they weigh double and add nothing"
+            advice = "delete them if this is a list of examples: they count double and add nothing"
             (report.fault if share > 0.001 else report.remark)(text, advice)
     several = [source for source, known in targets.items() if len(known) > 1]
     if several:
-        # An answer is one text, so that of a source with several targets only the most frequent can be right.
+        # An answer is one text, so only the most frequent target of a source can be right.
         counts = Counter(corpus.pairs)
         best: dict[str, int] = defaultdict(int)
         for (source, _), count in counts.items():
@@ -180,25 +181,25 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
         contradicting = most < (FEWEST_SENTENCES if are_sentences(corpus.pairs) else FEWEST)
         (report.fault if contradicting else report.remark)(
             text,
-            "fine for translation, where it lowers the exact match; for a fixed rule, find out which is right, or add "
-            "what tells them apart to the source",
+            "for translation this is normal, but lowers the exact match; for a fixed rule, find out which "
+            "target is right, or add what distinguishes them to the source",
         )
 
 
 def _targets(report: Report, corpus: Corpus) -> None:
-    """Say so if nearly all targets are the same: a model would learn to say nothing else."""
+    """Report if nearly all targets are the same: a model would learn to answer nothing else."""
     [(target, count)] = Counter(target for _, target in corpus.pairs).most_common(1)
     share = count / len(corpus.pairs)
     if len(corpus.pairs) > 1 and share >= SAME_TARGET:
         every = "all rows have" if share == 1 else f"{share:.1%} of the rows have"
         (report.fault if share >= NEARLY_ALL else report.remark)(
             f"{every} the same target, {shown(target)}",
-            "look whether the right column is taken; a model would learn to say it always",
+            "check that this is the right column; a model would learn to give this answer always",
         )
 
 
 def _characters(report: Report, corpus: Corpus) -> None:
-    """Name rows with characters that no text has: controls, and what a wrong decoding leaves."""
+    """List rows with characters that do not belong in a text: control characters, and traces of a wrong decoding."""
     found = [
         (line, match[0])
         for pair, line in zip(corpus.pairs, corpus.lines, strict=True)
@@ -207,16 +208,16 @@ def _characters(report: Report, corpus: Corpus) -> None:
     if found:
         named = ", ".join(sorted({f"U+{ord(character):04X}" for _, character in found})[:NAMED_LINES])
         report.fault(
-            f"{counted(len(found), 'row')} with characters that are no text, {named} "
+            f"{counted(len(found), 'row')} with characters that do not belong in a text, {named} "
             f"({lines_named([line for line, _ in found])})",
-            "delete the characters; U+FFFD is left by a wrong decoding, which is better done again",
+            "delete the characters; U+FFFD comes from a wrong decoding: decode the file again",
         )
 
 
 def _sides(report: Report, corpus: Corpus) -> None:
     same = [line for (s, t), line in zip(corpus.pairs, corpus.lines, strict=True) if s == t]
     if same and len(same) < 0.5 * len(corpus.pairs):
-        # A few names and numbers are rightly the same on both sides.
+        # Some names and numbers are the same on both sides.
         few = len(same) < 0.005 * len(corpus.pairs)
         text = f"{counted(len(same), 'row')} with two identical sides ({lines_named(same)})"
         (report.remark if few else report.fault)(
@@ -232,7 +233,7 @@ def _sides(report: Report, corpus: Corpus) -> None:
     if odd:
         report.remark(
             f"{counted(len(odd), 'row')} with sides of very different length ({lines_named(odd)})",
-            "look at them: the sides may not belong together",
+            "check them: the sides may not belong together",
         )
 
 
@@ -262,7 +263,7 @@ def languages_of(pairs: Sequence[Pair]) -> tuple[str, str]:
 
 
 def misnamed(corpus: Corpus, both: tuple[str, str]) -> str:
-    """Say so if the header or the file names promise the two languages in the other order."""
+    """Return a message if the header or the file names give the two languages in the other order."""
     names = corpus.header[:2]
     if not names and ", " in corpus.name:
         names = [next((part for part in reversed(name.split(".")) if part in language.NAMED), "")
@@ -293,12 +294,12 @@ def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
     if both:
         report.fault(
             f"{len(both):,} of {len(test.pairs):,} test sources are also trained on ({lines_named(both)} of {test.name})",
-            f"delete them from {corpus.name}, or the score is flattered (`train --test` leaves them out)",
+            f"delete them from {corpus.name}, or the score is too high (`train --test` leaves them out)",
         )
     if test.faults:
         report.fault(
             f"{counted(len(test.faults), 'row')} of {test.name} cannot be used: {test.faults[0]}",
-            "mend or delete them",
+            "correct or delete them",
         )
 
 
@@ -311,7 +312,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
         report.facts.append(
             (
                 f"{name} length",
-                f"{middle} tokens in the middle, {high} at 95 %, {most} at most ({characters:.0f} characters)",
+                f"{middle} tokens (median), {high} at 95 %, {most} at most ({characters:.0f} characters)",
             )
         )
         long = [line for length, line in zip(lengths.tolist(), corpus.lines, strict=True) if length > LONGEST]
@@ -323,7 +324,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
 
 
 def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
-    """Say how much of held-out text has been seen, by characters and by words."""
+    """Report which share of held-out characters and words occurs in training."""
     if len(without(corpus.pairs, test.pairs if test else ())) < (3 if test else 20):
         return
     parts = split(corpus.pairs, test=test.pairs if test else None)
@@ -376,13 +377,13 @@ def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokeniz
 def memory_of(config: Config, longest: int) -> float:
     """Estimate the bytes of the largest batch's training step: weights, Adam, activations, logits."""
     shape, tokens = config.model, max(config.training.batch_tokens, longest)
-    layer = 16 * shape.d_model + 2 * shape.d_ff  # numbers kept a token for the way back, in each layer
+    layer = 16 * shape.d_model + 2 * shape.d_ff  # numbers kept per token and layer for the backward pass
     layers = shape.encoder_layers * layer + shape.decoder_layers * 1.5 * layer
     return 16.0 * shape.parameters + 4.0 * tokens * (layers + 3 * shape.target_vocabulary)
 
 
 def seconds_of(config: Config) -> float:
-    """Estimate the time of a training on this CPU from the speed of a matrix product, tried for a moment."""
+    """Estimate the time of a training on this CPU from the measured speed of a matrix product."""
     shape, width = config.model, max(128, config.model.d_model)
     # Random numbers would change the random state, which a resumed training has just restored.
     a, b = torch.ones(2048, width), torch.ones(width, 4 * width)
@@ -399,7 +400,7 @@ def seconds_of(config: Config) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """Write a length of time roughly."""
+    """Format a duration roughly."""
     if seconds < 90:
         return f"{max(10, round(seconds, -1)):.0f} seconds"
     if seconds < 5400:

@@ -15,23 +15,22 @@ from typing import IO, Any, cast
 
 from seq2see.errors import UserError
 
-LONGEST_LINE = 20_000  # characters; a sentence has some 100, and one such line would fill a whole batch
+LONGEST_LINE = 20_000  # characters; a sentence has about 100, and one such line would fill a whole batch
 UNPACKED = 1_000_000  # bytes that any packed file may have
-UNPACKED_TIMES = 100  # how many times its size a packed file may have beyond that
+UNPACKED_TIMES = 100  # largest ratio of a larger file to its packed size
 LARGEST_WHOLE = 2**28  # bytes of a JSON file that is one array, which is read at once
 ROWS_AT_ONCE = 50_000  # of a Parquet file
 TABLES = (".parquet", ".xlsx", ".xls", ".xlsb", ".ods")
 PACKED = (".gz", ".xz")
-UNREADABLE = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, OSError)  # what a broken file raises
+UNREADABLE = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, OSError)  # errors of a broken file
 
-Row = tuple[int, list[str] | str]  # the line number, and either the cells or why there are none
+Row = tuple[int, list[str] | str]  # the line number, and either the cells or the reason why there are none
 
 
 @dataclass
 class Table:
-    """The rows of a file; ``names`` are those of its columns, where the format has names.
-
-    ``texts`` are the names of those that hold texts and not numbers.
+    """The rows of a file. ``names`` are the names of its columns, if the format has them; ``texts`` are those
+    of the columns of texts.
     """
 
     rows: Iterator[Row]
@@ -46,12 +45,12 @@ class _Number(str):
 
 
 def kind_of(path: Path) -> str:
-    """Return the format that a file's name ends with, packed or not."""
+    """Return the format by the ending of a file's name, packed or not."""
     return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
 
 
 def read_table(path: Path) -> Table:
-    """Read the rows of one file, in the format that its name ends with; any other is read as tab-separated."""
+    """Read the rows of one file in the format of its ending; any other file is read as tab-separated."""
     kind = kind_of(path)
     if kind in TABLES:
         return _table(path, kind)
@@ -64,7 +63,7 @@ def read_table(path: Path) -> Table:
 
 
 def _problem(line: str | bytes) -> str:
-    """Say why a line is no text; ``_lines`` yields such a line as bytes."""
+    """Return why a line is not text; ``_lines`` yields such a line as bytes."""
     if isinstance(line, str):
         return ""
     if len(line) > LONGEST_LINE:
@@ -77,7 +76,7 @@ def _problem(line: str | bytes) -> str:
 
 
 def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
-    """Read comma-separated rows, or semicolons where the first line has no comma; a quoted cell may hold line breaks."""
+    """Read comma-separated rows, or semicolons if the first line has no comma; a quoted cell may contain line breaks."""
     bad: list[Row] = []
     number = 0
 
@@ -111,10 +110,10 @@ def _csv(lines: Iterator[tuple[int, str | bytes]]) -> Iterator[Row]:
 
 
 def _json(path: Path) -> Table:
-    """Read one object or array a line, or a file that is one array of them.
+    """Read one object or array per line, or a file that is one array of them.
 
-    A line of an object names the columns by its keys. An object within, as in ``{"translation": {"en": …}}``, is taken in
-    its place. Numbers are texts, as they are written.
+    The keys of an object name the columns. A nested object, as in ``{"translation": {"en": …}}``, is used in
+    the place of the outer one. Numbers are read as texts.
     """
     lines = _lines(path)
     blank = []
@@ -144,16 +143,16 @@ def _json(path: Path) -> Table:
 
 
 def _next_is_no_json(lines: Iterator[tuple[int, str | bytes]]) -> bool:
-    """Whether a file goes on with part of an array or object: then a first line that is none is no bad row."""
+    """Whether a file continues with part of an array or object: then its first line is not a bad row."""
     following = next(lines, None)
     return following is None or not isinstance(following[1], str) or _parsed(following[1]) is None
 
 
 def _parsed(text: str) -> Any:
-    """Return a JSON value with its numbers as they are written; None if it is none."""
+    """Return a JSON value with its numbers as texts; None if it is not JSON."""
     try:
         return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_refused)
-    except (ValueError, RecursionError):  # brackets within brackets, thousands of them
+    except (ValueError, RecursionError):  # thousands of nested brackets
         return None
 
 
@@ -185,16 +184,17 @@ def _cells(record: Any, table: Table) -> list[str] | str:
         cells = record
     else:
         return "is not a JSON object" if names or not isinstance(record, list) else "is not an array of texts"
-    # A column that is not asked for may be missing.
+    # A column that is not used may be missing.
     texts = [cell if isinstance(cell, str) else "" for cell in cells]
     return texts if all(map(_is_whole, texts)) else "has half a character (a lone surrogate)"
 
 
 def _whole(path: Path) -> Table:
-    """Read a file that is one JSON array of records, or an object that holds one, or an object of columns."""
+    """Read a file that is one JSON array of records, an object with one, or an object of columns."""
     if path.stat().st_size > LARGEST_WHOLE:
         raise UserError(
-            f"{path.name} is one JSON array of more than {LARGEST_WHOLE:,} bytes: write one record a line (.jsonl)."
+            f"{path.name} is one JSON array of more than {LARGEST_WHOLE:,} bytes: write one record per line "
+            "(.jsonl)."
         )
     with unpacked(path) as file:
         data = file.read(LARGEST_WHOLE + 1)
@@ -211,7 +211,7 @@ def _whole(path: Path) -> Table:
         elif columns and len(set(map(len, columns.values()))) == 1:
             found = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if not isinstance(found, list):
-        raise UserError(f"{path.name} holds no array of records: one was expected, or one record a line.")
+        raise UserError(f"{path.name} has no array of records: one was expected, or one record per line.")
     table = Table(iter(()))
     table.rows = iter([(number, _cells(record, table)) for number, record in enumerate(found, 1)])
     return table
@@ -232,8 +232,8 @@ def read_parallel(first: Path, second: Path) -> Iterator[Row]:
             shorter, longer = (first, second) if one is None else (second, first)
             count = (two or one)[0] - 1
             raise UserError(
-                f"{shorter.name} ends after line {count:,}, but {longer.name} goes on: parallel files have the same "
-                "sentence on the same line, so from some line on these two are shifted. Align them first."
+                f"{shorter.name} ends after line {count:,}, but {longer.name} has more: parallel files have "
+                "the same sentence on the same line, so these two are shifted somewhere. Align them first."
             )
         problem = next((f"{text} of {path.name}" for path, text in
                         ((first, _problem(one[1])), (second, _problem(two[1]))) if text), "")  # fmt: skip
@@ -243,7 +243,7 @@ def read_parallel(first: Path, second: Path) -> Iterator[Row]:
 def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
     """Number the lines of a file from 1; a line that is too long or not UTF-8 is yielded as bytes, perhaps cut short."""
     _check_file(path)
-    most = 4 * LONGEST_LINE  # bytes of a line: no more is read at a time, however long it is
+    most = 4 * LONGEST_LINE  # most bytes of a line that are read at a time
     number = 0
     try:
         most_unpacked = max(UNPACKED, UNPACKED_TIMES * path.stat().st_size)
@@ -259,8 +259,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
                     read += len(rest)
                 if read > most_unpacked:
                     raise UserError(
-                        f"{path.name} unpacks to more than {UNPACKED_TIMES} times its size (at line {number:,}), as no "
-                        "text does: unpack it first if it is meant so."
+                        f"{path.name} unpacks to more than {UNPACKED_TIMES} times its size (at line "
+                        f"{number:,}), more than any text: unpack it first if this is right."
                     )
                 if number == 1:
                     data = data.removeprefix(b"\xef\xbb\xbf")
@@ -268,7 +268,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
                         raise UserError(f"{path.name} is UTF-16 text: save it as UTF-8.")
                 yield number, _decoded(data)
     except UNREADABLE as error:
-        raise UserError(f"{path.name} cannot be read on after line {number:,}: {error}.") from None
+        raise UserError(f"{path.name} cannot be read beyond line {number:,}: {error}.") from None
 
 
 def _check_file(path: Path) -> None:
@@ -305,7 +305,7 @@ def unpacked(path: Path) -> IO[bytes]:
 
 
 def _table(path: Path, kind: str) -> Table:
-    """Read Parquet or a sheet through polars, which is imported when one is asked for; rows are counted from 1."""
+    """Read Parquet or a spreadsheet through polars, which is imported here; rows are counted from 1."""
     _check_file(path)
     try:
         import polars
@@ -322,7 +322,7 @@ def _table(path: Path, kind: str) -> Table:
         frame = polars.read_excel(path, infer_schema_length=0)
     except (ImportError, ModuleNotFoundError):
         raise UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'.") from None
-    except Exception as error:  # of many kinds, by polars and by what it calls
+    except Exception as error:  # polars and its libraries raise many kinds
         raise UserError(
             f"{path.name} cannot be read as {kind}: {' '.join(str(error).split())[:200]}."
         ) from None

@@ -1,4 +1,4 @@
-"""Pairs of a Hugging Face dataset, by its name or folder; the ``datasets`` library is imported when one is asked for."""
+"""Pairs of a Hugging Face dataset, by its name or folder; the ``datasets`` library is imported when needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from seq2see.errors import UserError, suggest
 
 PREFIX = "hf:"
-HEAD = 20  # rows that tell which columns hold texts
+HEAD = 20  # rows from which the columns of texts are found
 BYTES_A_ROW = 200  # of both texts together, about
 FORM = f"{PREFIX}NAME:CONFIG:SPLIT:SOURCE:TARGET, all but the name optional, such as hf:opus_books:en-fr"
 
@@ -70,7 +70,7 @@ def size_of(text: str) -> int:
 
 
 def _columns(text: str, named: Named, known: list[str], by_language: bool) -> list[str]:
-    """Choose two columns: those that are asked for, else source and target, else the only two."""
+    """Choose two columns: the requested ones, else source and target, else the only two."""
     if named.source:
         for name in (named.source, named.target):
             if name not in known:
@@ -78,7 +78,7 @@ def _columns(text: str, named: Named, known: list[str], by_language: bool) -> li
         return [named.source, named.target]
     if {"source", "target"} <= set(known):
         return ["source", "target"]
-    if by_language:  # the config of a dataset for translation says which way: en-fr
+    if by_language:  # the config of a dataset for translation gives the direction: en-fr
         known = sorted(
             known, key=lambda code: named.config.find(code) if code in named.config else len(named.config)
         )
@@ -105,13 +105,13 @@ def _opened(text: str, named: Named) -> Any:
             found = datasets.load_from_disk(named.name)
         else:
             found = datasets.load_dataset(named.name, named.config or None)
-    except Exception as error:  # of many kinds: no such dataset, no network, no such config
+    except Exception as error:  # many kinds: no such dataset, no network, no such config
         said = " ".join(str(error).split())
         raise UserError(
             f"{text} could not be loaded ({said[:300]}{'…' * (len(said) > 300)}). {FORM} was expected, and a network "
             "connection if it is not on this machine yet."
         ) from None
-    if not hasattr(found, "keys"):  # one split alone
+    if not hasattr(found, "keys"):  # a single split
         return found
     split = named.split or ("train" if "train" in found else next(iter(found)))
     if split not in found:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
-#: The words that occur most in each language and little in the others.
+#: Words that are frequent in one language and rare in the others.
 SMALL_WORDS = {
     "English": "the and is are was were you he she it's they we this that of to have not with for do what my",
     "French": "le la les est et une des du je tu il elle nous vous ne pas que qui dans pour sur avec c'est j'ai ce cette",
@@ -39,7 +39,7 @@ SCRIPTS = (
 
 @cache
 def _script(character: str) -> str:
-    """Name the script of one character; nothing if it is a sign, or of another script."""
+    """Return the script of one character; empty for a sign or another script."""
     if not character.isalnum():
         return ""
     if character.isdigit():
@@ -49,14 +49,14 @@ def _script(character: str) -> str:
 
 
 def script_of(text: str) -> str:
-    """Name the script of most characters: a Unicode script, digits, or nothing."""
+    """Return the script of most characters: a Unicode script, digits, or empty."""
     counts = Counter(map(_script, text[:200]))
     del counts[""]
     return max((count, name) for name, count in counts.items())[1] if counts else ""
 
 
 def guess(text: str) -> str:
-    """Guess what a text is written in: a language if its small words tell, else its script, else nothing."""
+    """Guess the language of a text by its small words, else its script; empty if neither is clear."""
     script = script_of(text)
     if script != "LATIN":
         return script
@@ -68,7 +68,7 @@ def guess(text: str) -> str:
 
 
 def guess_all(texts: Iterable[str]) -> str:
-    """Guess what most texts are written in; a language that a fifth of them show counts more than the script."""
+    """Guess the language of most texts; a language that a fifth of them show has priority over the script."""
     counts = Counter(guess(text) for text in texts)
     total = counts.total()
     languages = Counter({name: count for name, count in counts.items() if name in SMALL_WORDS})
@@ -80,7 +80,7 @@ def guess_all(texts: Iterable[str]) -> str:
 
 
 def swapped(pair: tuple[str, str], languages: tuple[str, str]) -> bool:
-    """Whether a pair's sides look like each other's, where the corpus has ``languages``."""
+    """Whether a pair's sides seem to be swapped, in a corpus with these ``languages``."""
     one, other = languages
     return one != other and guess(pair[0]) == other and guess(pair[1]) == one
 

@@ -1,6 +1,6 @@
 """Batches without padding: sentences end to end, kept apart by masks.
 
-A packed batch has one fixed size, whatever the sentences, so that a compiled step is compiled once.
+All packed batches have the same size, so a step is compiled only once.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from seq2see.data.batching import Ragged
 from seq2see.errors import UserError
 from seq2see.model.masks import Mask, PackedMasks, Spans
 
-BLOCK = 128  # a side of a batch is a multiple of this, which products on a GPU like
+BLOCK = 128  # a side of a batch is a multiple of this, for fast products on a GPU
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Many sentences end to end, in one piece, so that one copy brings them to the device.
+    """Many sentences end to end in one tensor, so that one copy brings them to the device.
 
-    It holds ids, places and sentence numbers of the source, then input ids, output ids, the source tokens that these
-    belong to (-1: not known), places and sentence numbers of the target.
+    It has ids, places and sentence numbers of the source, then input ids, output ids, the source tokens that
+    these belong to (-1: unknown), places and sentence numbers of the target.
     """
 
     rows: Tensor  # (3·S + 5·T,)
@@ -42,26 +42,26 @@ class PackedBatch:
 
     @property
     def source(self) -> Tensor:
-        """What the encoder reads, (S,)."""
+        """Input ids of the encoder, (S,)."""
         return self.source_rows[0]
 
     @property
     def target_in(self) -> Tensor:
-        """What the decoder reads, (T,)."""
+        """Input ids of the decoder, (T,)."""
         return self.target_rows[0]
 
     @property
     def target_out(self) -> Tensor:
-        """What it should say, (T,)."""
+        """Expected output ids, (T,)."""
         return self.target_rows[1]
 
     @property
     def places(self) -> Tensor:
-        """The source token, of the whole batch, that each output belongs to, (T,); -1: not known."""
+        """The source token, of the whole batch, that each output belongs to, (T,); -1: unknown."""
         return self.target_rows[2]
 
     def twice(self) -> PackedBatch:
-        """Return the same sentences twice in one batch, with sentence numbers of their own."""
+        """Return the same sentences twice in one batch, with different sentence numbers."""
         source, target = self.source_rows.repeat(1, 2), self.target_rows.repeat(1, 2)  # (3, 2·S), (5, 2·T)
         for side in (source, target):
             half = side.shape[1] // 2
@@ -92,7 +92,7 @@ def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> Mask:
 
 
 def spans_of(of_query: Tensor, of_key: Tensor, causal: bool) -> Spans:
-    """Say which keys each query sees, and which queries see each key."""
+    """Return which keys each query sees, and which queries see each key."""
     first_key, end_key = _found(of_query, of_key)
     first_query, end_query = (first_key, end_key) if of_query is of_key else _found(of_key, of_query)
     if causal:
@@ -110,9 +110,9 @@ def _found(sought: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sizes_of(source: Ragged, target: Ragged, batch_tokens: int, longest: int) -> tuple[int, int]:
-    """Divide the room of a batch as the tokens are divided: the longer side has ``batch_tokens``, the other fewer.
+    """Return the sizes of both sides in proportion to their tokens: the longer side has ``batch_tokens``.
 
-    So neither side ends in a long tail. A text of ``longest`` tokens has room on either side.
+    So neither side ends in long padding. A text of ``longest`` tokens fits on either side.
     """
     totals = np.array([source.lengths.sum(), (target.lengths - 1).sum()], dtype=float)
     shares = np.maximum(batch_tokens * totals / totals.max(), longest + 1)
@@ -133,7 +133,7 @@ class PackedBatches:
         sizes: tuple[int, int] | None = None,
     ) -> None:
         self.source, self.target, self.pads, self.seed = source, target, pads, seed
-        self.lengths = np.stack([source.lengths, target.lengths - 1])  # what each pair takes on either side
+        self.lengths = np.stack([source.lengths, target.lengths - 1])  # tokens of each pair on both sides
         if self.lengths.max() >= batch_tokens:
             raise UserError(
                 f"The longest text has {self.lengths.max():,} tokens, but training.batch_tokens is {batch_tokens:,}: "
@@ -144,7 +144,7 @@ class PackedBatches:
                 f"training.batch_tokens is {batch_tokens:,}: packed batches need a multiple of {BLOCK}."
             )
         self.sizes = sizes or sizes_of(source, target, batch_tokens, int(self.lengths.max()))
-        self._first = [0]  # the step with which each epoch begins
+        self._first = [0]  # the first step of each epoch
         self._epoch = -1
         self._batches: list[np.ndarray] = []
 
@@ -155,7 +155,7 @@ class PackedBatches:
 
     def at(self, step: int) -> PackedBatch:
         """Return the batch of a step, counted from 0."""
-        while self._first[-1] <= step:  # how many batches an epoch has depends on its order
+        while self._first[-1] <= step:  # the number of batches of an epoch depends on its order
             self._first.append(self._first[-1] + len(self.order(len(self._first) - 1)))
         epoch = int(np.searchsorted(self._first, step, side="right")) - 1
         if epoch != self._epoch:
@@ -173,7 +173,7 @@ class PackedBatches:
         cuts, first = [], 0
         while first < len(order):
             before = ends[:, first] - self.lengths[:, order[first]]
-            # one place stays free on either side, for the tail
+            # one token stays free on either side, for the padding
             first = min(
                 int(np.searchsorted(ends[side], before[side] + self.sizes[side] - 1, side="right"))
                 for side in (0, 1)
@@ -182,7 +182,7 @@ class PackedBatches:
         return np.split(order, cuts[:-1])
 
     def batch(self, rows: np.ndarray) -> PackedBatch:
-        """Lay some pairs end to end, and fill up with a tail that is a sentence of its own."""
+        """Lay some pairs end to end, and fill the rest with padding, as one more sentence."""
         number, place, (read,) = self._laid(self.source, rows, 0, shifts=(0,))
         of_target, target_place, (told, right) = self._laid(self.target, rows, 1, shifts=(0, 1))
         belongs = np.full(self.sizes[1], -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Pairs of texts: taken from tables or read from files, with every bad row named, and split so that nothing leaks."""
+"""Pairs of texts: taken from tables or files, with every bad row listed, and split without leaks."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Corpus:
     pairs: list[Pair] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    header: list[str] = field(default_factory=list)  # the names of the two columns, where they have names
+    header: list[str] = field(default_factory=list)  # the names of the two columns, if they have names
     columns: int = 2
-    taken: str = ""  # which columns are taken, where there are more than two
+    taken: str = ""  # which columns are used, if there are more than two
 
     def sample(self, most: int) -> Corpus:
         """Return a copy with at most this number of pairs, sampled evenly."""
@@ -56,9 +56,9 @@ def corpus_of(
     or_two: bool = False,
     prepare: Callable[[str], str] = fold,
 ) -> Corpus:
-    """Gather pairs from whatever a program holds them in: files, tables, or pairs; see ``paths_in`` and ``pairs_in``.
+    """Collect the pairs of files, tables or lists; see ``paths_in`` and ``pairs_in``.
 
-    With ``or_two`` a file of two columns is taken as it is, whatever ``columns`` say of another file.
+    With ``or_two``, ``columns`` does not apply to a file of two columns.
     """
     if paths := paths_in(data):
         return read_pairs(paths, strict, prepare, columns, or_two)
@@ -67,7 +67,7 @@ def corpus_of(
 
 
 def paths_in(data: Any) -> list[Path]:
-    """Return the files that are named: one path, or a pair of paths; nothing if ``data`` is something else."""
+    """Return the named files: one path, or a pair of paths; None if ``data`` is something else."""
     if isinstance(data, str | os.PathLike):
         if (
             isinstance(data, str)
@@ -88,7 +88,7 @@ def paths_in(data: Any) -> list[Path]:
 
 
 def paths_of(*texts: str) -> list[Path]:
-    """Turn what was given into one file, or two parallel ones: ``A B``, or ``A,B`` where no file has that name."""
+    """Return one file, or two parallel ones: ``A B``, or ``A,B`` if no file has that name."""
     paths: list[Path] = []
     for text in texts:
         whole = Path(text).exists() or text.startswith(hub.PREFIX)
@@ -103,7 +103,7 @@ def paths_of(*texts: str) -> list[Path]:
 def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair]:
     """Return the pairs of a table with named columns: a dict, a frame of pandas or polars, a dataset, a list of dicts.
 
-    None of these libraries is imported. Anything else is returned as it is; ``tidied`` says what is wrong with it.
+    None of these libraries is imported. Anything else is returned unchanged, for ``tidied`` to check.
     """
     if isinstance(data, Mapping) and any(hasattr(part, "column_names") for part in data.values()):
         raise UserError(
@@ -139,12 +139,12 @@ def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair
 
 
 def _two_of(names: Sequence[Any], columns: tuple[str, str] | None) -> Sequence[Any]:
-    """Choose two columns: those that are asked for, else source and target, else the only two."""
+    """Choose two columns: the requested ones, else source and target, else the only two."""
     if columns is not None:
         for name in checked(columns):
             if name not in names:
                 raise UserError(
-                    f"`columns` names {name!r}, which is not there. {suggest(str(name), map(str, names))}"
+                    f"`columns` names {name!r}, which does not exist. {suggest(str(name), map(str, names))}"
                 )
         return columns
     if "source" in names and "target" in names:
@@ -159,10 +159,7 @@ def _two_of(names: Sequence[Any], columns: tuple[str, str] | None) -> Sequence[A
 
 
 def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: int = 1) -> list[Pair]:
-    """Prepare the pairs (source, target) of a program; anything that is no pair of texts is an error.
-
-    Its message counts the pairs from ``first`` on.
-    """
+    """Prepare pairs (source, target); anything else is an error. Its message counts the pairs from ``first``."""
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise UserError(f"Pairs of texts were expected, but {shown(repr(pairs))} was given.")
     good = []
@@ -205,7 +202,9 @@ def read_pairs(
             corpus.pairs.append(pair)
             corpus.lines.append(line)
         elif strict:
-            raise UserError(f"{corpus.name}, line {line:,}: {pair}. Mend it, or let such rows be skipped.")
+            raise UserError(
+                f"{corpus.name}, line {line:,}: {pair}. Correct it, or leave `strict` out to skip such rows."
+            )
         else:
             corpus.faults.append(Fault(line, pair))
     if not corpus.pairs:
@@ -235,7 +234,7 @@ def stream(
     columns: tuple[str, str] | None = None,
     or_two: bool = False,
 ) -> Iterator[tuple[int, Pair | str]]:
-    """Yield each line number with its pair, or with the reason why it has none; note header and columns in ``corpus``."""
+    """Yield each line number with its pair or the reason why it has none; store header and columns in ``corpus``."""
     if len(paths) not in (1, 2):
         raise UserError(f"{len(paths)} files were given: one of pairs was expected, or two parallel ones.")
     hub_named = any(map(is_hub, paths))
@@ -308,8 +307,8 @@ def split(
 ) -> Splits:
     """Split by source text into training, validation (5 %, at most 1,000 sources) and test (10 %, at most 1,000).
 
-    A part that is given is taken as it is, and so are the others: sources that occur in two parts stay in both, unless
-    ``unseen`` leaves them out of the training. A part that is split off here shares no source with the training.
+    Given parts are used as they are: sources that occur in two parts stay in both, unless ``unseen`` removes
+    them from the training. A part that is split off here shares no source with the training.
     """
     train = list(pairs)
     if unseen:

@@ -1,10 +1,8 @@
-"""Which token of a source each token of its target belongs to, where both come in the same order.
+"""Which token of a source each token of its target belongs to, if both have the same order.
 
-Words are spoken from left to right, and so are spellings, numbers and dates. Hard EM finds which tokens of a source
-belong to which of its target, in order. Training shows them to one head of the model (``training.guided``): with few
-pairs, a model finds its way much sooner.
-
-Where a text is reversed, for example, nothing belongs together in order: ``is_clear`` tells.
+Pronunciations, spellings, numbers and dates go from left to right on both sides. Hard EM finds which tokens
+belong together, in order. Training shows them to one head of the model (``training.guided``), which learns
+much sooner from few pairs. Some tasks, such as reversing a text, have no such order: ``is_clear`` finds out.
 """
 
 from __future__ import annotations
@@ -17,19 +15,19 @@ import numpy as np
 from seq2see.data.batching import Ragged
 
 MOVES = ((1, 1), (1, 0), (1, 2), (2, 1))  # tokens of the source and of the target that belong together
-ROUNDS = 6  # of EM; after these hardly any alignment changes
-UNSEEN = 0.01  # what a piece that never occurred counts
+ROUNDS = 6  # of EM; later ones hardly change an alignment
+UNSEEN = 0.01  # count of a piece that never occurred
 FIRST_COST = 0.6  # of a piece that is not one to one, in the first round
 LONGEST = 32  # tokens of a side; longer texts are not aligned
-#: share of the source tokens that stand for what they most often stand for: 0.59 to 0.87 in eight sets of pronunciations,
-#: 0.15 to 0.23 where texts are reversed, sorted or drawn at random
+#: share of source tokens with their most frequent target: 0.59 to 0.87 in eight sets of pronunciations, 0.15
+#: to 0.23 where texts are reversed, sorted or drawn at random
 CLEAR = 0.4
 
 Cut = tuple[int, int]  # how many tokens of the source and of the target come before it
 
 
 def with_places(source: Ragged, target: Ragged) -> Ragged:
-    """Return the target with the place of the source token that each of its tokens belongs to, if that is clear."""
+    """Return the target with the position of each token's source token, if that is clear."""
     pairs = [(_inner(source, row), _inner(target, row)) for row in range(len(source.lengths))]
     cuts = aligned(pairs)
     if not is_clear(pairs, cuts):
@@ -47,7 +45,7 @@ def with_places(source: Ragged, target: Ragged) -> Ragged:
 
 
 def is_clear(pairs: list[tuple[np.ndarray, np.ndarray]], cuts: list[list[Cut]]) -> bool:
-    """Whether the source tokens mostly stand for what each of them most often stands for."""
+    """Whether most source tokens have their most frequent target."""
     found: dict[bytes, Counter[bytes]] = defaultdict(Counter)
     for (source, target), path in zip(pairs, cuts, strict=True):
         for before, cut in pairwise(path):
@@ -62,10 +60,10 @@ def _inner(side: Ragged, row: int) -> np.ndarray:
 
 
 def aligned(pairs: list[tuple[np.ndarray, np.ndarray]]) -> list[list[Cut]]:
-    """Return where each pair can be cut, from (0, 0) to its end; nothing where its sides cannot be aligned.
+    """Return the cuts of each pair, from (0, 0) to its end; empty if its sides cannot be aligned.
 
-    Pairs of the same lengths are aligned together. The first round prefers the diagonal, and the others what the round
-    before found often.
+    Pairs of the same lengths are aligned together. The first round prefers the diagonal; later rounds prefer
+    pieces that the round before found often.
     """
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, (source, target) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""What suits some pairs: the tokenizer, the size of the model, the length of the training; each can be set instead."""
+"""Defaults for some pairs: the tokenizer, the size of the model, the length of the training. Each can be set."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from seq2see.tokenizers.tokenizer import Tokenizer, decomposed
 
 SUBWORDS = ("bpe", "unigram")
 FOR_WORDS = ("words", "lexicon")  # presets
-LEARNED = ("words", *SUBWORDS)  # whose vocabulary has a size that can be chosen
+LEARNED = ("words", *SUBWORDS)  # kinds whose vocabulary has a size
 KINDS = ("characters", "decomposed", "symbols", "features", "bytes", *LEARNED)
-LOOKED_AT = 2000  # pairs that tell what kind of text it is
-LEARNED_FROM = 500_000  # pairs at most: more of them change no sub-word that matters, and take minutes
+LOOKED_AT = 2000  # pairs from which the kind of text is found
+LEARNED_FROM = 500_000  # most pairs: more take minutes and hardly change the sub-words
 LONGEST = 512  # tokens of a side; a longer pair is left out, because it alone would fill a batch
 WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fast there, and 0.6 times at 16
 #: Pairs of short texts below which the model is small, below which it overfits soon (at 3,600 words R-Drop 5 and dropout
 #: 0.3 did better than 1 and 0.2), and from which on it is deep. The bounds themselves were not measured.
 FEW_WORDS, SOME_WORDS, MANY_WORDS = 2500, 20_000, 100_000
-FEWER = 2  # times as many characters as parts of them, from which on a text is cut into the parts
-ROOM = 2  # times as long as the longest input of the training, the limit of later inputs
+FEWER = 2  # ratio of characters to their parts from which a text is split into the parts
+ROOM = 2  # limit of later inputs, relative to the longest one of the training
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to learn from some pairs, and why."""
+    """The settings for some pairs, and the reason."""
 
     kinds: tuple[str, str]  # of the tokenizers, for the source and for the target
     shared: bool  # whether both sides have one vocabulary
-    vocabulary: int | None  # tokens at most; None for all that occur
+    vocabulary: int | None  # most tokens; None for all that occur
     preset: str
     model: dict[str, Any]
     training: dict[str, Any]
@@ -48,14 +48,14 @@ class Plan:
 
     @property
     def tokenizer(self) -> str:
-        """Both kinds in words: ``characters``, or ``characters → symbols``."""
+        """Both kinds: ``characters``, or ``characters → symbols``."""
         source, target = self.kinds
         return source if source == target else f"{source} → {target}"
 
     def for_pupil(self) -> Plan:
-        """Return the plan for a model that a teacher shows more words.
+        """Return the plan for a model that learns from a teacher: half as many steps more.
 
-        It takes half as many steps more. The teacher's probabilities keep it from overfitting; R-Drop 5 slowed it down.
+        The teacher's probabilities prevent overfitting; R-Drop 5 slowed the training down.
         """
         if self.preset not in FOR_WORDS:
             return self
@@ -77,7 +77,7 @@ def are_sentences(pairs: Sequence[Pair]) -> bool:
 
 
 def are_prose(pairs: Sequence[Pair]) -> bool:
-    """Whether both sides are sentences that mostly end as sentences do: a longer text can then be cut into such."""
+    """Whether both sides mostly end like sentences, so that a longer text can be split into sentences."""
     step = max(1, len(pairs) // LOOKED_AT)
     sides = zip(*pairs[::step], strict=True)
     ended = (
@@ -95,7 +95,7 @@ Asked = str | tuple[str, str] | None  # a tokenizer for both sides, or one for e
 
 
 def kinds_asked(tokenizer: Asked) -> tuple[str, str] | None:
-    """Read what is asked for: ``bpe``, ``characters,symbols``, ``symbols:-``, or a file of the tokenizers library."""
+    """Read the requested kinds: ``bpe``, ``characters,symbols``, ``symbols:-``, or a file of the tokenizers library."""
     if tokenizer is None:
         return None
     if isinstance(tokenizer, str):
@@ -116,7 +116,7 @@ def kinds_asked(tokenizer: Asked) -> tuple[str, str] | None:
 
 
 def fitting(texts: Sequence[str]) -> str:
-    """Choose how one side is cut, if it is not cut into sub-words: into symbols if it is made of them."""
+    """Choose the tokenizer of one side without sub-words: symbols if it consists of them."""
     if symbols.have_features(texts):
         return "features"
     separator = symbols.separator_of(texts)
@@ -139,13 +139,13 @@ def choose(
     count: int | None = None,
     device: str = "cpu",
 ) -> Plan:
-    """Choose whatever is not given by looking at the pairs, which may be a sample of ``count`` pairs."""
+    """Choose what is not given by the pairs, which may be a sample of ``count`` pairs."""
     kinds, sentences, whole = kinds_asked(tokenizer), are_sentences(pairs), count is None
     count = count or len(pairs)
     if kinds is None and sentences:
         kinds = ("bpe", "bpe")
     elif kinds is None:
-        # Of a sample it is not known whether all symbols are in it.
+        # A sample may lack some symbols.
         sides = zip(*pairs, strict=True)
         source, target = (fitting(side) for side in sides) if whole else ("characters", "characters")
         kinds = source, target
@@ -190,14 +190,14 @@ def choose(
 
 
 def _two(tokenizer: Asked) -> bool:
-    """Whether one was asked for each side, so that each has a vocabulary of its own: ``bpe,bpe``."""
+    """Whether each side was given a tokenizer of its own: ``bpe,bpe``."""
     return tokenizer is not None and (not isinstance(tokenizer, str) or "," in tokenizer)
 
 
 def fast_on(device: str, model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that make training fast on a device: with our kernels no padding, and 16 bits.
 
-    A CPU with AMX has instructions for those too, which pay for large matrices.
+    A CPU with AMX is fast with 16 bits, too, if the matrices are large.
     """
     if is_cuda(device):
         return {"layout": "packed", "precision": "bfloat16"}
@@ -208,7 +208,7 @@ def fast_on(device: str, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(preset: str, count: int) -> dict[str, Any]:
-    """Return more dropout for little data, which a model would soon know by heart."""
+    """Return more dropout for little data, against overfitting."""
     few = count < (SOME_WORDS if preset == "lexicon" else 100_000)
     return {"dropout": 0.3} if preset in ("small", "medium", "lexicon") and few else {}
 
@@ -216,7 +216,7 @@ def _model(preset: str, count: int) -> dict[str, Any]:
 def _training(
     preset: str, pairs: Sequence[Pair], kinds: tuple[str, str], count: int, device: str
 ) -> dict[str, Any]:
-    """Return steps that suit the data: few for little of it, else about 15 passes, counted in characters."""
+    """Return the number of steps for the data: few for little of it, else about 15 epochs, counted in characters."""
     if preset in FOR_WORDS:
         return _for_words(preset, kinds, count, device)
     if preset == "tiny" and count < 10_000:
@@ -250,7 +250,8 @@ def _training(
             "evaluate_on": 200,
         }
     batch, passes = 4096 if preset == "small" else 16_384, 15
-    if short and preset == "small" and is_cuda(device):  # a GPU has the time for what still helps such texts
+    # a GPU is fast enough for what still helps such texts
+    if short and preset == "small" and is_cuda(device):
         batch, passes = 8192, 60
     steps = min(100_000, max(2000, passes * tokens // batch))
     every = max(100, steps // 20)
@@ -262,10 +263,10 @@ def _training(
 
 
 def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> dict[str, Any]:
-    """Return what suits words: more steps and larger batches for more of them.
+    """Return the settings for words: more steps and larger batches for more words.
 
-    Words set end to end and a head that is shown where to look were the best of what was tried on development sets of
-    800 words (RESULTS.md). A lemma and its features do not come in the order of the form.
+    Joined words and a guided head were the best recipe on development sets of 800 words (RESULTS.md). A lemma
+    and its features do not have the order of the form, so no head is guided there.
     """
     settings: dict[str, Any] = {} if "features" in kinds else {"chained": 1.0, "guided": 0.5}
     if not is_cuda(device):
@@ -289,8 +290,8 @@ def tokenizers_of(
 ) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of both sides; ``asked`` if the vocabulary was given.
 
-    Sub-words and words are learned from some of ``pairs``. Characters and symbols are those of ``everything``: of all
-    pairs of the training, where ``pairs`` are a sample of them.
+    Sub-words and words are learned from some of ``pairs``. Characters and symbols come from ``everything``:
+    from all pairs of the training, if ``pairs`` is a sample.
     """
     everything = pairs if everything is None else everything
     pairs = pairs[:: max(1, -(-len(pairs) // LEARNED_FROM))]
@@ -307,8 +308,8 @@ def tokenizers_of(
     sizes = [one.size for one, kind in zip(both, plan.kinds, strict=True) if kind in LEARNED]
     if asked and plan.vocabulary is not None and max(sizes) < 0.9 * plan.vocabulary:
         raise UserError(
-            f"`vocabulary` is {plan.vocabulary:,}, but {counted(len(pairs), 'pair')} hold {max(sizes):,} different "
-            f"tokens only (tokenizer {plan.tokenizer}): leave it out, or give less."
+            f"`vocabulary` is {plan.vocabulary:,}, but {counted(len(pairs), 'pair')} have only "
+            f"{max(sizes):,} different tokens (tokenizer {plan.tokenizer}): leave it out, or give less."
         )
     return both
 
@@ -332,7 +333,7 @@ def _tokenizer(kind: str, plan: Plan, texts: Sequence[str]) -> Tokenizer:
 
 
 def most_tokens(longest: int, joined: bool = False) -> int:
-    """Return how many tokens a text may have, where the longest of the training has ``longest``."""
+    """Return the most tokens of a text, if the longest one of the training has ``longest``."""
     return max(LONGEST if joined else 64, ROOM * longest)
 
 

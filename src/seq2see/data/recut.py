@@ -1,4 +1,6 @@
-"""BPE-dropout: words cut anew each epoch, so that a model sees the parts of rare words (Provilkov et al., 2020)."""
+"""BPE-dropout: words are split differently in each epoch, so that a model sees the parts of rare words
+(Provilkov et al., 2020).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from seq2see.data.packing import PackedBatch, PackedBatches
 from seq2see.errors import UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-WAYS = 16  # ways in which each distinct word is cut; every occurrence takes one at random, anew each epoch
+WAYS = 16  # ways to split each distinct word; every occurrence takes a random one in each epoch
 WORDS_AT_ONCE = 4000  # words that are cut together
 NEVER = np.iinfo(np.int64).max
 
@@ -20,9 +22,9 @@ NEVER = np.iinfo(np.int64).max
 def cut_words(
     words: Sequence[str], tokenizer: Tokenizer, dropout: float, random: np.random.Generator, ways: int = 1
 ) -> Ragged:
-    """Cut words as BPE does, best merge first, but overlook each possible merge with probability ``dropout``.
+    """Split words as BPE does, best merge first, but skip each possible merge with probability ``dropout``.
 
-    All words are cut ``ways`` times, one round after the other. Words that are sorted by length are cut fastest.
+    All words are split ``ways`` times, one round after the other. Words sorted by length are fastest.
     """
     if tokenizer.kind != "bpe":
         raise UserError(
@@ -57,7 +59,7 @@ def _cut(
     dropout: float,
     random: np.random.Generator,
 ) -> np.ndarray:
-    """Merge all rows at once, one merge a row in each round; ``table`` is the pairs, what they become, their ranks."""
+    """Merge all rows at once, one merge per row and round; ``table`` has the pairs, their merged ids and their ranks."""
     pairs, merged, ranks = table
     open_ = np.arange(len(ids))
     while len(open_) and len(pairs):
@@ -79,7 +81,7 @@ def _cut(
 
 
 class Side:
-    """One side of a corpus as words, each with its ways of being cut; the first way is the usual one."""
+    """One side of a corpus as words, each with several splits; the first split is the usual one."""
 
     def __init__(
         self, texts: Sequence[str], tokenizer: Tokenizer, dropout: float, seed: int, longest: int
@@ -101,7 +103,7 @@ class Side:
         self.lengths = self.ways.lengths
 
     def at(self, random: np.random.Generator) -> Ragged:
-        """Draw a way for every word; a sentence that would become too long is cut as usual."""
+        """Draw a split for every word; a sentence that would become too long is split as usual."""
         way = random.integers(1, WAYS + 1, len(self.words.values))
         lengths = self.lengths[self.words.values + way * self.kinds]
         first = self.words.offsets
@@ -122,10 +124,10 @@ class Side:
 
 
 class FreshBatches:
-    """The batches of a corpus that is made anew each epoch; ``at(step)`` is still a pure function.
+    """The batches of a corpus that changes in each epoch; ``at(step)`` is still a pure function.
 
-    An epoch has one part or several. ``make`` returns the two sides of a part, and ``arrange`` makes batches of them.
-    The next part is made while this one is learned from.
+    An epoch has one part or several. ``make`` returns the two sides of a part, and ``arrange`` makes batches
+    of them. The next part is made in the background.
     """
 
     def __init__(
@@ -135,21 +137,21 @@ class FreshBatches:
         parts: int = 1,
     ) -> None:
         self.make, self.arrange, self.parts = make, arrange, parts
-        self._first = [0]  # the step with which each part begins
+        self._first = [0]  # the first step of each part
         self._part = -1
         self._worker = ThreadPoolExecutor(1)
         self._ahead: tuple[int, Future[tuple[Batches | PackedBatches, list[np.ndarray]]]] | None = None
 
     @property
     def per_epoch(self) -> int:
-        """About how many batches hold every pair once."""
+        """About how many batches contain every pair once."""
         if len(self._first) == 1:
             self.at(0)
         return self._first[1] * self.parts
 
     def at(self, step: int) -> Batch | PackedBatch:
         """Return the batch of a step, counted from 0."""
-        while self._first[-1] <= step:  # how many batches a part has depends on what is drawn
+        while self._first[-1] <= step:  # the number of batches of a part depends on what is drawn
             self._turn(len(self._first) - 1)
             self._first.append(self._first[-1] + len(self._order))
         part = int(np.searchsorted(self._first, step, side="right")) - 1
@@ -157,7 +159,7 @@ class FreshBatches:
         return self._batches.batch(self._order[step - self._first[part]])
 
     def largest(self, step: int) -> Batch | PackedBatch:
-        """Return the largest batch of what was drawn for a step."""
+        """Return the largest batch of the part of a step."""
         self.at(step)
         return self._batches.largest(0)
 

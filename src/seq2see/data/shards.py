@@ -1,7 +1,7 @@
-"""Corpora larger than memory: surveyed in one pass, cut into ids in a second one, and read from disk when needed.
+"""Corpora larger than memory: surveyed in one pass, turned into ids in a second one, and read from disk when needed.
 
-``survey`` reads all pairs and keeps a bounded random sample and the held-out pairs. ``write`` reads them again and
-writes ids end to end into files that are mapped into memory; batches are made from them as from any ``Ragged``.
+``survey`` reads all pairs and keeps a bounded random sample and the held-out pairs. ``write`` reads them
+again and writes ids end to end into memory-mapped files; batches are made from them as from any ``Ragged``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from seq2see.errors import InputError, UserError, counted
 from seq2see.files import write_atomically, writing
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-LARGE = 256 * 2**20  # bytes of text; a corpus of so many or more is not read into memory
+LARGE = 256 * 2**20  # bytes of text from which a corpus is not read into memory
 PACKED_KINDS = (".gz", ".xz", ".parquet")
-PACKED = 4  # times as large as a packed file is when it is unpacked, roughly
-SAMPLE = 200_000  # pairs that are kept to choose and to train the tokenizers
+PACKED = 4  # estimated ratio of a text to its packed file
+SAMPLE = 200_000  # pairs to choose and train the tokenizers
 HELD_OUT = 1000  # sources for validation, and as many for the final test
 PER_SOURCE = 20  # targets that are kept for one held-out source
 NAMED_ROWS = 1000  # bad rows that are kept with their line numbers
@@ -42,7 +42,7 @@ SIDES = ("source", "target")
 
 
 def is_large(paths: Sequence[Path]) -> bool:
-    """Whether files hold so much text that they are better not read into memory."""
+    """Whether files are too large to be read into memory."""
     total = 0
     for path in paths:
         if is_hub(path):
@@ -57,22 +57,22 @@ def is_large(paths: Sequence[Path]) -> bool:
 
 @dataclass
 class Survey:
-    """What one pass over a corpus finds: its size, a random sample, its characters, and the pairs held out."""
+    """The results of one pass over a corpus: its size, a random sample, its characters, and the held-out pairs."""
 
     paths: list[Path]
     seed: int
     corpus: Corpus  # the sample and the first bad rows, for the doctor
-    count: int = 0  # pairs that can be used
+    count: int = 0  # usable pairs
     bad: int = 0  # rows that cannot
     letters: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
     validation: list[Pair] = field(default_factory=list)
     test: list[Pair] = field(default_factory=list)
-    below: int = 0  # a source whose hash is below this is held out
-    given: frozenset[int] = frozenset()  # hashes of sources of parts that were given
+    below: int = 0  # a source with a smaller hash is held out
+    given: frozenset[int] = frozenset()  # hashes of the sources of given parts
     columns: tuple[str, str] | None = None
 
     def is_held_out(self, source: str) -> bool:
-        """Whether pairs with this source are kept out of the training."""
+        """Whether this source is not in the training."""
         number = hash_of(source, self.seed)
         return number < self.below or number in self.given
 
@@ -89,7 +89,7 @@ def survey(
 ) -> Survey:
     """Read all pairs once, in bounded memory; parts that are not given are split off by the hash of the source.
 
-    ``unseen`` leaves the sources of parts that are given out of the training.
+    ``unseen`` removes the sources of given parts from the training.
     """
     held_back = [*(validation or ()), *(test or ())] if unseen else []
     given = frozenset(hash_of(source, seed) for source, _ in held_back)
@@ -117,22 +117,24 @@ def survey(
     if not found.count:
         raise UserError(f"{corpus.name} has no pair that can be used ({counted(found.bad, 'bad row')}).")
     _hold_out(found, held, validation, test)
-    # Tokenizers and the doctor see only pairs of the training.
+    # Tokenizers and the doctor see only training pairs.
     kept = [(p, n) for p, n in zip(corpus.pairs, corpus.lines, strict=True) if not found.is_held_out(p[0])]
     if not kept:
         raise UserError(
-            f"{corpus.name} leaves nothing to learn from after validation and test are set aside."
+            f"{corpus.name} has no pairs left for training after validation and test are split off."
         )
     corpus.pairs, corpus.lines = [pair for pair, _ in kept], [line for _, line in kept]
     return found
 
 
 def _note_bad(found: Survey, rows: list[tuple[int, str]], strict: bool) -> None:
-    """Count rows that cannot be used, and keep the first of them."""
+    """Count bad rows, and keep the first of them."""
     corpus = found.corpus
     if rows and strict:
         line, why = rows[0]
-        raise UserError(f"{corpus.name}, line {line:,}: {why}. Mend it, or let such rows be skipped.")
+        raise UserError(
+            f"{corpus.name}, line {line:,}: {why}. Correct it, or leave `strict` out to skip such rows."
+        )
     corpus.faults += [Fault(line, why) for line, why in rows[: max(0, NAMED_ROWS - found.bad)]]
     found.bad += len(rows)
 
@@ -152,7 +154,7 @@ def hash_of(source: str, seed: int) -> int:
 
 @cache
 def _hash(seed: int) -> Any:
-    """Return the hash of nothing, which is copied for each source: that is faster than making one."""
+    """Return the hash of an empty text. Copying it for each source is faster than making one."""
     return hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little"))
 
 
@@ -162,11 +164,11 @@ class _Smallest:
     def __init__(self, count: int) -> None:
         self.count = count
         self.pairs: dict[int, list[Pair]] = {}
-        self.heap: list[int] = []  # negative, so that the largest hash kept is on top
+        self.heap: list[int] = []  # negative, so that the largest kept hash is on top
         self.largest = 2**64  # a larger hash is not kept
 
     def add(self, number: int, pair: Pair) -> None:
-        """Count a pair in."""
+        """Add a pair."""
         if number in self.pairs:
             if len(self.pairs[number]) < PER_SOURCE:
                 self.pairs[number].append(pair)
@@ -206,7 +208,7 @@ def _hold_out(
 
 @dataclass(frozen=True)
 class Shards:
-    """The ids of a corpus on disk; ``len`` is the number of pairs."""
+    """The ids of a corpus on disk; ``len`` gives the number of pairs."""
 
     source: Ragged
     target: Ragged
@@ -239,11 +241,13 @@ def write(
     limit: int,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Shards:
-    """Cut all pairs that are not held out and have at most ``limit`` tokens a side, unless the folder holds them."""
+    """Write the ids of all pairs that are not held out and have at most ``limit`` tokens per side, unless the
+    folder has them.
+    """
     key = _key(found, tokenizers, limit)
     if (manifest := _manifest(folder)) is not None and manifest.key == key:
         return _opened(folder, manifest)
-    shutil.rmtree(folder, ignore_errors=True)  # half-written, or of something else
+    shutil.rmtree(folder, ignore_errors=True)  # incomplete, or of other data
     try:
         manifest = _written(folder, key, found, tokenizers, limit, progress)
         # The manifest comes last, when everything else is on the disk: files without it are not used.
@@ -253,7 +257,7 @@ def write(
         raise
     if not manifest.pairs:
         raise UserError(
-            f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
+            f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length."
         )
     return _opened(folder, manifest)
 
@@ -307,9 +311,9 @@ def _written(
 def _ahead(
     found: Survey, tokenizers: tuple[Tokenizer, Tokenizer]
 ) -> Iterator[tuple[list[tuple[int, Pair]], list[list[list[int]]]]]:
-    """Yield some pairs that are not held out, with their lines and the ids of both sides.
+    """Yield pairs that are not held out, with their lines and the ids of both sides.
 
-    The library cuts the next pairs on all cores meanwhile, and Python reads those after them.
+    Meanwhile the library tokenizes the next pairs on all cores, and Python reads those after them.
     """
 
     def cut(chunk: list[tuple[int, Pair]]) -> list[list[list[int]]]:
@@ -333,7 +337,7 @@ def _ahead(
 
 
 def _cut(name: str, tokenizer: Tokenizer, chunk: list[tuple[int, Pair]], side: int) -> list[list[int]]:
-    """Turn texts into ids; a text with a character that the tokenizer does not know is named by its line."""
+    """Turn texts into ids; the error for an unknown character names the line."""
     if not tokenizer.has_bytes and tokenizer.unknown is None:
         for line, pair in chunk:
             try:
@@ -355,7 +359,7 @@ def _key(found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int) -> 
 
 
 def _manifest(folder: Path) -> _Manifest | None:
-    """Read what a folder holds; None if it holds nothing whole."""
+    """Read the manifest of a folder; None if the folder is not complete."""
     try:
         known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if known["format"] != FORMAT:

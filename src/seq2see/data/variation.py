@@ -1,6 +1,6 @@
-"""Pairs as they are met outside a corpus: joined, in capitals, with typos, with numbers and names never seen.
+"""Data augmentation: pairs are joined, written in capitals, given typos, new numbers and new names.
 
-What is drawn depends on the seed and the epoch alone, so that a resumed run sees what an uninterrupted one sees.
+It depends only on the seed and the epoch, so a resumed run sees what an uninterrupted one sees.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ EMOJI = "😀 😂 😅 😉 😊 😍 😎 😢 😭 😡 👍 👎 🙏 👏 �
 PLACEHOLDERS = "{name} {0} {count} %s %d %1$s {{user}} $NAME <0> <1> [LINK] __X__ &amp;".split()
 CURRENCIES = "€ $ £ EUR USD CHF".split()
 
-#: What a text looks like elsewhere: the sign of the corpus, and what other writers take for it.
+#: The signs of the corpus, and what other writers use instead.
 SIGNS = {
     "'": "’‘`´", "’": "'", '"': "“”„«»″", "«": '"“', "»": '"”', "“": '"«', "”": '"»', "-": "–‐", "–": "-—", "—": "–-", "…": ".",
 }  # fmt: skip
@@ -70,15 +70,13 @@ def joined(pairs: list[Pair], random: Random) -> Pair:
 def chained(
     sides: tuple[Ragged, Ragged], count: int, longest: int, drawn: np.random.Generator
 ) -> tuple[Ragged, Ragged]:
-    """Set two random pairs end to end, so many times; those that are longer than ``longest`` are left out.
+    """Join two random pairs end to end, ``count`` times; results longer than ``longest`` are left out.
 
-    The end of the first one stays between them on both sides, so that the second begins as a text of its own. Each
-    word is then met at many places and with many neighbours that have nothing to do with it.
+    The end token of the first pair stays between them on both sides, so that the second begins like a new
+    text. So each word occurs at many positions and with many unrelated neighbours.
     """
     rows = drawn.integers(0, len(sides[0].lengths), (2, count))
-    lengths = np.stack(
-        [side.lengths[rows].sum(0) - 1 for side in sides]
-    )  # the start of the second is left out
+    lengths = np.stack([side.lengths[rows].sum(0) - 1 for side in sides])  # without the start of the second
     rows = rows[:, lengths.max(0) <= longest]
     (one, one_target), (other, other_target) = ([side.taken(which) for side in sides] for which in rows)
     if other_target.places is not None:
@@ -118,7 +116,7 @@ def repunctuated(pair: Pair, random: Random) -> Pair:
 
 
 def retyped(pair: Pair, random: Random) -> Pair:
-    """Write the quotes, apostrophes and dashes of the source as others do; the target stays as the corpus has it."""
+    """Replace the quotes, apostrophes and dashes of the source by other common ones; the target does not change."""
     table = {sign: random.choice(others) for sign, others in SIGNS.items()}
     if table["…"] == ".":
         table["…"] = "..."
@@ -138,14 +136,14 @@ def mistyped(pair: Pair, random: Random) -> Pair:
                 word[:at] + word[at + 1] + word[at] + word[at + 2 :],  # two letters change places
                 word[:at] + word[at + 1 :],  # one is missing
                 word[:at] + word[at] + word[at:],  # one is doubled
-                word[:at] + random.choice("abcdefghijklmnopqrstuvwxyz") + word[at + 1 :],  # one is another
+                word[:at] + random.choice("abcdefghijklmnopqrstuvwxyz") + word[at + 1 :],  # one is replaced
             )
         )
     return " ".join(words), pair[1]
 
 
 def carried(pair: Pair, random: Random) -> Pair:
-    """Put what must be carried over unchanged into both sides: other numbers and names, addresses, emoji, codes."""
+    """Insert items that a translation must copy into both sides: other numbers and names, addresses, emoji, codes."""
     source, target = pair
     found = False
     for pattern, make in ((NUMBER, number_like), (NAME, lambda old, random: _name(random))):
@@ -163,7 +161,7 @@ def carried(pair: Pair, random: Random) -> Pair:
 
 
 def _places(word: str, text: str) -> list[int]:
-    """Return where a word stands in a text by itself."""
+    """Return the positions of a word in a text."""
     found, at = [], text.find(word)
     while at >= 0:
         around = text[at - 1 : at] + text[at + len(word) : at + len(word) + 1]
@@ -174,7 +172,7 @@ def _places(word: str, text: str) -> list[int]:
 
 
 def number_like(old: str, random: Random) -> str:
-    """Return another number of the same form; a plain one may have more or fewer digits."""
+    """Return a random number of the same form; a plain one may have more or fewer digits."""
     if old.isdigit() and len(old) != 4 and random.random() < 0.5:
         return str(random.randrange(10 ** random.randint(1, 7)))
     first = str(random.randint(1, 9)) if old[0] != "0" else "0"
@@ -182,7 +180,7 @@ def number_like(old: str, random: Random) -> str:
 
 
 def _word(random: Random) -> str:
-    """Make up a word that no vocabulary holds."""
+    """Invent a word that is in no vocabulary."""
     return "".join(
         random.choice(ONSETS) + random.choice(VOWELS) + random.choice(CODAS)
         for _ in range(random.randint(1, 3))
@@ -198,7 +196,7 @@ def _name(random: Random) -> str:
 
 
 def _thing(random: Random) -> str:
-    """Make up something that is the same in every language."""
+    """Invent an item that is the same in every language."""
     word, digits = _word(random), str(random.randrange(10 ** random.randint(1, 5)))
     kinds: tuple[Callable[[], str], ...] = (
         lambda: f"https://{random.choice(('www.', ''))}{word}.{random.choice(DOMAINS)}/{_word(random)}",
@@ -223,7 +221,7 @@ def _thing(random: Random) -> str:
 
 
 def _added(pair: Pair, random: Random) -> Pair:
-    """Put such a thing after both sides, before their last marks, or in front."""
+    """Put an item after both sides, before their last punctuation marks, or in front."""
     (source, target), thing = pair, _thing(random)
     ends = LAST_MARKS.search(source), LAST_MARKS.search(target)
     way = random.random()
@@ -238,7 +236,7 @@ def _added(pair: Pair, random: Random) -> Pair:
     return f"{thing}{mark}{source}", f"{thing}{mark}{target}"
 
 
-#: The settings that say how many pairs are changed, and what changes them.
+#: The settings of how many pairs are changed, and the functions that change them.
 CHANGES: dict[str, Callable[[Pair, Random], Pair]] = {
     "carried": carried,
     "mistyped": mistyped,
@@ -260,10 +258,10 @@ def varied(
     number: int,
     longest: int,
 ) -> tuple[Ragged, Ragged]:
-    """Return pairs of ids, some of them changed, and joined and chained ones after them.
+    """Return pairs of ids, some of them changed, followed by joined and chained ones.
 
-    ``number`` is that of the epoch, or of its part if it has several: each draws anew. Only what changes is
-    turned into text and back. What would be longer than ``longest`` stays as it was.
+    ``number`` is the number of the epoch, or of its part if it has several: each has other random changes. Only changed
+    pairs are turned into text and back. A result longer than ``longest`` is dropped, and the pair stays as it was.
     """
     drawn = np.random.default_rng([settings.seed, number, 2])
     random = Random(int(drawn.integers(2**62)))
@@ -296,14 +294,14 @@ def _changed(
     changed: list[Pair],
     longest: int,
 ) -> tuple[Ragged, Ragged]:
-    """Put texts in the place of some rows, and the texts beyond these after all rows."""
+    """Replace some rows by texts, and append the remaining texts."""
     count = len(sides[0].lengths)
     source, target = (
         Ragged.of(tokenizer.encode_batch(texts))
         for tokenizer, texts in zip(tokenizers, zip(*changed, strict=True), strict=True)
     )
     fits = np.maximum(source.lengths, target.lengths) <= longest
-    fits &= np.minimum(source.lengths, target.lengths) > 2  # nothing but the ends is left
+    fits &= np.minimum(source.lengths, target.lengths) > 2  # only start and end are left
     kept = np.ones(count, dtype=bool)
     kept[rows[fits[: len(rows)]]] = False
     return (
@@ -313,7 +311,7 @@ def _changed(
 
 
 def _known(pair: Pair, tokenizers: tuple[Tokenizer, Tokenizer]) -> bool:
-    """Whether the vocabularies have every character of a pair: those of characters lack most."""
+    """Whether the vocabularies have every character of a pair."""
     try:
         for tokenizer, text in zip(tokenizers, pair, strict=True):
             tokenizer.check(text)
@@ -339,13 +337,13 @@ def _put_together(old: Ragged, old_rows: np.ndarray, new: Ragged, new_rows: np.n
     return old.taken(old_rows).and_then(new.taken(new_rows))
 
 
-ORDER = 3  # tokens of a made-up source that decide on the next
+ORDER = 3  # tokens before each, in the n-gram model that invents sources
 
 
 def made_up(sources: Ragged, count: int, random: Random) -> list[list[int]]:
-    """Make up sources that look like these and are not among them, by an n-gram model; fewer where few are new.
+    """Invent new sources that resemble these, by an n-gram model; fewer if few are new.
 
-    They have their ends. A teacher can answer them, so that a pupil sees more of what the teacher knows.
+    They include start and end. A teacher can answer them, so that a student learns more of what the teacher knows.
     """
     rows = [
         sources.values[first:last].tolist()

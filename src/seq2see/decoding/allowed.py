@@ -1,8 +1,8 @@
-"""What an answer may be, as an automaton over tokens: a list, a pattern, a beginning, or phrases that it must hold.
+"""The allowed answers as an automaton over tokens: a list, a pattern, a prefix, or phrases that an answer must contain.
 
-Each state says which tokens may follow and to which states they lead: some are listed, and all others lead to one state
-or are not allowed. A state from which no allowed answer can be reached does not exist, so that no search runs into a dead
-end; how many tokens the shortest way to an end has is known, so that an answer comes to its end within its limit.
+Each state says which tokens may follow and to which states they lead: some are listed, and all others lead to
+one state or are not allowed. States without a way to an end are removed, so no search runs into a dead end.
+The shortest way to an end is known, so an answer can end within its limit.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from seq2see.stopping import go_on
 from seq2see.tokenizers.pieces import pieces_of
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-NOWHERE, ENDED = 0, 1  # two states of every automaton: not allowed, and after the end
-FAR = 10**6  # tokens to an end that is never reached
-MOST_CELLS = 2**24  # states × tokens of a vocabulary, of a pattern
-MOST_LISTED = 2**22  # tokens that the states of a pattern allow together
+NOWHERE, ENDED = 0, 1  # two states of every automaton: "not allowed" and "after the end"
+FAR = 10**6  # distance to an end that cannot be reached
+MOST_CELLS = 2**24  # most states × vocabulary of a pattern
+MOST_LISTED = 2**22  # most listed tokens of all states of a pattern
 
 
 @dataclass
 class State:
-    """Where the tokens lead that are listed, and where all others lead."""
+    """The next states of the listed tokens, and of all others."""
 
     listed: dict[int, int] = field(default_factory=dict)
     other: int = NOWHERE
-    level: int = 0  # how much of what an answer must hold is there
+    level: int = 0  # how many of the required phrases are there
 
 
-Row = tuple[np.ndarray, np.ndarray]  # the listed tokens of a state, and where they lead
+Row = tuple[np.ndarray, np.ndarray]  # the listed tokens of a state, and their next states
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class Automaton:
     """All states as arrays, and the state in which each answer starts."""
 
     other: np.ndarray  # (S,)
-    first: np.ndarray  # (S,): where the listed tokens of a state begin
-    count: np.ndarray  # (S,): how many they are
+    first: np.ndarray  # (S,): index of the first listed token of a state
+    count: np.ndarray  # (S,): number of listed tokens
     tokens: np.ndarray  # (E,)
-    states: np.ndarray  # (E,): where they lead
-    distance: np.ndarray  # (S,): fewest tokens to an end, the end among them
+    states: np.ndarray  # (E,): their next states
+    distance: np.ndarray  # (S,): fewest tokens to an end, including the end
     level: np.ndarray  # (S,)
     starts: np.ndarray  # (B,), one for each source
     made: dict[object, Any] = field(
         default_factory=dict, compare=False, repr=False
-    )  # what searches made of it
+    )  # tensors that searches made of it
 
     @classmethod
     def of(cls, states: Sequence[State], starts: Sequence[int]) -> Automaton:
-        """Lay out states; those from which no end can be reached are taken out."""
+        """Lay out states, without those that cannot reach an end."""
         rows = [
             (np.fromiter(one.listed, np.int64), np.fromiter(one.listed.values(), np.int64)) for one in states
         ]
@@ -68,7 +68,7 @@ class Automaton:
     def laid_out(
         cls, rows: Sequence[Row], others: Sequence[int], levels: Sequence[int], starts: Sequence[int]
     ) -> Automaton:
-        """Lay out states of which each lists its tokens and where they lead; all other tokens lead to ``others``."""
+        """Lay out states, each with its listed tokens and their next states; all other tokens lead to ``others``."""
         other = np.array(others, np.int64)
         distance = _distances(rows, other)
         good = distance < FAR
@@ -93,33 +93,33 @@ class Automaton:
 
     @property
     def shortest(self) -> int:
-        """The fewest tokens of any allowed answer, its end among them."""
+        """The fewest tokens of any allowed answer, including its end."""
         return int(self.distance[self.starts].max())
 
     def room(self, rules: DecodingConfig, longest: int) -> int:
-        """Return how many tokens an answer must be let have, however short its source is.
+        """Return how many tokens an answer must be allowed, whatever its source.
 
-        Those of a list may be as long as its longest text; others need as many as the shortest allowed answer has.
+        Answers of a list may be as long as its longest text; others need the length of the shortest allowed answer.
         """
         most = min(longest - 1, FAR if rules.max_length is None else rules.max_length)
         if self.shortest > most:
             raise UserError(
-                f"The shortest answer that is allowed has {self.shortest:,} tokens, but an answer may have at most "
+                f"The shortest allowed answer has {self.shortest:,} tokens, but an answer may have at most "
                 f"{most:,}: allow a shorter one, or set `max_length` higher."
             )
         return min(self.longest or self.shortest, most)
 
     def must_hurry(self, rules: DecodingConfig, longest: int) -> bool:
-        """Whether an answer may run out of tokens before its end; those of a list have room for all its texts."""
+        """Whether an answer may run out of tokens before its end; a list has room for all its texts."""
         return self.longest is None or self.longest > self.room(rules, longest)
 
     @cached_property
     def longest(self) -> int | None:
-        """The most tokens of an allowed answer; None if there is no limit, or it is not known."""
+        """The most tokens of an allowed answer; None if there is no limit or it is unknown."""
         if (self.other[2:] != NOWHERE).any():
             return None
         depth = np.zeros(len(self.other), np.int64)
-        # A trie lists its states before those that they lead to, so that one pass is enough.
+        # A trie lists its states before their successors, so one pass is enough.
         for state in range(2, len(self.other)):
             place = slice(self.first[state], self.first[state] + self.count[state])
             after = self.states[place]
@@ -130,7 +130,7 @@ class Automaton:
 
 
 def _kept(row: Row, good: np.ndarray, others: bool) -> Row:
-    """Return the tokens of a state in their order. One that leads to no end is listed only beside ``others``."""
+    """Return the tokens of a state in order. A token that leads to no end is listed only if there are ``others``."""
     go_on()
     order = row[0].argsort()
     tokens, after = row[0][order], np.where(good[row[1][order]], row[1][order], NOWHERE)
@@ -138,7 +138,7 @@ def _kept(row: Row, good: np.ndarray, others: bool) -> Row:
 
 
 def _distances(rows: Sequence[Row], other: np.ndarray) -> np.ndarray:
-    """Return how many tokens the shortest way from each state to an end has."""
+    """Return the number of tokens on the shortest way from each state to an end."""
     before: list[list[int]] = [[] for _ in rows]
     for number, (_, after) in enumerate(rows):
         go_on()
@@ -163,7 +163,7 @@ def _fixed() -> list[State]:
 
 
 def one_of(texts: Sequence[str], tokenizer: Tokenizer) -> Automaton:
-    """Allow the texts of a list, each as the tokenizer cuts it."""
+    """Allow the texts of a list, each as the tokenizer splits it."""
     states = [*_fixed(), State()]
     if not texts:
         raise UserError("The list of `only` is empty: at least one answer was expected.")
@@ -196,7 +196,7 @@ def _check(text: str, tokenizer: Tokenizer) -> None:
 
 
 def beginning(prefix: str, tokenizer: Tokenizer) -> Automaton:
-    """Allow what begins with a text, however it is cut."""
+    """Allow answers that begin with a text, in any split into tokens."""
     pieces, front = pieces_of(tokenizer)
     text = (front + prefix).encode()
     by_first: dict[int, list[tuple[int, bytes]]] = {}
@@ -225,9 +225,9 @@ def beginning(prefix: str, tokenizer: Tokenizer) -> Automaton:
 
 
 def matching(pattern: str, tokenizer: Tokenizer) -> Automaton:
-    """Allow what a regular expression of Python matches from end to end.
+    """Allow what a Python regular expression matches as a whole.
 
-    A character for which the vocabulary has no token is written in bytes only if the pattern names it: "." does not.
+    A character without a token is written in bytes only if the pattern names it; "." does not.
     """
     pieces, front = pieces_of(tokenizer)
     texts = [_decoded(piece) for piece in pieces]
@@ -262,7 +262,7 @@ def matching(pattern: str, tokenizer: Tokenizer) -> Automaton:
 def _walked(machine: Machine, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Return for each state the tokens that may follow, and the states to which they lead.
 
-    Tokens whose characters a pattern cannot tell apart are one row of classes; rows are walked column by column.
+    Tokens that look the same to the pattern share one row of character classes; rows are processed column by column.
     """
     rows: dict[tuple[int, ...], int] = {}
     row_of = np.full(len(texts), -1)
@@ -291,7 +291,7 @@ def _walked(machine: Machine, texts: Sequence[str]) -> Iterator[tuple[np.ndarray
 
 
 def _decoded(piece: bytes | None) -> str:
-    """Return what a token writes if these are whole characters."""
+    """Return the text of a token if it consists of whole characters."""
     try:
         return (piece or b"").decode()
     except UnicodeDecodeError:
@@ -299,10 +299,10 @@ def _decoded(piece: bytes | None) -> str:
 
 
 def _add_bytes(rows: list[Row], machine: Machine, pieces: Sequence[bytes | None]) -> None:
-    """Let the characters that a pattern names, and that no token writes, be written byte by byte."""
+    """Allow bytes for characters that a pattern names and that have no token."""
     whole = {piece for piece in pieces if piece}
     token_of = {piece: token for token, piece in enumerate(pieces) if piece and len(piece) == 1}
-    added: dict[int, dict[int, int]] = {}  # by state: the tokens that are added, and where they lead
+    added: dict[int, dict[int, int]] = {}  # by state: the added tokens, and their next states
     size = len(rows)
     for sign in sorted(machine.named):
         if sign not in machine.classes or "\ud800" <= sign <= "\udfff" or sign.encode() in whole:
@@ -331,11 +331,11 @@ def _add_bytes(rows: list[Row], machine: Machine, pieces: Sequence[bytes | None]
 
 
 def holding(needs: Sequence[Sequence[Phrase]], end: int, most: int = FAR) -> Automaton:
-    """Let each answer end only when it holds the phrases of its source, in any order.
+    """Let each answer end only when it contains the phrases of its source, in any order.
 
-    An answer has ``most`` tokens at most. Phrases that have no room are not asked for.
+    An answer has at most ``most`` tokens. Phrases that do not fit are left out.
     """
-    states = [*_fixed(), State({end: ENDED}, 2)]  # the third allows everything: a source without phrases
+    states = [*_fixed(), State({end: ENDED}, 2)]  # the third allows everything, for a source without phrases
     states[ENDED].level = 2 * MOST_PHRASES + 1  # ends compete with ends
     starts = []
     for wanted in needs:
@@ -351,7 +351,7 @@ def holding(needs: Sequence[Sequence[Phrase]], end: int, most: int = FAR) -> Aut
 
 
 def _add_phrases(states: list[State], phrases: Sequence[Phrase], end: int) -> None:
-    """Add the states of one answer: how far the phrases under way have come, and which are there already."""
+    """Add the states of one answer: the progress of the current phrases, and which phrases are complete."""
     anywhere = _Words([ids for phrase in phrases for ids in phrase.anywhere])
     at_start = _Words([ids for phrase in phrases for ids in (*phrase.anywhere, *phrase.at_start)])
     owners: dict[tuple[int, ...], list[int]] = {}
@@ -370,18 +370,18 @@ def _add_phrases(states: list[State], phrases: Sequence[Phrase], end: int) -> No
         return numbers[way]
 
     def needed(rows: Sequence[tuple[int, ...] | None], done: int) -> list[int]:
-        """Return the phrases, of those that some rows of ids write, that are not there yet."""
+        """Return the missing phrases among those that these rows of ids write."""
         return [owner for row in rows if row is not None for owner in owners[row] if not done >> owner & 1]
 
     def leave(way: _Way) -> tuple[dict[int, int], int]:
-        """Return where the listed tokens lead, and where all others do."""
+        """Return the next states of the listed tokens, and of all others."""
         node, done, first, counted = way
         if done == whole:  # nothing more is needed
             return {end: ENDED}, state_of(_Way(0, done))
         words = at_start if first else anywhere
         if counted is None:
             listed, other = {end: NOWHERE}, state_of(_Way(0, done))
-        else:  # a phrase ended here; it counts unless a longer one goes on
+        else:  # a phrase ended here; it counts unless a longer one continues
             listed, other = leave(_Way(0, counted))
         for token, to in (
             words.children[node] if first or counted is not None else words.after(node)
@@ -393,9 +393,7 @@ def _add_phrases(states: list[State], phrases: Sequence[Phrase], end: int) -> No
                 listed[token] = state_of(_Way(to, done, first, done | 1 << ended[0]))
             else:
                 listed[token] = state_of(_Way(0, done | 1 << ended[0]))
-        if (
-            first and node and counted is None
-        ):  # one that may stand anywhere may begin within one of the start
+        if first and node and counted is None:  # a phrase for any position may begin within one for the start
             for token, to in anywhere.after(0).items():
                 if token not in listed:
                     listed[token] = state_of(_Way(to, done))
@@ -409,12 +407,12 @@ def _add_phrases(states: list[State], phrases: Sequence[Phrase], end: int) -> No
 
 
 class _Way(NamedTuple):
-    """How far the phrases of an answer have come."""
+    """The progress of the phrases of an answer."""
 
-    node: int  # of the words: the phrase under way
-    done: int  # the phrases that are there, a bit for each
-    first: bool = False  # whether the one under way began with the answer
-    counted: int | None = None  # what is done if a phrase that ends here is not the beginning of a longer one
+    node: int  # node of ``_Words``: the current phrase
+    done: int  # the complete phrases, one bit for each
+    first: bool = False  # whether the current phrase began with the answer
+    counted: int | None = None  # the complete phrases if the one that ends here does not continue
 
 
 class _Words:
@@ -423,7 +421,7 @@ class _Words:
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self.children: list[dict[int, int]] = [{}]
         self.whole: list[tuple[int, ...] | None] = [None]  # the row that ends at a node
-        self.through: list[list[tuple[int, ...]]] = [[]]  # the rows that go on there
+        self.through: list[list[tuple[int, ...]]] = [[]]  # the rows that continue there
         for row in rows:
             node = 0
             for token in row:
@@ -445,7 +443,7 @@ class _Words:
                     self.whole[child] = self.whole[self.fail[child]]
 
     def after(self, node: int) -> dict[int, int]:
-        """Return where each token leads that does not lead back to the start."""
+        """Return the next node of each token that does not lead back to the start."""
         found: dict[int, int] = {}
         while True:
             for token, child in self.children[node].items():

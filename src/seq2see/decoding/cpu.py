@@ -1,4 +1,4 @@
-"""What PyTorch does on a CPU while some work runs: how many threads it takes, and whether oneDNN multiplies."""
+"""Settings of PyTorch on a CPU while some work runs: the number of threads, and whether oneDNN multiplies."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def threads_of(count: int) -> Iterator[None]:
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """Do without oneDNN on ARM: there it prepares each product anew, which takes longer. Others keep it.
+    """Turn oneDNN off on ARM, where it prepares each product again, which takes longer.
 
-    All threads share one switch. The first that enters turns it off, the last that leaves turns it on again.
+    All threads share one switch. The first thread that enters turns it off; the last that leaves turns it on again.
     """
     global _without, _found_on
     if platform.machine() not in ("aarch64", "arm64"):

@@ -1,4 +1,4 @@
-"""The CTranslate2 engine: the fastest start, and few inputs on a CPU. Nothing here imports torch."""
+"""The CTranslate2 engine: the fastest for a start and for few inputs on a CPU. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ from seq2see.errors import FolderError
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
-BATCH = 256  # inputs that one worker takes at a time, at most
-DRAFT_BATCH = 128  # the same for int8, which is done with 256 so soon that the workers end far apart
-EACH = 8  # inputs that each worker must get if several of one thread are to be faster than one of several threads
+BATCH = 256  # most inputs of a worker at a time
+DRAFT_BATCH = 128  # the same for int8, which is so fast that larger batches leave workers idle at the end
+EACH = 8  # inputs per worker from which several workers of one thread are faster than one of several threads
 
-#: Without a length penalty CTranslate2 forgets all but the likeliest answers that have ended, which are the short ones;
-#: with this one it stops when ``beam`` have ended, and they can be ranked by the paper's penalty, which it does not know.
+#: Without a length penalty CTranslate2 keeps only the likeliest finished answers, which are the short ones. With this one
+#: it stops when ``beam`` answers have ended, and they can be ranked by the paper's penalty, which it lacks.
 ALMOST_NO_PENALTY = 1e-6
 
 #: Answers in int8 take half the time. One with this probability is that of the full numbers too, if eight bits move a
 #: log-probability little, which is tried first: each of its tokens is ahead of any other by log(0.6 / 0.4) or more. Int8
 #: moved no such answer of human-dates by more than 0.026 (20,000 texts).
 SURE, MOVED = log(0.6), 0.1 * log(0.6 / 0.4)
-FEW_TOKENS = 256  # a target vocabulary of so many, such as characters, is one whose answers may be so sure
-DRAFTED = (
-    64  # inputs from which it is worth keeping two kinds of numbers; so many tell how good the drafts are
-)
+FEW_TOKENS = 256  # largest target vocabulary, such as one of characters, whose answers may be so certain
+DRAFTED = 64  # inputs from which a second, int8 model pays; the quality of drafts is tried on as many
 MOST_UNSURE = 0.25  # share of the inputs that may be answered twice
 
 
@@ -47,9 +45,9 @@ ALIVE: WeakSet[CTranslate2Engine] = WeakSet()  # the engines of this process
 class CTranslate2Engine:
     """Searches with a converted model.
 
-    A beam here stops when ``beam`` answers have ended, even if all of them broke off while a likelier one was going on.
-    So the greedy answer takes part in the ranking: the best is then nearly always ours, and never worse than greedy. The
-    lower ranks may differ.
+    A beam of CTranslate2 stops when ``beam`` answers have ended, even if a likelier one is still open. So the
+    greedy answer takes part in the ranking: the best is then nearly always that of our search, and never
+    worse than greedy. The lower ranks may differ.
     """
 
     def __init__(
@@ -63,20 +61,23 @@ class CTranslate2Engine:
     ) -> None:
         self.path, self.compute_type, self.batch = path, compute_type, BATCH
         self.small = config.d_model < SMALL
-        self.workers, self.threads = machine.workers(), machine.free_cores()  # apart; sharing each product
+        # independent workers; threads that share each product
+        self.workers, self.threads = machine.workers(), machine.free_cores()
         self.translators: dict[int, ctranslate2.Translator] = {}  # by the number of workers
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
         self.special, self.max_length = special, config.max_length
         self.name = f"ctranslate2, {self._translator(inputs).compute_type}"
-        self.drafts: bool | None = None  # whether greedy answers are drafted; None if it is not known yet
+        self.drafts: bool | None = None  # whether greedy answers are drafted; None if not known yet
         if self.small or len(self.target_tokens) > FEW_TOKENS or not self.name.endswith("float32"):
             self.drafts = False
         ALIVE.add(self)
 
     @cached_property
     def draft(self) -> CTranslate2Engine:
-        """The same model in int8, where this CPU can: it reads a quarter of the bytes, but some answers may differ."""
+        """The same model in int8, if this CPU supports it: it reads a quarter of the bytes, but some answers
+        may differ.
+        """
         if "int8" not in ctranslate2.get_supported_compute_types("cpu"):
             return self
         made = copy.copy(self)
@@ -86,8 +87,10 @@ class CTranslate2Engine:
         return made
 
     def leave_translators(self) -> None:
-        """Make new ones in a process that was forked. The threads of the old ones stayed behind, so that they would
-        never answer, and must not even be taken apart: a reference too many keeps them as they are.
+        """Make new translators in a forked process.
+
+        The threads of the old ones do not exist there, so they would never answer, and deleting them would
+        hang: an extra reference keeps them.
         """
         import ctypes
 
@@ -95,10 +98,10 @@ class CTranslate2Engine:
         self.translators = {}
 
     def _translator(self, inputs: int) -> ctranslate2.Translator:
-        """Return the faster way for this number of inputs: threads share each product, or workers have their own inputs.
+        """Return the faster translator for this number of inputs: threads that share each product, or
+        independent workers.
 
-        Threads that share a product wait for each other at each; but a single input gives them nothing else to do,
-        unless its products are too small to be shared.
+        Threads that share a product wait for each other, so they pay only for a single input whose products are large.
         """
         apart = self.small or inputs >= EACH * self.workers
         workers = self.workers if apart else 1
@@ -128,7 +131,7 @@ class CTranslate2Engine:
         allowed: Automaton | None = None,
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        assert allowed is None, "Seq2Seq.engine_for takes torch for answers that are held to something"
+        assert allowed is None, "Network.engine_for takes torch for constrained answers"
         assert min(map(len, sources)) > 0, "CTranslate2 would not answer an empty source"
         named = self._named(sources)
         lengths = list(map(len, sources))
@@ -137,7 +140,7 @@ class CTranslate2Engine:
         if beam > 1 and rules.stopping == "full":
             return self._until_full(named, limits, rules)
         found = self._greedy(named, max(limits), rules)
-        # The start of a greedy answer does not depend on where it is cut.
+        # The beginning of a greedy answer does not depend on its limit.
         if beam == 1:
             return [
                 self._ended(self._numbers(row[0][:most]), most, rules)
@@ -149,7 +152,7 @@ class CTranslate2Engine:
             for row, ((whole, _), most) in enumerate(zip(found, limits, strict=True))
             if len(whole[0]) > most
         ]
-        if cut:  # their totals are those of the longer answers
+        if cut:  # their totals belong to the longer answers
             ids = [self._numbers(greedy[row][0]) for row in cut]
             for row, values in zip(cut, self.score([sources[row] for row in cut], ids, rules), strict=True):
                 greedy[row] = (greedy[row][0], sum(values))
@@ -161,7 +164,7 @@ class CTranslate2Engine:
             for row, (tokens, totals) in zip(
                 rows, self._translate([named[r] for r in rows], most, rules, beam), strict=True
             ):
-                # An answer that may be no longer than this competes with unfinished ones at its limit.
+                # At its limit, an answer competes with unfinished ones.
                 if limits[row] < most and max(map(len, tokens)) >= limits[row]:
                     again.append(row)
                     continue
@@ -175,11 +178,11 @@ class CTranslate2Engine:
     def _until_full(
         self, named: list[list[str]], limits: Sequence[int], rules: DecodingConfig
     ) -> list[list[int]]:
-        """Search with a beam that ends when as many answers have ended: that is CTranslate2's own search."""
+        """Search with a beam that stops when ``beam`` answers have ended, which is CTranslate2's own rule."""
         results: list[list[int]] = [[] for _ in named]
         for limit in {*limits}:
             rows = [row for row, most in enumerate(limits) if most == limit]
-            # An end that is forced has probability 1, so that the last token is not searched for.
+            # A forced end has probability 1, so the last token is not searched for.
             most = max(1, limit - rules.forced_end)
             found = self._translate(
                 [named[row] for row in rows], most, rules, rules.beam, penalty=rules.length_penalty
@@ -200,7 +203,7 @@ class CTranslate2Engine:
     def _greedy(
         self, named: list[list[str]], most: int, rules: DecodingConfig
     ) -> list[tuple[list[list[str]], list[float]]]:
-        """Answer greedily; in int8 first where most answers are sure, and again in full where one is not."""
+        """Answer greedily; if most answers are certain, first in int8, then again in full precision where one is not."""
         if rules.beam > 1 or len(named) < DRAFTED or self.drafts is False or self.draft is self:
             return self._translate(named, most, rules)
         if self.drafts is None:
@@ -215,7 +218,7 @@ class CTranslate2Engine:
         return found
 
     def _may_draft(self, named: list[list[str]], most: int, rules: DecodingConfig) -> bool:
-        """Whether int8 is sure of most answers, and gives those of the full numbers, nearly as likely, where it is."""
+        """Whether int8 is certain of most answers, and these agree with full precision."""
         drafts, full = (who._translate(named, most, rules, scores=True) for who in (self.draft, self))
         sure = [(one, other) for one, other in zip(drafts, full, strict=True) if one[1][0] >= SURE]
         alike = all(one[0] == other[0] and abs(one[1][0] - other[1][0]) <= MOVED for one, other in sure)
@@ -229,7 +232,7 @@ class CTranslate2Engine:
         allowed: Automaton | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the best answer to each source with the log-probability of each token."""
-        assert n_best == 1, "the lower ranks may differ from ours: Seq2Seq.engine_for takes torch for them"
+        assert n_best == 1, "the lower ranks may differ from ours: Network.engine_for takes torch for them"
         rows = self.ids(sources, rules, allowed)
         return [
             [Hypothesis(row, values, sum(values) / rules.divisor(len(row)), self._is_end(row[-1], rules))]
@@ -237,7 +240,7 @@ class CTranslate2Engine:
         ]
 
     def _ended(self, row: list[int], limit: int, rules: DecodingConfig) -> list[int]:
-        """Let an answer that was cut at its limit end there, if the rules say so."""
+        """Add the end to an answer that was cut at its limit, if the rules say so."""
         if rules.forced_end and len(row) == limit and not self._is_end(row[-1], rules):
             return [*row[:-1], self.special.end]
         return row
@@ -245,7 +248,7 @@ class CTranslate2Engine:
     def score(
         self, sources: Sequence[Sequence[int]], answers: Sequence[list[int]], rules: DecodingConfig = PAPER
     ) -> list[list[float]]:
-        """Return the log-probability of each token of given answers; what is forced has probability 1."""
+        """Return the log-probability of each token of given answers; forced tokens have probability 1."""
         end = self.special.end
         targets = [
             self._tokens_of(row[:-1] if row[-1] == end else row, self.target_tokens) for row in answers
@@ -286,7 +289,7 @@ class CTranslate2Engine:
             max_decoding_length=most,
             max_input_length=0,
             return_end_token=True,
-            # Greedy answers are not ranked, and scores cost a softmax a token.
+            # Greedy answers are not ranked, and scores cost a softmax per token.
             return_scores=scores or rules.beam > 1,
             max_batch_size=self._batch(len(sources)),
         )

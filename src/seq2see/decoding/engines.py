@@ -1,4 +1,4 @@
-"""One interface, two engines: which of them answers, and whether a folder's CTranslate2 export is of its weights."""
+"""One interface, two engines: which of them answers, and whether a folder's CTranslate2 export matches its weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXACT = ("auto", "torch", "ctranslate2")  # these give the same answers
 ENGINES = (*EXACT, "int8")
 FORMAT = folder.EXPORT  # an export's folder within a model folder
-NOTE = "seq2see.json"  # what the export says of itself
+NOTE = "seq2see.json"  # the description of the export
 LARGEST_NOTE = 2**16  # bytes
 SMALL = 128  # a d_model below which one thread multiplies faster than two
 MOST_KEPT, MOST_BYTES_KEPT = 20, 4 * 2**30  # exports in the user's cache
@@ -41,7 +41,7 @@ class Engine(Protocol):
 
     @property
     def draft(self) -> Engine:
-        """An engine that may be faster and need not be exact, for answers that are compared with this one's."""
+        """A possibly faster, less exact engine, whose answers are compared with this one's."""
         ...
 
     def ids(
@@ -50,7 +50,7 @@ class Engine(Protocol):
         rules: DecodingConfig = PAPER,
         allowed: Automaton | None = None,
     ) -> list[list[int]]:
-        """Return the best answer's ids to each source, of those that are allowed."""
+        """Return the ids of the best allowed answer to each source."""
         ...
 
     def search(
@@ -71,20 +71,22 @@ def known(name: str) -> str:
     return name
 
 
-#: Rules that CTranslate2 does not have, at the values that mean nothing.
+#: Rules that CTranslate2 lacks, with the values that turn them off.
 WITHOUT: dict[str, Any] = {"repetition_penalty": 1.0, "no_repeat_source": 0, "first_suppressed": ()}
-#: Rules that make other tokens likelier in its beams: it takes the probability of what is ruled out away.
+#: Rules that make other tokens likelier in its beams, since it removes the probability of excluded tokens.
 MADE_LIKELIER: dict[str, Any] = {"suppressed": (), "no_repeat": 0, "min_length": 0, "other_ends": ()}
 
 
-def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False, rules: DecodingConfig = PAPER) -> str:
-    """Say why CTranslate2 would not give the answers that our search gives; nothing if it would.
+def cannot(
+    beam: int, n_best: int, vocabulary: int, constrained: bool = False, rules: DecodingConfig = PAPER
+) -> str:
+    """Return why CTranslate2 would not give the answers of our search; empty if it would.
 
-    ``rules`` are those of the model; the paper's beam search is its own affair, in which the greedy answer takes part.
+    ``rules`` are those of the model. For the paper's beam search, the engine ranks the greedy answer, too.
     """
     for name, idle in WITHOUT.items():
         if getattr(rules, name) != idle:
-            return f"it does not know decoding.{name}"
+            return f"it does not support decoding.{name}"
     if rules.no_repeat == 1:
         return "it does not count the first token, and decoding.no_repeat is 1"
     if beam > 1 and rules.stopping == "beaten":
@@ -92,11 +94,11 @@ def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False, rules: D
     if beam > 1 and rules.stopping == "full":
         for name, idle in MADE_LIKELIER.items():
             if getattr(rules, name) != idle:
-                return f"its beams count probabilities otherwise under decoding.{name}"
-    if held:
-        return "its answers cannot be held to what is allowed"
+                return f"its beams compute other probabilities with decoding.{name}"
+    if constrained:
+        return "it cannot restrict its answers"
     if n_best > 1:
-        return f"{n_best} answers to each input were asked for, and its lower ranks differ from ours"
+        return f"{n_best} answers to each input were requested, and its lower ranks differ from ours"
     if beam > 1 and 2 * beam > vocabulary:
         return f"a beam of {beam} is too wide for {vocabulary} target tokens"
     return ""
@@ -105,9 +107,9 @@ def cannot(beam: int, n_best: int, vocabulary: int, held: bool = False, rules: D
 def found_export(
     path: Path, config: ModelConfig, tokenizers: folder.Tokenizers, quantization: str = "float32"
 ) -> tuple[Path | None, str]:
-    """Return the export of a model: in its folder, or else in the user's cache; if there is none, say why.
+    """Return the export of a model, from its folder or the user's cache, or the reason why there is none.
 
-    The one in its folder may have fewer bits: its owner wanted that.
+    The one in the folder may have fewer bits: its owner chose that.
     """
     reason = why_not_exported(path, config, tokenizers)
     if not reason and (quantization == "float32" or not is_exact(path / FORMAT)):
@@ -116,18 +118,18 @@ def found_export(
     if find_spec(FORMAT) is None or not kept.is_dir() or why_not_exported(path, config, tokenizers, kept):
         return None, reason
     with suppress(OSError):
-        os.utime(kept.parent)  # those that are used last stay longest
+        os.utime(kept.parent)  # the least recently used are removed first
     return kept, ""
 
 
 def kept_in(path: Path, config: ModelConfig, quantization: str = "float32") -> Path:
-    """Return where the user's cache keeps an export of a model folder that has none of this kind."""
+    """Return the place in the user's cache of an export of this kind."""
     name = digest_of(path, config)[:32]
     return cache_folder() / "exports" / (name if quantization == "float32" else f"{name}-{quantization}")
 
 
 def make_room(kept: Path) -> None:
-    """Remove the exports that were used longest ago, all but ``kept``, if there are too many."""
+    """Remove the least recently used exports, except ``kept``, if there are too many."""
     with suppress(OSError):
         others = sorted(kept.parent.iterdir(), key=lambda place: place.stat().st_mtime, reverse=True)
         total = 0
@@ -140,10 +142,10 @@ def make_room(kept: Path) -> None:
 def why_not_exported(
     path: Path, config: ModelConfig, tokenizers: folder.Tokenizers, export: Path | None = None
 ) -> str:
-    """Say why a model folder, or another export of its weights, cannot be used with CTranslate2; nothing if it can.
+    """Return why an export of a model folder cannot be used with CTranslate2; empty if it can.
 
-    CTranslate2 trusts what it reads, so that everything is checked before: the export must have the bytes that its note
-    tells, and be of the shape and the vocabulary of this model.
+    CTranslate2 trusts what it reads, so everything is checked before: the export must have the digests that
+    its note lists, and the shape and the vocabulary of this model.
     """
     if find_spec(FORMAT) is None:
         return "the package ctranslate2 is not installed"
@@ -154,7 +156,7 @@ def why_not_exported(
     except FolderError:
         return f"{path.name} has no {FORMAT} export (`seq2see export --model {path.name}` writes one)"
     if not isinstance(note, dict) or note.get("model") != digest_of(path, config):
-        return f"the {FORMAT} export in {path.name} is of other weights {again}"
+        return f"the {FORMAT} export in {path.name} belongs to other weights {again}"
     try:
         if note.get("files") != files_of(export, layout.largest(config)):
             return f"the {FORMAT} export in {path.name} was changed, or comes from an older seq2see {again}"
@@ -174,7 +176,7 @@ def is_exact(export: Path) -> bool:
 
 
 def files_of(export: Path, most: int | None = None) -> dict[str, str]:
-    """Return the digest of each file of an export but its note. None may have more than ``most`` bytes."""
+    """Return the digest of each file of an export except its note. No file may have more than ``most`` bytes."""
     found = {}
     for entry in sorted(export.iterdir()):
         if entry.name != NOTE:
@@ -184,7 +186,7 @@ def files_of(export: Path, most: int | None = None) -> dict[str, str]:
 
 
 def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
-    """Put an export beside the same weights in another folder, where it notes the digest of that folder."""
+    """Copy an export to another folder of the same weights, and note the digest of that folder."""
     if path / FORMAT == export:
         return
     with tempfile.TemporaryDirectory(dir=path, prefix=temporary_prefix(FORMAT)) as temporary:
@@ -198,8 +200,8 @@ def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
 
 
 def digest_of(path: Path, config: ModelConfig) -> str:
-    """Return what tells a model apart from another: its weights, tokenizers and shape."""
-    # A setting that came later does not count at its default: exports from before it stay valid.
+    """Return a digest of a model: of its weights, tokenizers and shape."""
+    # A newer setting does not count at its default, so that older exports stay valid.
     later = {"members": 1, "scale_embeddings": True, "embedding_norm": False, "output_bias": False}
     shape = {
         name: value

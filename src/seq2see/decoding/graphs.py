@@ -1,9 +1,9 @@
 """Decoding on a GPU: every shape is fixed, so that several steps are one CUDA graph and the host has little to do.
 
-Keys and values lie in buffers of full length. Those of the source are computed once for each sentence. Beams are not
-copied when they branch: each remembers in which beam every position of its past was written. When half of the sentences
-are done, the others move to buffers of half the size, down to 32 sentences. Those have room for sources of many lengths,
-so that few shapes occur.
+Keys and values are in buffers of full length. Those of the source are computed once for each sentence. Beams
+are not copied when they branch: each remembers in which beam every position of its past was written. When
+half of the sentences are done, the others move to buffers of half the size, down to 32 sentences. The buffers
+fit sources of many lengths, so that few shapes occur.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
 from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, stacked
-from seq2see.decoding.step import Parts, Step, form_of
+from seq2see.decoding.step import DecoderStep, Parts, form_of
 from seq2see.errors import UserError
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
@@ -37,16 +37,16 @@ from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
 STEPS_OF_MANY_ROWS = (
-    2  # in one graph: long steps need no more, since the next graph is launched while one runs
+    2  # steps in one graph: long steps need no more, since the next graph is launched while one runs
 )
-LOOK_EVERY = 8  # steps; then the host waits and looks which sentences are done
-MANY_ROWS = 32  # with more, a step takes long
-SMALLEST_SEARCH = 32  # sentences; a search of so many does not shrink any more
-SHARED_WIDTH = 64  # source tokens, at least, that a search of others' sentences has room for
+LOOK_EVERY = 8  # steps after which the host checks which sentences are done
+MANY_ROWS = 32  # rows from which a step is long
+SMALLEST_SEARCH = 32  # sentences; a smaller search does not shrink any more
+SHARED_WIDTH = 64  # least source tokens of a search that takes over sentences
 LENGTH_STEP = 8  # lengths are rounded up to multiples of this (long ones of more), so that few shapes occur
-MEMORY_SHARE = 0.4  # of the GPU, for the buffers of all shapes that are kept ready
+MEMORY_SHARE = 0.4  # share of the GPU's memory for the buffers of all shapes
 BEAM_FIELDS = tuple(field.name for field in fields(Beams))
-#: What of the rules a graph has built in: all but what its shape and its sentences tell.
+#: The rules that are part of a graph: all except those given by its shape and its sentences.
 BUILT_IN = tuple(
     field.name
     for field in fields(DecodingConfig)
@@ -56,7 +56,7 @@ BUILT_IN = tuple(
 T = TypeVar("T")
 Key = tuple[
     Any, ...
-]  # sentences, source tokens, answer tokens, beams, and what of the rules a graph has built in
+]  # sentences, source tokens, answer tokens, beams, and the rules that are part of a graph
 
 
 class GraphSearch:
@@ -104,7 +104,7 @@ class GraphSearch:
         self.read = [buffers(sentences, source_length) for _ in layers]
         self.beams = Beams.start(self.limits, length, beam, special.pad)
         self.choose: Callable[[Tensor], None] = self._choose_beams if beam > 1 else self._choose_one
-        self.step = Step(model, form_of(rows))
+        self.step = DecoderStep(model, form_of(rows))
         self.divisors = rules.divisor(torch.arange(1, length + 1, device=device, dtype=torch.float32))
         self.by_kernels = self.step.do is not step_written and self._can_choose()
         self.chunk = math.gcd(length, LOOK_EVERY)
@@ -122,7 +122,7 @@ class GraphSearch:
         self.begin()
 
     def take_over(self, other: GraphSearch, rows: Tensor) -> None:
-        """Go on with these sentences of another search, in buffers of this size, which may have room for longer ones."""
+        """Continue these sentences of another search in buffers of this size, which may be longer."""
         rows = F.pad(rows, (0, len(self.source) - len(rows)), value=int(rows[-1])).to(self.source.device)
         self.position.copy_(other.position)
         self.real.zero_()
@@ -132,7 +132,7 @@ class GraphSearch:
         self._point()
 
     def _state(self) -> list[Tensor]:
-        """Return all that a search knows about its sentences, (B, …) each."""
+        """Return the state of a search, (B, …) for each tensor."""
         B = len(self.source)
         past = [x.view(B, self.beam, *x.shape[1:]) for own in self.past for x in own]
         read = [x for cross in self.read for x in cross]
@@ -140,7 +140,7 @@ class GraphSearch:
         return [*past, *read, *beams, self.source, self.real, self.ancestors, self.last]
 
     def advance(self, count: int) -> Tensor:
-        """Take some steps; return which of the first sentences are still open."""
+        """Run some steps; return which of the first sentences are still open."""
         for _ in range(self.chunk // self.together):
             self.steps()
         self.look()
@@ -150,23 +150,23 @@ class GraphSearch:
         self.open.copy_(~self.beams.finished(self.position - 1))
 
     def answers(self, count: int) -> Callable[[], list[list[Hypothesis]]]:
-        """Take what has been found for the first sentences off the GPU; what is returned makes answers of it."""
+        """Copy the results of the first sentences from the GPU; return a function that makes answers of them."""
         beams = self.beams.select(slice(count))
         return Beams(**{name: getattr(beams, name).to("cpu", copy=True) for name in BEAM_FIELDS}).hypotheses
 
     def ids(self, count: int) -> Callable[[], list[list[int]]]:
-        """Do the same with the best answers' ids only."""
+        """Do the same for the ids of the best answers only."""
         found = self.beams.done_ids[:count, 0], self.beams.done_length[:count, 0]
         ids, lengths = (x.to("cpu", copy=True) for x in found)  # the next search uses the same buffers
 
         def rows() -> list[list[int]]:
-            some = ids[:, : int(lengths.max())].tolist()  # most of the room is empty
+            some = ids[:, : int(lengths.max())].tolist()  # most of the buffer is unused
             return [row[:length] for row, length in zip(some, lengths.tolist(), strict=True)]
 
         return rows
 
     def _begin(self) -> None:
-        """Read the source, compute its keys and values once, and clear what the last search has left."""
+        """Read the source, compute its keys and values once, and clear the state of the last search."""
         self.before()
         memory = self.step.encode(self.source, Mask(keys=self.real))
         for layer, (all_k, all_v) in zip(self.model.decoder.layers, self.read, strict=True):
@@ -181,7 +181,7 @@ class GraphSearch:
         self._put(Beams.start(self.limits, self.length, self.beam, self.special.pad, self.first_state))
 
     def _point(self) -> None:
-        """Tell attention in which rows the past of each beam lies."""
+        """Set in which rows the past of each beam is, for attention."""
         self.rows.copy_(self.first + self.ancestors.flatten(0, 1))
 
     def _put(self, beams: Beams) -> None:
@@ -200,7 +200,7 @@ class GraphSearch:
                 self.choose(logits)
 
     def _can_choose(self) -> bool:
-        """Whether our kernels choose the tokens: no rule says what an answer may be, and there is room."""
+        """Whether our kernels choose the tokens: no rule restricts the answers, and the sizes fit."""
         if self.beam == 1 or not self.rule.idle:
             return self.rule.idle
         from seq2see.model.fast.choose_kernels import can_grow
@@ -225,7 +225,7 @@ class GraphSearch:
         )  # fmt: skip
 
     def _source(self) -> Tensor | None:
-        """Return the sources as rules look at them, if one does."""
+        """Return the sources for the rules, if one needs them."""
         return torch.where(self.real, self.source, -1) if self.rule.needs_source else None
 
     def _choose_beams(self, logits: Tensor) -> None:
@@ -238,7 +238,7 @@ class GraphSearch:
         self.last.copy_(token)
 
     def _choose_one(self, logits: Tensor) -> None:
-        """Take the likeliest token, as beam search with one beam does, in fewer operations."""
+        """Take the likeliest token: beam search with one beam, in fewer operations."""
         t, b = self.position - 1, self.beams
         total = None
         if not self.rule.idle:
@@ -282,7 +282,7 @@ class Laid:
         rules: DecodingConfig,
         allowed: Automaton | None,
     ) -> Laid:
-        """Lay sources out; the last is repeated until there is a power of two. The rules limit their answers."""
+        """Lay sources out; the last is repeated up to a power of two. The rules limit their answers."""
         rows = [*sources, *[sources[-1]] * (power_of_two(len(sources)) - len(sources))]
         states = None
         if allowed is not None:
@@ -294,11 +294,11 @@ class Laid:
 
 
 class Captured:
-    """Makes CUDA graphs of functions, each at its second use: what is used once is not worth it.
+    """Turns functions into CUDA graphs, each at its second use, since one use does not pay.
 
-    Where the GPU has no memory left for graphs, functions stay as they are. The graphs share memory: what they leave is
-    in buffers outside of it, and one runs at a time. ``torch.cuda.graph`` would give all free memory back to the GPU
-    before each capture, to take it anew.
+    If the GPU has no memory left for graphs, functions stay as they are. The graphs share memory: their
+    results are in buffers outside of it, and one graph runs at a time. ``torch.cuda.graph`` would release all
+    free memory before each capture and allocate it again.
     """
 
     def __init__(self) -> None:
@@ -320,14 +320,14 @@ class Captured:
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 function()
-                if uses > 1 and not self.full:  # in this thread all is ready for it now
+                if uses > 1 and not self.full:  # the first call has prepared this thread
                     graph = self._graph(function)
             torch.cuda.current_stream().wait_stream(self.stream)
 
         return run
 
     def _graph(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-        """Capture what the function does, without doing it; where the graphs' memory has no room, nothing."""
+        """Capture the function without running it; return None if there is no memory for the graph."""
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(
             pool=self.pool, capture_error_mode="thread_local"
@@ -344,9 +344,9 @@ class Captured:
 
 
 class GraphDecoder:
-    """A model ready for fast search on a GPU, in a copy of its own that follows the model's parameters.
+    """A copy of a model for fast search on a GPU; it follows the model's parameters.
 
-    Shapes are captured when they occur again. One search runs at a time: they share buffers.
+    Shapes are captured when they occur again. One search runs at a time, since searches share buffers.
     """
 
     def __init__(self, model: Transformer, special: Special, dtype: torch.dtype | None = None) -> None:
@@ -363,7 +363,7 @@ class GraphDecoder:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let one thread work, on the model's device, whatever mode it was called in."""
+        """Let one thread at a time work, on the model's device, without gradients."""
         with ExitStack() as stack:
             for context in (self.lock, torch.inference_mode(False), torch.no_grad()):
                 stack.enter_context(context)
@@ -375,7 +375,7 @@ class GraphDecoder:
                 if "C compiler" not in str(error):
                     raise
                 raise UserError(
-                    "The GPU's kernels are built when they are first used, which needs a C compiler, and none was "
+                    "The GPU's kernels are built at their first use, which needs a C compiler, but none was "
                     "found: install gcc, or name one in the environment variable CC."
                 ) from error
 
@@ -404,7 +404,7 @@ class GraphDecoder:
         read: Callable[[GraphSearch, int], Callable[[], list[T]]],
         allowed: Automaton | None,
     ) -> list[T]:
-        """Search, one at a time; what needs no GPU is done before and after, while another search may run."""
+        """Search, one at a time; the work on the CPU is done before and after, while another search may run."""
         longest, most = self.model.config.max_length, max(len(source) for source in sources)
         needed = 0 if allowed is None else allowed.room(rules, longest)
 
@@ -420,7 +420,7 @@ class GraphDecoder:
             gate = None if allowed is None else self._gate(allowed, rules)
             search = self._of(len(laid.source), width, length, rules, gate)
             search.start(laid)
-            numbers = [*range(len(sources))]  # which source each row is about
+            numbers = [*range(len(sources))]  # the source of each row
             while True:
                 rows = search.advance(len(numbers))
                 size = max(power_of_two(len(rows)), SMALLEST_SEARCH)
@@ -438,7 +438,7 @@ class GraphDecoder:
         return [answers[number] for number in range(len(sources))]
 
     def _gate(self, allowed: Automaton, rules: DecodingConfig) -> Gate:
-        """Return what is allowed as tensors that lie where those of an automaton of this size lay before."""
+        """Return the constraints as tensors, in the memory of an earlier automaton of this size."""
         vocabulary = self.model.config.target_vocabulary
         near = allowed.must_hurry(rules, self.model.config.max_length)
         key = (*sizes_of(allowed, vocabulary), bool(allowed.level.any()), near)
@@ -462,11 +462,11 @@ class GraphDecoder:
             )
         else:
             search = self.searches.pop(key)
-        self.searches[key] = search  # the last used come last
+        self.searches[key] = search  # ordered by last use
         return search
 
     def _make_room(self, key: Key) -> None:
-        """Forget the shapes that have not been used for longest, until another one fits beside the others."""
+        """Drop the least recently used shapes until another one fits."""
         c, kept = self.model.config, [*self.searches]
         assert c.d_k is not None
         assert c.d_v is not None
@@ -479,12 +479,13 @@ class GraphDecoder:
         )
         while kept and a_token * sum(b * (k * t + s) for b, s, t, k, *_ in (*kept, key)) > room:
             del self.searches[kept.pop(0)]
-            gc.collect()  # a search and its graphs refer to each other, so that only the collector frees them
+            # a search and its graphs refer to each other, so only the garbage collector frees them
+            gc.collect()
             if self.device.type == "cuda":
-                torch.cuda.empty_cache()  # the graphs take their memory from the GPU, not from what is kept
+                torch.cuda.empty_cache()  # graphs allocate from the GPU, not from PyTorch's cache
 
     def forget(self) -> bool:
-        """Give the buffers of all shapes back, when no search runs; return whether there was more than one."""
+        """Release the buffers of all shapes when no search runs; return whether there was more than one."""
         with self.lock:
             several = len(self.searches) > 1
             self.searches.clear()
@@ -494,12 +495,12 @@ class GraphDecoder:
         return several
 
     def _follow(self) -> None:
-        """Take the weights over as they are now: they may have been trained or edited since."""
+        """Copy the present weights: they may have been trained or edited."""
         torch._foreach_copy_([*self.model.parameters()], [*self.original.parameters()])
 
 
 def prepare(model: Transformer) -> None:
-    """Give every self-attention one product for q, k and v."""
+    """Merge the products for q, k and v of every self-attention."""
     for layer in (*model.encoder.layers, *model.decoder.layers):
         assert isinstance(layer, (EncoderLayer, DecoderLayer))
         own = layer.self_attention
@@ -507,6 +508,6 @@ def prepare(model: Transformer) -> None:
 
 
 def _rounded(length: int) -> int:
-    """Round up, to a multiple of at least an eighth of it."""
+    """Round up to a multiple of at least an eighth of the number."""
     step = max(LENGTH_STEP, power_of_two(length) // 8)
     return -(-length // step) * step

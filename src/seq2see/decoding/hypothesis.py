@@ -1,4 +1,4 @@
-"""What a search takes and returns, whichever engine runs it."""
+"""The inputs and results of a search, for every engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from seq2see.storage.folder import Tokenizers
 
 PAPER = (
     DecodingConfig()
-)  # greedy, and with a wider beam a length penalty of 0.6, input length + 50 (section 6.1)
+)  # greedy; for a wider beam a length penalty of 0.6; at most input length + 50 (section 6.1)
 
 
-MOST_PHRASES = 8  # that one answer must hold; their subsets are states of a search
+MOST_PHRASES = 8  # most phrases that one answer must contain; their subsets are states of a search
 
 
 def with_beam(beam: int) -> DecodingConfig:
@@ -23,7 +23,7 @@ def with_beam(beam: int) -> DecodingConfig:
 
 @dataclass(frozen=True)
 class Special:
-    """The ids that start, end and pad a sequence, and those that every answer begins with, such as a language."""
+    """The ids that start, end and pad a sequence, and the first ids of every answer, such as a language."""
 
     start: int
     end: int
@@ -32,18 +32,18 @@ class Special:
 
     @classmethod
     def of(cls, tokenizers: Tokenizers) -> Special:
-        """Return those of a model's tokenizers."""
+        """Return the special ids of a model's tokenizers."""
         target = tokenizers.target
         return cls(target.start, target.end, tokenizers.source.pad, tuple(target.before[1:]))
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One answer: its ids after ``<sos>`` (``<eos>`` included if it came to an end) and their log-probabilities."""
+    """One answer: its ids after ``<sos>`` (``<eos>`` included if it has ended) and their log-probabilities."""
 
     ids: list[int]
     log_probabilities: list[float]
-    score: float  # what beam search ranks by: log-probability ÷ length penalty
+    score: float  # rank in a beam search: log-probability ÷ length penalty
     finished: bool
 
     @property

@@ -1,4 +1,6 @@
-"""Reads what a model.bin of CTranslate2 holds; checks an export before CTranslate2 reads it, which trusts any file."""
+"""Reads a model.bin of CTranslate2, and checks an export before CTranslate2 reads it, since CTranslate2
+trusts any file.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class Array(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a model.bin says of itself: its arrays, the names that stand for others, and where all of it ends."""
+    """The table of contents of a model.bin: its arrays, its aliases, and the end of the last array."""
 
     version: int
     specification: str
@@ -44,13 +46,13 @@ class Contents(NamedTuple):
 
 
 def contents(path: Path, name: str) -> Contents:
-    """Read what a model.bin holds, without its arrays; every length is checked. Messages call the file ``name``."""
+    """Read the table of contents of a model.bin; every length is checked. Messages call the file ``name``."""
     with path.open("rb") as file:
         try:
             return _contents(file, path.stat().st_size)
         except (UnicodeDecodeError, FolderError) as error:
             raise FolderError(
-                f"{name} is no model of CTranslate2 ({error}): copy or download it again."
+                f"{name} is not a model of CTranslate2 ({error}): copy or download it again."
             ) from None
 
 
@@ -69,18 +71,18 @@ def _contents(file: IO[bytes], size: int) -> Contents:
 
     (version,) = take("I")
     if not 2 <= version <= VERSION:
-        raise FolderError(f"it is of the version {version}, and 2 to {VERSION} are known here")
+        raise FolderError(f"it has version {version}, but 2 to {VERSION} are supported")
     specification, (revision, count) = text(), take("II")
     arrays: dict[str, Array] = {}
     for _ in range(count):
         name = text()
         shape = take(f"{take('B')[0]}I")
         kind, length = take("BI")
-        if version < 4:  # it gives the bytes of a number, and how many there are
+        if version < 4:  # the size of a number, and how many there are
             kind, length = {4: FLOAT32, 1: INT8, 2: INT16}.get(kind, -1), kind * length
         known = kind in SIZES and length == prod(shape) * SIZES[kind] and file.tell() + length <= size
         if not known or name in arrays:
-            raise FolderError(f"{shown(name)} has another size than its shape, or is there twice")
+            raise FolderError(f"{shown(name)} has a size that does not match its shape, or occurs twice")
         arrays[name] = Array(kind, shape, file.tell())
         file.seek(length, 1)
     aliases: dict[str, str] = {}
@@ -91,7 +93,7 @@ def _contents(file: IO[bytes], size: int) -> Contents:
 
 
 def largest(config: ModelConfig) -> int:
-    """Return the bytes that no file of an export exceeds: a file with a hole of a terabyte is not read."""
+    """Return the largest size of a file of an export: a sparse file of a terabyte is not read."""
     positions = 2 * config.max_length * config.d_model
     return LARGEST_VOCABULARY + 2 * SIZES[FLOAT32] * (config.parameters + positions)
 
@@ -146,9 +148,10 @@ def expected(config: ModelConfig) -> tuple[dict[str, Shape], dict[str, int]]:
 
 
 def settings_of(tokenizers: Tokenizers) -> dict[str, str | bool | float]:
-    """Return the settings of an export. Our ids carry already what goes around a text.
+    """Return the settings of an export.
 
-    A vocabulary without a token for what is unknown must name another one, or CTranslate2 would add it.
+    Our ids include start and end already. A vocabulary without an unknown token must name another one, or
+    CTranslate2 would add it.
     """
     target, unknown = tokenizers.target, tokenizers.target.unknown
     if unknown is None or tokenizers.source.unknown is None:
@@ -176,7 +179,7 @@ def check(export: Path, config: ModelConfig, tokenizers: Tokenizers) -> None:
     found = read.arrays
     for name, target in read.aliases.items():
         if name in found or target not in found:
-            raise FolderError(f"{WEIGHTS} has an alias that leads nowhere, {shown(name)}.")
+            raise FolderError(f"{WEIGHTS} has an alias without a target, {shown(name)}.")
         found[name] = found[target]
         if f"{target}_scale" in found:
             found.setdefault(f"{name}_scale", found[f"{target}_scale"])

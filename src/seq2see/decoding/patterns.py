@@ -1,9 +1,9 @@
-"""A regular expression of Python as a machine over characters, made within limits.
+"""A Python regular expression as a finite automaton over characters, built within limits.
 
-Python's own parser reads the pattern, so that it means what it means to ``re``. The machine is found by derivatives
-(Brzozowski 1964, Antimirov 1996): a state is the set of what may still follow, and a character leads to the set of what
-may follow after it. A repetition is a number that counts down and is never written out, so that no pattern is large
-before its states are; these are counted while they are made.
+Python's own parser reads the pattern, so it means the same as in ``re``. The automaton is built by
+derivatives (Brzozowski 1964, Antimirov 1996): a state is the set of what may still follow, and a character
+leads to the set of what may follow after it. A repetition is a counter and is never written out, so no
+pattern takes much memory before its states do; these are counted while they are made.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from seq2see.stopping import go_on
 
 LONGEST = 1000  # characters of a pattern
 MOST_STATES = 10_000
-MOST_STEPS = 200_000  # from something that may follow to the next, while the states are made
-MOST_NAMED = 512  # characters of ranges that count as named
+MOST_STEPS = 200_000  # most steps while the states are made
+MOST_NAMED = 512  # most characters of a range that count as named
 WITHOUT = "a regular expression without back-references, look-behinds and word boundaries was expected"
 
-#: Parts of a pattern: characters, alternatives and so on. Each is known by its number.
+#: Parts of a pattern: characters, alternatives and so on. Each has a number.
 NOTHING, END = 0, 1  # the empty text; the end of the whole text
-DONE = 0  # what follows when nothing does
-NOWHERE, FIRST = 0, 1  # two states of every machine
+DONE = 0  # the end: nothing follows
+NOWHERE, FIRST = 0, 1  # two states of every automaton
 
 Pending = frozenset[
     tuple[bool, frozenset[int]]
-]  # look-aheads under way: whether they are negated, and what must follow
+]  # open look-aheads: whether they are negated, and what must follow
 Thread = tuple[int, Pending]
 State = frozenset[Thread]
 NO_PENDING: Pending = frozenset()
@@ -43,25 +43,26 @@ _names: Any = import_module("re._constants")
 
 @dataclass(frozen=True)
 class Machine:
-    """States over classes of characters: state 0 is nowhere, state 1 is the first."""
+    """States over classes of characters: state 0 is the dead state, state 1 is the first."""
 
-    classes: dict[str, int]  # the class of each character that some part of the pattern takes
+    classes: dict[str, int]  # the class of each character that some part of the pattern matches
     table: (
         np.ndarray
-    )  # (states, classes + 1): where each class leads; the last one is that of all other characters
+    )  # (states, classes + 1): the next state of each class; the last class has all other characters
     finals: frozenset[int]
-    named: frozenset[str]  # characters that the pattern itself names
+    named: frozenset[str]  # characters that the pattern names
 
 
 def machine_of(pattern: str, front: str, characters: Iterable[str]) -> Machine:
-    """Return the machine of a pattern with a text in front, over these ``characters`` and those that the pattern names.
+    """Return the automaton of a pattern after a literal prefix, over these ``characters`` and those that the
+    pattern names.
 
-    A pattern that needs too many states is refused as soon as so many are counted.
+    A pattern is refused as soon as it needs too many states.
     """
     if len(pattern) > LONGEST:
         raise UserError(f"The pattern has {len(pattern):,} characters: at most {LONGEST:,} were expected.")
     try:
-        re.compile(pattern)  # finds faults that the parser alone does not
+        re.compile(pattern)  # finds errors that the parser misses
         return _Build(pattern, _parser.parse(pattern), front, characters).machine()
     except RecursionError:
         raise _refused(pattern, "it is nested too deeply") from None
@@ -86,7 +87,7 @@ class _Build:
     )  # a part, and what follows it
     follow_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
-    sets: list[re.Pattern[str]] = field(default_factory=list)  # what a part that takes one character takes
+    sets: list[re.Pattern[str]] = field(default_factory=list)  # the characters that a part matches
     steps: int = 0
     heads_of: dict[int, tuple[list[tuple[int, int, Pending]], list[tuple[bool, Pending]]]] = field(
         default_factory=dict
@@ -127,7 +128,7 @@ class _Build:
             self.named |= {one for one in [sign, *cases] if len(one) == 1}
 
     def one(self, written: str, flags: int) -> int:
-        """Return the part that takes one character."""
+        """Return the part that matches one character of a set."""
         key = ("one", written, flags & (re.IGNORECASE | re.DOTALL | re.ASCII))
         if key not in self.numbers:
             self.numbers[key] = len(self.parts)
@@ -136,7 +137,7 @@ class _Build:
         return self.numbers[key]
 
     def read(self, tree: Iterable[tuple[Any, Any]], flags: int, first: bool, ahead: bool = False) -> int:
-        """Read a sequence; ``first`` says whether it stands at the very beginning, ``ahead`` whether in a look-ahead."""
+        """Read a sequence; ``first``: it is at the very beginning; ``ahead``: it is in a look-ahead."""
         parts = []
         for kind, value in tree:
             parts.append(self._read(str(kind), value, flags, first, ahead))
@@ -207,7 +208,7 @@ class _Build:
         return inner if (least, most) == (1, 1) else self.part("repeated", inner, least, most)
 
     def may_be_empty(self, part: int) -> bool:
-        """Whether a part may be the empty text wherever it stands."""
+        """Whether a part may match the empty text anywhere."""
         kind, *value = self.parts[part]
         if kind == "sequence":
             return all(map(self.may_be_empty, value[0]))
@@ -227,9 +228,9 @@ class _Build:
         return self.follow_numbers[key]
 
     def heads(self, start: int) -> tuple[list[tuple[int, int, Pending]], list[tuple[bool, Pending]]]:
-        """Return the sets of characters that may come next, each with what follows it; and the ways to be done.
+        """Return the sets of characters that may come next, each with what follows; and the ways to finish.
 
-        A way to be done says whether the text must end there. Both say which look-aheads begin here.
+        A way to finish says whether the text must end there. Both say which look-aheads begin here.
         """
         if start in self.heads_of:
             return self.heads_of[start]
@@ -277,7 +278,7 @@ class _Build:
         return next_ones, done
 
     def after(self, state: State, taken: frozenset[int]) -> State:
-        """Return what may follow after a character that is in the sets ``taken``."""
+        """Return what may follow a character that is in the sets ``taken``."""
         found = set()
         for at, pending in state:
             for number, rest, more in self.heads(at)[0]:
@@ -287,7 +288,7 @@ class _Build:
         return frozenset(found)
 
     def _looked(self, pending: Pending, taken: frozenset[int]) -> Pending | None:
-        """Let look-aheads see a character; return those still under way, or None if one has failed."""
+        """Apply a character to the look-aheads; return those still open, or None if one has failed."""
         left = set()
         for negated, inside in pending:
             new = set()
@@ -316,7 +317,7 @@ class _Build:
         )
 
     def machine(self) -> Machine:
-        """Make the states, one after the other."""
+        """Build the states."""
         start = self.read(self.tree, self.tree.state.flags, True)
         for sign in reversed(self.front):
             start = self.sequence([self.literal(sign, 0), start])

@@ -1,4 +1,4 @@
-"""What may come next in an answer: one rule that every search applies to the logits of each step, on any device."""
+"""Which token may come next in an answer: one rule that every search applies to the logits of each step."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import NOWHERE, Automaton
 from seq2see.decoding.hypothesis import MOST_PHRASES, Special
 
-WIDE = 64  # listed tokens of a state from which on a row for the whole vocabulary is faster
+WIDE = 64  # listed tokens of a state from which a row for the whole vocabulary is faster
 DENSE = 2**24  # states × vocabulary up to which every state has such a row
 
 
 class Gate:
     """An automaton as tensors: which tokens may follow in a state, and to which state each leads.
 
-    The tensors have sizes of powers of two, so that a graph that was captured with them serves many automata.
+    The sizes of the tensors are powers of two, so that a captured graph serves many automata.
     """
 
     def __init__(
         self, automaton: Automaton, vocabulary: int, device: torch.device, near: bool = True
     ) -> None:
-        self.near = near  # whether an end must be near enough; of a list every text has room
+        self.near = near  # whether an end must be near enough; not for a list, since every text fits
         self.levels = bool(automaton.level.any())
-        self.most_levels = (
-            2 * MOST_PHRASES + 1
-        )  # the highest level of any automaton, which is that of the end
+        self.most_levels = 2 * MOST_PHRASES + 1  # the highest level of an automaton, that of the end
         self.sizes = sizes_of(automaton, vocabulary)
         states, edges, wide, listed = self.sizes
 
@@ -41,12 +39,13 @@ class Gate:
         self.level, self.wide = empty(states), empty(states)
         self.tokens, self.states = empty(edges), empty(edges)
         self.rows = empty(wide, vocabulary, dtype=torch.int32)
-        self.out = empty(0 if near else wide, vocabulary, dtype=torch.float32)  # −∞ for what is not allowed
+        # −∞ for tokens that are not allowed
+        self.out = empty(0 if near else wide, vocabulary, dtype=torch.float32)
         self.window = torch.arange(listed, device=device)
         self.put(automaton)
 
     def put(self, automaton: Automaton) -> None:
-        """Take over an automaton of these sizes, or of smaller ones."""
+        """Copy an automaton of these sizes or smaller ones."""
         for name in ("other", "first", "count", "distance", "level", "tokens", "states"):
             values = torch.from_numpy(getattr(automaton, name))
             getattr(self, name)[: len(values)].copy_(values)
@@ -69,9 +68,10 @@ class Gate:
         )
 
     def masked(self, logits: Tensor, state: Tensor, left: Tensor) -> Tensor:
-        """Return logits (R, V) with −∞ for tokens that a state (R,) does not allow, or from which no end is near enough.
+        """Return logits (R, V) with −∞ for tokens that a state (R,) does not allow, or after which no end is
+        near enough.
 
-        ``left`` (R,) is how many more tokens the answer may have, the next among them.
+        ``left`` (R,) is how many more tokens the answer may have, including the next.
         """
         if len(self.window):
             allowed = self._reaches(self.other[state], left)  # (R,)
@@ -104,11 +104,11 @@ class Gate:
         return to
 
     def further(self, state: Tensor) -> Tensor:
-        """Return the listed tokens of each state (R,), which bring an answer nearer to what it must hold, (R, W)."""
+        """Return the listed tokens (R, W) of each state (R,): they bring an answer nearer to its phrases."""
         return self._listed(state)[0]
 
     def _listed(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the listed tokens of states, where they lead, and whether there are any; the last is repeated."""
+        """Return the listed tokens of states, their next states, and whether there are any; the last is repeated."""
         count = self.count[state][:, None]
         place = self.first[state][:, None] + torch.minimum(self.window, (count - 1).clamp(min=0))
         return self.tokens[place], self.states[place], (count > 0).expand(-1, len(self.window))
@@ -126,7 +126,7 @@ def _wide(automaton: Automaton, vocabulary: int) -> list[int]:
 
 
 def sizes_of(automaton: Automaton, vocabulary: int) -> tuple[int, int, int, int]:
-    """Return how many states, listed tokens, wide rows, and listed tokens of one state there is room for."""
+    """Return the sizes for states, listed tokens, wide rows, and listed tokens of one state."""
     wide = _wide(automaton, vocabulary)
     narrow = automaton.count[automaton.count <= WIDE]
     listed = 0 if len(wide) == len(automaton.count) else power_of_two(int(narrow.max(initial=1)))
@@ -139,15 +139,15 @@ def sizes_of(automaton: Automaton, vocabulary: int) -> tuple[int, int, int, int]
 
 
 def power_of_two(count: int) -> int:
-    """Return the power of two that is not below."""
+    """Return the next power of two."""
     return 1 << max(count - 1, 0).bit_length()
 
 
 class Rule:
-    """What an answer may not contain, must begin with, must hold or may be, applied to the logits of each step.
+    """All constraints on an answer, applied to the logits of each step.
 
-    A token that is ruled out keeps its probability: the others are not made likelier. A token that is forced has
-    probability 1. The order is that of Hugging Face's ``generate``: penalties, what is ruled out, what is forced.
+    An excluded token keeps its probability: the others do not become likelier. A forced token has probability
+    1. The order is that of Hugging Face's ``generate``: penalties, excluded tokens, forced tokens.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Rule:
         self.special, self.rules, self.gate = special, rules, gate
         self.out, self.first_out = row(rules.suppressed), row(rules.first_suppressed)
         self.ends = row([special.end, *rules.other_ends])
-        self.first = row(special.forced)  # what is forced, step by step
+        self.first = row(special.forced)  # the forced tokens, step by step
         self.looks_back = bool(rules.no_repeat or rules.no_repeat_source or rules.repetition_penalty != 1.0)
         self.needs_source = rules.no_repeat_source > 0
         self.idle = gate is None and not (
@@ -174,11 +174,11 @@ class Rule:
 
     @property
     def levels(self) -> bool:
-        """Whether answers must hold something, so that a beam keeps prefixes that hold some of it already."""
+        """Whether answers must contain phrases, so that a beam keeps prefixes with some of them."""
         return self.gate is not None and self.gate.levels
 
     def candidates(self, beam: int) -> int:
-        """Return how many ways to go on leave ``beam`` open ones, even if so many take each of the ends."""
+        """Return how many candidates leave ``beam`` open ones, even if ``beam`` of them take each end token."""
         return (1 + len(self.ends)) * beam
 
     def ended(self, token: Tensor) -> Tensor:
@@ -197,32 +197,32 @@ class Rule:
         source: Tensor | None = None,
         totals: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Return logits (R, V) with −∞ for what may not come at step t, and log Σ exp of all that counts, (R, 1).
+        """Return logits (R, V) with −∞ for excluded tokens at step t, and log Σ exp of those that count, (R, 1).
 
-        t is (1,) or (R,), limits (R,) is the most tokens of each answer, state (R,) is the gate's, ids (R, L) are the
-        answers so far. Source (R, S) is needed where ``needs_source`` says so; its padding is −1. Without ``totals`` the
-        sums are 0. Nothing here asks for t: on a GPU the host does not know it.
+        t is (1,) or (R,), limits (R,) is the most tokens of each answer, state (R,) is the gate's, ids (R, L)
+        are the answers so far. Source (R, S) is needed if ``needs_source``; its padding is −1. Without
+        ``totals`` the sums are 0. No branch depends on t, which the host does not know on a GPU.
         """
         rules, logits = self.rules, logits.float()
         by_probability = rules.repetition_penalty != 1.0 and rules.beam > 1
-        # (R, 1): the tokens that are ruled out count too
+        # (R, 1): excluded tokens count too
         total = (
             logits.logsumexp(-1, keepdim=True)
             if totals or by_probability
             else logits.new_zeros(len(logits), 1)
         )
         if self.looks_back:
-            assert ids is not None, "the rules of this search look at the answer so far"
+            assert ids is not None, "the rules of this search need the answer so far"
             past = torch.cat([torch.full_like(ids[:, :1], self.special.start), ids], 1)  # as it was read
             if rules.repetition_penalty != 1.0:
                 seen = torch.where(torch.arange(past.shape[1], device=past.device) <= t[:, None], past, -1)
-                # A beam compares log-probabilities, and they are what ``generate`` makes larger or smaller there.
+                # A beam compares log-probabilities, and ``generate`` changes those.
                 zero = total if by_probability else torch.zeros_like(total)
                 logits = _repelled(logits, seen, zero, rules.repetition_penalty)
             if rules.no_repeat:
                 logits = without_repeats(logits, past, t + 1, rules.no_repeat)
             if rules.no_repeat_source:
-                assert source is not None, "the rules of this search look at the source"
+                assert source is not None, "the rules of this search need the source"
                 logits = without_repeats(logits, past, t + 1, rules.no_repeat_source, source)
         if len(self.out):
             logits = logits.index_fill(-1, self.out, -inf)
@@ -236,13 +236,13 @@ class Rule:
 
     @staticmethod
     def _at(logits: Tensor, tokens: Tensor, when: Tensor) -> Tensor:
-        """Rule tokens out in the rows that a mask, (1,) or (R,), selects."""
+        """Exclude tokens in the rows that a mask, (1,) or (R,), selects."""
         if _nowhere(when):
             return logits
         return torch.where(when[:, None], logits.index_fill(-1, tokens, -inf), logits)
 
     def _forced(self, logits: Tensor, total: Tensor, t: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
-        """Leave one token where one is forced: at the beginning, and at the limit."""
+        """Exclude all tokens but the forced one, at the beginning and at the limit."""
         count = len(self.first)
         if not count and not self.rules.forced_end:
             return logits, total
@@ -264,7 +264,7 @@ class Rule:
         return logits, total.masked_fill(must[:, None], 0.0)
 
     def along(self, logits: Tensor, answer: Sequence[int], limit: int, source: Sequence[int]) -> Tensor:
-        """Return the logits of all steps of one answer, (T, V), with −∞ for what may not come."""
+        """Return the logits of all steps of one answer, (T, V), with −∞ for excluded tokens."""
         if self.idle:
             return logits
         steps = torch.arange(len(logits), device=logits.device)
@@ -274,7 +274,7 @@ class Rule:
         return self.allowed(logits, steps, torch.full_like(steps, limit), None, ids, own)[0]
 
     def after(self, state: Tensor, token: Tensor, t: Tensor) -> Tensor:
-        """Return the gate's state after the t-th token; what is forced before an answer is no part of it."""
+        """Return the gate's state after the t-th token; tokens forced before an answer do not count."""
         if self.gate is None:
             return state
         after = self.gate.after(state, token)
@@ -282,16 +282,16 @@ class Rule:
 
 
 def _nowhere(when: Tensor) -> bool:
-    """Whether something holds in no row, where the host can tell: on a GPU it would have to wait."""
+    """Whether a condition holds in no row; False on a GPU, where the host would have to wait."""
     return when.device.type == "cpu" and not bool(when.any())
 
 
 def without_repeats(
     logits: Tensor, ids: Tensor, t: Tensor, size: int, source: Tensor | None = None
 ) -> Tensor:
-    """Rule out each token that would write ``size`` tokens a second time, given the t tokens so far, ids (R, L).
+    """Exclude each token that would repeat a sequence of ``size`` tokens of the t tokens so far, ids (R, L).
 
-    With a ``source`` (R, S) it is what the source has written that may not be written again; −1 is no token.
+    With a ``source`` (R, S), sequences of the source are excluded instead; −1 is padding.
     """
     if ids.shape[1] < size or (source is not None and source.shape[1] < size):
         return logits
@@ -306,12 +306,12 @@ def without_repeats(
 
 
 def _repelled(logits: Tensor, tokens: Tensor, zero: Tensor, penalty: float) -> Tensor:
-    """Move the logits of tokens (R, n) away from ``zero`` (R, 1) where they are below it, and to it where above."""
+    """Move the logits of tokens (R, n) away from ``zero`` (R, 1) if they are below it, and towards it if above."""
     own = logits.gather(1, tokens.clamp(min=0)) - zero
     return _scattered(logits, tokens, zero + torch.where(own < 0, own * penalty, own / penalty))
 
 
 def _scattered(logits: Tensor, tokens: Tensor, values: Tensor) -> Tensor:
-    """Write values for tokens, both (R, n), into logits; a token below 0 goes to a column that is cut off."""
+    """Write values for tokens, both (R, n), into logits; a negative token goes to a column that is cut off."""
     room = torch.cat([logits, logits.new_zeros(len(logits), 1)], 1)
     return room.scatter(1, torch.where(tokens < 0, logits.shape[1], tokens), values)[:, :-1]

@@ -1,7 +1,7 @@
 """Greedy and beam search, step by step on any device (section 6.1).
 
-There is one loop, ``steps``. A reader computes the logits of the next token, a choice takes tokens by them. Each
-sentence is searched on its own terms: its answer does not depend on what else is in the batch.
+There is one loop, ``steps``. A reader computes the logits of the next token; a choice selects tokens by them.
+The answer to a sentence does not depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
 OPEN_SHARE = 0.5  # stopped rows are dropped when no more than this share is open: each drop copies the caches
-LOGITS_PART = 128  # logits of a row that are looked at together in the search for the largest
+LOGITS_PART = 128  # logits per part, in the search for the largest
 
-#: The rows of the batch that go on, in order (None: all of them), and their new tokens (R, 1); None: all are done.
+#: The rows of the batch that continue, in order (None: all of them), and their new tokens (R, 1); None: all
+#: are done.
 GoingOn = tuple[Tensor | None, Tensor] | None
 
 
@@ -48,7 +49,7 @@ def padded(
 
 
 def stacked(rows: Sequence[Sequence[int]], width: int, pad: int) -> Tensor:
-    """Stack rows of ids into (B, width); one list and an array in between are faster than a tensor of lists."""
+    """Stack rows of ids into (B, width); going through one list and an array is faster than a tensor of lists."""
     every, flat = list[int](), array("q")
     for row in rows:
         every += row
@@ -64,7 +65,7 @@ def limits_of(
     rules: DecodingConfig = PAPER,
     allowed: Automaton | None = None,
 ) -> Tensor:
-    """Return for each source the most tokens that its answer may have, (B,): no fewer than an allowed one needs."""
+    """Return the most tokens of the answer to each source, (B,): no fewer than an allowed answer needs."""
     lengths, longest = [len(source) for source in sources], model.config.max_length
     by_length = {length: rules.limit(length, longest) for length in set(lengths)}
     limits = torch.tensor([by_length[length] for length in lengths], device=device)
@@ -74,20 +75,20 @@ def limits_of(
 def source_of(
     sources: Sequence[Sequence[int]], rules: DecodingConfig, device: torch.device | None
 ) -> Tensor | None:
-    """Return the sources as rules look at them, (B, S), padded with −1; nothing if none does."""
+    """Return the sources for the rules, (B, S), padded with −1; None if no rule needs them."""
     return stacked(sources, max(map(len, sources)), -1).to(device) if rules.no_repeat_source else None
 
 
 def gate_of(
     allowed: Automaton | None, model: Transformer, limits: Tensor, rules: DecodingConfig
 ) -> tuple[Gate | None, Tensor | None]:
-    """Return what is allowed as tensors, and the first state of each answer."""
+    """Return the constraints as tensors, and the first state of each answer."""
     if allowed is None:
         return None, None
     states = torch.from_numpy(allowed.starts_of(len(limits))).to(limits.device)
     vocabulary, near = model.config.target_vocabulary, allowed.must_hurry(rules, model.config.max_length)
     key = (limits.device, near)
-    if key not in allowed.made:  # other batches are held to the same
+    if key not in allowed.made:  # other batches have the same constraints
         allowed.made[key] = Gate(allowed, vocabulary, limits.device, near)
     return allowed.made[key], states
 
@@ -95,7 +96,7 @@ def gate_of(
 def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor) -> Iterator[int]:
     """Search until all answers are done; yield each step's number when its tokens are chosen.
 
-    ``new`` (R, n) is what every answer begins with: the start token, and after it what is forced.
+    ``new`` (R, n) are the first tokens of every answer: the start token, then forced ones.
     """
     for t in count(new.shape[1] - 1):
         going_on = choice.take(reader.read(new), t)
@@ -108,7 +109,7 @@ def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor
 
 
 class CachedReader:
-    """Reads only what is new, and keeps the keys and values of what came before."""
+    """Reads only new tokens, and keeps the keys and values of earlier ones."""
 
     def __init__(self, model: Transformer, memory: Tensor, mask: Mask, layout: Layout = "rows") -> None:
         self.model, self.memory, self.mask = model, memory, mask
@@ -118,7 +119,7 @@ class CachedReader:
     def of(
         cls, model: Transformer, sources: Sequence[Sequence[int]], pad: int, beam: int = 1
     ) -> CachedReader:
-        """Read some sources, in the layout that is fastest for them; each has as many rows as there are beams."""
+        """Read some sources in the layout that is fastest for them; each has one row per beam."""
         device, d_k = next(model.parameters()).device, model.config.d_k
         assert d_k is not None
         source, mask = padded(sources, pad, device)
@@ -130,7 +131,7 @@ class CachedReader:
         return cls(model, memory, mask, layout)
 
     def starts(self, special: Special) -> Tensor:
-        """Return what each row begins with, (R, 1)."""
+        """Return the first tokens of each row, (R, 1)."""
         return torch.full((len(self.memory), 1), special.start, device=self.memory.device)
 
     def read(self, new: Tensor) -> Tensor:
@@ -138,15 +139,15 @@ class CachedReader:
         return self.model.decode(new, self.memory, self.mask, self.cache)[:, -1]
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order."""
+        """Keep these rows, in this order."""
         self.memory, self.mask = self.memory[rows], self.mask.select(rows)
         self.cache.select(rows)
 
 
 class WholeReader:
-    """Reads one answer again from its start at each step, and without a batch dimension.
+    """Reads one answer again from its start at each step, without a batch dimension.
 
-    An edit of values then sees all positions so far, in the shapes that it will see in a trace.
+    An edit of values then sees all positions so far, in the shapes of a trace.
     """
 
     def __init__(self, model: Transformer, memory: Tensor) -> None:
@@ -159,7 +160,7 @@ class WholeReader:
         return self.model.decode(self.so_far, self.memory)[-1:]
 
     def select(self, rows: Tensor) -> None:
-        """Go on with the only row."""
+        """Keep the only row."""
 
 
 class Greedy:
@@ -181,7 +182,7 @@ class Greedy:
         shape, device = (len(limits), int(limits.max())), limits.device
         self.limits, self.special, self.rule = limits, special, Rule(special, rules, device, gate)
         self.state = torch.zeros_like(limits) if states is None else states  # of the gate, for each row
-        self.source = source  # (B, S), for rules that look at it
+        self.source = source  # (B, S), for rules that need it
         self.ids = torch.full(shape, special.pad, device=device)  # (B, L)
         self.log_probabilities = torch.zeros(shape, device=device) if values else None  # (B, L)
         self.lengths = torch.zeros(len(limits), dtype=torch.long, device=device)
@@ -189,7 +190,7 @@ class Greedy:
         self.alive = torch.arange(
             len(limits), device=device
         )  # the sentence of each row of the shrinking batch
-        self.over = torch.zeros(len(limits), dtype=torch.bool, device=device)  # rows of it that have stopped
+        self.over = torch.zeros(len(limits), dtype=torch.bool, device=device)  # its rows that have ended
 
     def take(self, logits: Tensor, t: int) -> GoingOn:
         """Take the likeliest token of each row."""
@@ -238,7 +239,7 @@ def greedy(
     rules: DecodingConfig = PAPER,
     allowed: Automaton | None = None,
 ) -> list[Hypothesis]:
-    """Take the likeliest token at each step, of those that are allowed."""
+    """Take the likeliest allowed token at each step."""
     choice = _greedy(model, sources, special, rules, allowed, values=True)
     assert choice.log_probabilities is not None
     return [
@@ -256,7 +257,7 @@ def greedy_ids(
     rules: DecodingConfig = PAPER,
     allowed: Automaton | None = None,
 ) -> list[list[int]]:
-    """Return the ids alone of what greedy search answers, which is faster."""
+    """Return only the ids of greedy answers, which is faster."""
     return _greedy(model, sources, special, rules, allowed, values=False).answers()
 
 
@@ -286,7 +287,7 @@ def continued(
     rules: DecodingConfig = PAPER,
     source: Sequence[int] = (),
 ) -> list[int]:
-    """Answer one source greedily after some ids that are forced; limit (1,) is the most tokens that an answer has."""
+    """Answer one source greedily after some forced ids; limit (1,) is the most tokens of an answer."""
     if len(prefix) >= int(limit) or {special.end, *rules.other_ends} & {*prefix[-1:]}:
         return [*prefix]
     rules = rules.but(beam=1)
@@ -309,13 +310,13 @@ class Beams:
     done_values: Tensor  # (B, k, L)
     done_length: Tensor  # (B, k)
     done_ended: Tensor  # (B, k): whether it ended by itself, not at the limit
-    settled: Tensor  # (B,): whether the rule by which a search stops was met: the likeliest of all prefixes has ended
+    settled: Tensor  # (B,): whether the stopping rule was met: the likeliest of all prefixes has ended
     limits: Tensor  # (B,)
     state: Tensor  # (B, k): what may follow each open prefix, as a state of the rule's gate
 
     @classmethod
     def start(cls, limits: Tensor, longest: int, beam: int, pad: int, states: Tensor | None = None) -> Beams:
-        """Begin with one empty prefix a sentence. The other k − 1 have probability 0, so that it counts once."""
+        """Begin with one empty prefix per sentence. The other k − 1 have probability 0, so that it counts once."""
         shape, device = (len(limits), beam), limits.device
         total = torch.full(shape, -inf, device=device)
         total[:, 0] = 0.0
@@ -333,7 +334,7 @@ class Beams:
     ) -> tuple[Beams, Tensor, Tensor]:
         """Grow by the t-th token, t (1,): return the new beams, and each one's parent and token, (B, k).
 
-        ``source`` (B, S) is for rules that look at it.
+        ``source`` (B, S) is for rules that need it.
         """
         B, k = self.total.shape
         V, total_of_row = logits.shape[-1], None
@@ -363,7 +364,7 @@ class Beams:
         ends = rule.ended(token)
         likely = torch.arange(ends.shape[1], device=ends.device) < k  # an end counts among the k likeliest
         stops = (ends & likely) | (self.limits == t + 1)[:, None]
-        stops = stops & ~self.finished(t - 1)[:, None]  # a sentence that is done takes no more answers
+        stops = stops & ~self.finished(t - 1)[:, None]  # a finished sentence accepts no more answers
 
         # A prefix that ends here, or must stop here, competes with those that ended before.
         score = torch.where(stops, total / rules.divisor(t + 1), -inf)
@@ -394,10 +395,10 @@ class Beams:
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
 
     def _in_turns(self, sums: Tensor, tokens: Tensor, rule: Rule, t: Tensor) -> Tensor:
-        """Rank candidates so that those which hold as much of what is needed compete with each other only.
+        """Rank candidates so that only those with equally many required phrases compete.
 
-        The best of each group come first, then the second best. Without this a beam would keep to the likeliest prefixes,
-        which hold nothing yet, until only the end is left (Post and Vilar 2018). sums (B, C), tokens (B, k, C / k).
+        The best of each group come first, then the second best. Without this a beam would keep the likeliest prefixes,
+        which contain no phrase, until only the end is left (Post and Vilar 2018). sums (B, C), tokens (B, k, C / k).
         """
         assert rule.gate is not None
         spread = self.state[:, :, None].expand_as(tokens).flatten()
@@ -426,7 +427,7 @@ class Beams:
             [
                 Hypothesis(ids[:length], values[:length], score, ended)
                 for ids, values, score, length, ended in zip(*sentence, strict=True)
-                if score != -inf  # the NaN of broken weights is not: they too give an answer
+                if score != -inf  # not true of NaN, so broken weights give an answer, too
             ]
             for sentence in zip(*(column.tolist() for column in columns), strict=True)
         ]
@@ -455,7 +456,7 @@ class Beam:
         self.results: list[list[Hypothesis]] = [[] for _ in limits]
 
     def take(self, logits: Tensor, t: int) -> GoingOn:
-        """Grow the prefixes by a token, and put the answers of finished sentences aside."""
+        """Grow the prefixes by a token, and store the answers of finished sentences."""
         self.beams, parent, token = self.beams.advance(
             logits, self.numbers[t], self.rules, self.rule, self.source
         )
@@ -484,9 +485,9 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Keep the ``rules.beam`` likeliest prefixes of each sentence; return its answers, best first.
 
-    A sentence is done when as many answers have ended, and one of them was the likeliest of all prefixes when it
-    ended. Without the second condition, answers that broke off early would win over a model that is sure of a longer
-    one. A beam of 1 is greedy search.
+    A sentence is done when ``rules.beam`` answers have ended, and one of them was the likeliest of all
+    prefixes when it ended. Without the second condition, answers that break off early would win over a longer
+    answer of high probability. A beam of 1 is greedy search.
     """
     reader = CachedReader.of(model, sources, special.pad, rules.beam)
     limits = limits_of(model, sources, reader.memory.device, rules, allowed)
@@ -500,15 +501,15 @@ def beam_search(
 def likeliest(logits: Tensor, count: int, total: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the largest log-probabilities of each row of logits (…, V), in float32, and their tokens, (…, count).
 
-    ``total`` (…, 1) is log Σ exp of the row, if some of its tokens were ruled out since.
+    ``total`` (…, 1) is log Σ exp of the row, if some of its tokens were excluded since.
 
-    ``topk`` is slow on long rows. So they are cut into parts: the largest ``count`` numbers are in the ``count`` parts
-    whose maxima are largest, and only those are looked at closely.
+    ``topk`` is slow on long rows. So they are cut into parts: the largest ``count`` numbers are in the
+    ``count`` parts with the largest maxima, and only those parts are searched.
     """
     V = logits.shape[-1]
     if V < 8 * LOGITS_PART or count >= V // LOGITS_PART:
         values, tokens = logits.float().topk(count)
-        # The largest is taken off first. Where it is nearly certain, rounding would swallow the rest.
+        # The largest is subtracted first. If it is nearly certain, rounding would lose the rest.
         best = values[..., :1]
         if total is not None:
             return values - total, tokens
@@ -549,7 +550,7 @@ def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest numbers of each row, and their places; one alone is found faster than by ``topk``."""
+    """Return the largest numbers of each row and their positions; a single one is found faster than by ``topk``."""
     values, places = x.max(-1, keepdim=True) if count == 1 else x.topk(count)
     return values, places
 

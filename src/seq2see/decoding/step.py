@@ -1,8 +1,8 @@
-"""A batch's source and its decoding steps on a GPU, in few kernels: the same numbers as the model's layers give.
+"""The encoder and the decoding steps on a GPU in few kernels, with the same results as the model's layers.
 
-The layers in ``model`` say what is computed; a test holds this against them. There are two forms. With few rows each
-product is a kernel of ours that normalises what it reads and adds the residual, so that a layer is 8 kernels. With many
-rows PyTorch's products are faster, and what is left between them, residual and norm, is one kernel.
+A test compares them with the layers in ``model``. There are two forms. With few rows each product is a kernel
+of ours that normalises its input and adds the residual, so that a layer is 8 kernels. With many rows
+PyTorch's products are faster; residual and norm between them are one kernel.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from seq2see.model.transformer import Transformer
 
 FEW_ROWS = 8  # with more, PyTorch's products are faster than ours
 
-Form = Literal["few rows", "many rows"]
-Parts = tuple[Tensor, Tensor, int]  # what is known of the parts of each row of logits, and a part's size
+StepForm = Literal["few rows", "many rows"]
+Parts = tuple[Tensor, Tensor, int]  # maxima and sums of the parts of each row of logits, and a part's size
 
 
 def operations(device: torch.device) -> Any:
-    """Return the module whose operations a step is made of: our kernels on a GPU, PyTorch's elsewhere."""
+    """Return the module with the operations of a step: our kernels on a GPU, PyTorch's elsewhere."""
     if HAS_TRITON and device.type == "cuda":
         from seq2see.model.fast import step_kernels
 
@@ -34,15 +34,15 @@ def operations(device: torch.device) -> Any:
     return step_written
 
 
-def form_of(rows: int) -> Form:
+def form_of(rows: int) -> StepForm:
     """Return the form of a step with this number of rows."""
     return "few rows" if rows <= FEW_ROWS else "many rows"
 
 
-class Step:
-    """A decoder prepared for steps (``graphs.prepare``): the tokens of a position go in, logits of the next come out."""
+class DecoderStep:
+    """A decoder prepared for steps (``graphs.prepare``): it maps the tokens of a position to the logits of the next."""
 
-    def __init__(self, model: Transformer, form: Form) -> None:
+    def __init__(self, model: Transformer, form: StepForm) -> None:
         self.model, self.form, config = model, form, model.config
         self.pre, self.activation = config.norm == "pre", config.activation
         self.do = operations(next(model.parameters()).device)
@@ -56,9 +56,10 @@ class Step:
         real: Tensor,
         beam: int,
     ) -> tuple[Tensor, Parts | None]:
-        """Map ids (R,) to logits (R, V), and say what is known of their parts.
+        """Map ids (R,) to logits (R, V) and the maxima and sums of their parts.
 
-        rows (R, L) says in which row each position of a row's past lies, real (B, S) which source tokens are no padding.
+        rows (R, L) gives the row of each position of a row's past; real (B, S) marks the source tokens that
+        are not padding.
         """
         embedding = self.model.decoder.embedding
         x = self.do.embed(
@@ -93,7 +94,7 @@ class Step:
         self, x: Tensor, caches: list[tuple[Pair, Pair]], position: Tensor, rows: Tensor, real: Tensor,
         beam: int,
     ) -> tuple[Tensor, Parts | None]:  # fmt: skip
-        """Leave each norm to the product that reads it: x is a sum, and ``last`` the norm that it still needs."""
+        """Leave each norm to the next product: x is a sum, and ``last`` is the norm that it still needs."""
         do, last = self.do, None
         for layer, (own, cross) in zip(self.model.decoder.layers, caches, strict=True):
             assert isinstance(layer, DecoderLayer)
@@ -128,7 +129,7 @@ class Step:
         self, x: Tensor, caches: list[tuple[Pair, Pair]], position: Tensor, rows: Tensor, real: Tensor,
         beam: int,
     ) -> tuple[Tensor, Parts | None]:  # fmt: skip
-        """Add and normalise in one: x is what a sub-layer is added to, y what it reads."""
+        """Add and normalise in one kernel: x is the residual of a sub-layer, y its input."""
         do, layers = self.do, [*self.model.decoder.layers]
         first = layers[0] if layers else None
         assert isinstance(first, DecoderLayer)
@@ -152,7 +153,7 @@ class Step:
         return self.model.output(y), None
 
     def _added(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-        """Return what the next sub-layer is added to, and what it reads."""
+        """Return the residual and the input of the next sub-layer."""
         total, normed = self.do.add_norm(x, y, norm)
         return (total if self.pre else normed), normed
 

@@ -23,9 +23,9 @@ from seq2see.decoding.search import beam_search, greedy, greedy_ids
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
-TRIED_AGAIN = 64  # batches after which a large one is tried again, where the memory was full
+TRIED_AGAIN = 64  # batches after which a large one is tried again, if the memory was full
 ONE_THREAD = 2**14  # rows × d_model of one step; with fewer numbers one thread is faster than two
-PART_OF_A_THREAD = 80_000  # rows × d_model that a thread takes at a time: so many that a call costs little
+PART_OF_A_THREAD = 80_000  # rows × d_model of a thread's piece: enough that the call's overhead is small
 
 T = TypeVar("T")
 
@@ -37,38 +37,38 @@ class TorchEngine:
         self.original, self.special = transformer, special
         weight = next(transformer.parameters())
         self.kind, self.on_gpu = (weight.dtype, weight.device), weight.device.type == "cuda"
-        #: An ensemble has no graphs, so that a GPU searches with it step by step.
+        #: An ensemble has no graphs: a GPU searches with it step by step.
         self.has_graphs = self.on_gpu and transformer.config.members == 1
         self.narrow = (
             self.has_graphs
             and weight.dtype == torch.float32
             and transformer.config.d_model >= LARGE
-            # on a CPU an answer would depend on the others of its batch
+            # on a CPU bfloat16 would make an answer depend on its batch
             and torch.cuda.is_bf16_supported(including_emulation=False)
         )
         self.where: list[int] = []
-        self.room = math.inf  # rows × source tokens of a batch for which the GPU has memory
+        self.room = math.inf  # rows × source tokens of the largest batch that fits the GPU's memory
         self.batches = 0
-        self.turn = Lock()  # one thread makes the graphs, in which one search runs at a time
+        self.turn = Lock()  # one thread makes the graphs; one search runs at a time
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
     @property
     def draft(self) -> TorchEngine:
-        """There is no faster one."""
+        """None: there is no faster one."""
         return self
 
     def fits(self, transformer: Transformer) -> bool:
-        """Whether this engine is for this network, where and as it is now."""
+        """Whether this engine belongs to this network in its present state."""
         weight = next(transformer.parameters())
         return self.original is transformer and self.kind == (weight.dtype, weight.device)
 
     def _watched(self) -> bool:
-        """Whether a recorder is attached, which sees and may edit values: then no copy may answer for the model."""
+        """Whether a recorder is attached, which may edit values: then a copy must not answer for the model."""
         return any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
 
     @property
     def graphs(self) -> GraphDecoder:
-        """The model's graphs on a GPU. They follow its weights, and are made anew if those have moved in memory."""
+        """The model's graphs on a GPU. They follow its weights, and are rebuilt if those have moved in memory."""
         where = [weight.data_ptr() for weight in self.original.parameters()]
         if where != self.where:
             self.where = []
@@ -82,7 +82,7 @@ class TorchEngine:
             return self.graphs
 
     def _forget(self) -> bool:
-        """Give the buffers of all shapes back, if there are several."""
+        """Release the buffers of all shapes, if there are several."""
         return bool(self.where) and self.kept_graphs.forget()
 
     def ids(
@@ -94,7 +94,10 @@ class TorchEngine:
         """Return the best answer's ids to each source."""
         if self.has_graphs and not self._watched():
             return self._in_room(
-                lambda part, held: self._graphs().ids(part, rules, held), sources, rules.beam, allowed
+                lambda part, automaton: self._graphs().ids(part, rules, automaton),
+                sources,
+                rules.beam,
+                allowed,
             )
         if rules.beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
@@ -114,8 +117,10 @@ class TorchEngine:
         """Return the ``n_best`` answers to each source, best first, with the log-probability of each token."""
         if self.has_graphs and not self._watched():
 
-            def by_graphs(part: Sequence[Sequence[int]], held: Automaton | None) -> list[list[Hypothesis]]:
-                return [hypotheses[:n_best] for hypotheses in self._graphs().search(part, rules, held)]
+            def by_graphs(
+                part: Sequence[Sequence[int]], automaton: Automaton | None
+            ) -> list[list[Hypothesis]]:
+                return [hypotheses[:n_best] for hypotheses in self._graphs().search(part, rules, automaton)]
 
             return self._in_room(by_graphs, sources, rules.beam, allowed)
 
@@ -134,10 +139,10 @@ class TorchEngine:
         beam: int,
         allowed: Automaton | None,
     ) -> list[T]:
-        """Search with what memory the GPU has.
+        """Search within the GPU's memory.
 
-        A batch that has no room is tried again without the buffers of other shapes, and then halved, and so are later
-        ones of its size. After some batches a large one is tried again: others may have left the GPU.
+        A batch that does not fit is tried again without the buffers of other shapes, then halved, and so are later ones
+        of its size. After some batches a large one is tried again: other programs may have left the GPU.
         """
         self.batches += 1
         if self.batches % TRIED_AGAIN == 0:
@@ -147,9 +152,9 @@ class TorchEngine:
 
         def part(rows: Sequence[int]) -> list[T]:
             some = sources[rows[0] : rows[-1] + 1]
-            held = allowed if allowed is None or len(rows) == len(sources) else allowed.select(rows)
+            automaton = allowed if allowed is None or len(rows) == len(sources) else allowed.select(rows)
             try:
-                return found(some, held)
+                return found(some, automaton)
             except RuntimeError as error:
                 if not devices.is_full(error):
                     raise
@@ -170,9 +175,10 @@ class TorchEngine:
         beam: int = 1,
         allowed: Automaton | None = None,
     ) -> list[T]:
-        """Search step by step: on a CPU with as many threads as the work is worth.
+        """Search step by step, on a CPU with as many threads as pay.
 
-        The products of a small model are too small to be shared out. Instead each thread searches on some sources.
+        The products of a small model are too small to be shared by threads. Instead each thread searches for
+        some sources.
         """
         config = self.original.config
         numbers, most = len(sources) * beam * config.d_model, torch.get_num_threads()

@@ -1,7 +1,7 @@
-"""From how many inputs on torch is the faster engine on this machine: tried on a large request, and remembered.
+"""Measures from which number of inputs torch is the faster engine on this machine, on a large request, and stores it.
 
-CTranslate2 has a price for each input. Torch has a price for each step and a lower one for each input, so that it is the
-faster one where many inputs share a step. Both give the same answers, so that nothing that is tried is lost.
+CTranslate2 has a cost per input. Torch has a cost per step and a lower one per input, so it is faster if many
+inputs share a step. Both give the same answers, so no work of the trial is lost.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from seq2see.errors import FolderError
 from seq2see.files import cache_folder, write_atomically
 from seq2see.machine import cores, free_cores, processor
 
-FEW = 256  # below so many inputs nobody asks which engine is faster: the answer would take as long
+FEW = 256  # with fewer inputs the choice is not worth a look-up
 WORTH = 1536  # inputs from which a trial pays
-#: Inputs that each engine gets in its turns. The first turn warms up and does not count.
+#: Inputs of each engine's turns. The first turn is a warm-up and does not count.
 SIZES = (8, 32, 128, 512, 2048)
-LONG = 0.5  # seconds of a turn after which no larger one follows
+LONG = 0.5  # no larger turn follows one of more seconds
 
 
 def torch_from(config: ModelConfig) -> float | None:
-    """Return the number of inputs from which torch is the faster one for models of this shape; None if never tried."""
+    """Return the number of inputs from which torch is faster for models of this shape; None if not measured."""
     with suppress(OSError, ValueError):
         return float(_note(config).read_text(encoding="ascii"))
     return None
@@ -45,11 +45,11 @@ def turns(
     lengths: Mapping[int, int],
     config: ModelConfig,
 ) -> Iterator[tuple[Engine, list[int]]]:
-    """Give some of the rows to CTranslate2 and to torch in turn, and note from how many inputs on torch is faster.
+    """Give some of the rows to CTranslate2 and torch in turn, and store from which number of inputs torch is faster.
 
-    The caller answers the rows before it asks for the next turn: that is the time that is taken.
+    The caller answers the rows before it requests the next turn: that time is measured.
     """
-    # Beside others' work the time on the clock says how much they did, and that of this process what a row costs.
+    # On a busy machine, wall time measures the other processes; CPU time measures the cost of a row.
     clock = time.perf_counter if free_cores() == cores() else time.process_time
     drawn = iter(random.Random(0).sample(rows, min(len(rows), len(engines) * sum(SIZES))))
     left = len(rows)
@@ -63,13 +63,13 @@ def turns(
             started = clock()
             yield engine, part
             took[name].append((size, clock() - started))
-    with suppress(OSError, FolderError):  # a folder that cannot be written costs time, nothing else
+    with suppress(OSError, FolderError):  # without a writable cache it only takes longer
         found = _crossing(_line(took["ctranslate2"]), _line(took["torch"]))
         write_atomically(_note(config), str(found).encode("ascii"))
 
 
 def _line(turns: list[tuple[int, float]]) -> tuple[float, float]:
-    """Return the seconds of a request and those of each of its inputs, by the two largest turns that count."""
+    """Return the seconds per request and per input, from the two largest turns that count."""
     *_, (few, sooner), (many, later) = (0, 0.0), *turns[1:]
     for_each = max(0.0, later - sooner) / (many - few)
     return max(0.0, later - for_each * many), for_each
@@ -81,7 +81,7 @@ def _crossing(first: tuple[float, float], second: tuple[float, float]) -> float:
 
 
 def _note(config: ModelConfig) -> Path:
-    """Return the file that remembers the outcome, for this machine, these versions and this shape."""
+    """Return the file of the result for this machine, these versions and this shape."""
     shape = {name: value for name, value in asdict(config).items() if name != "dropout"}
     machine = [_processor(), cores(), *map(_version, ("seq2see", "torch", "ctranslate2"))]
     key = hashlib.sha256(json.dumps([shape, machine], sort_keys=True).encode()).hexdigest()
@@ -96,7 +96,7 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
-    """Name the processor, and all that tells it from others of its name."""
+    """Return the processor's name with its distinguishing features."""
     told = processor()
     names = ("model name", "CPU part", "CPU implementer", "flags", "Features")
     return (

@@ -1,1 +1,1 @@
-"""Whole texts and documents: sentences, markup, what must come through a translation, repairs."""
+"""Whole texts and documents: sentences, markup, items that a translation must keep, repairs."""

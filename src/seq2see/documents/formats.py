@@ -1,7 +1,7 @@
 """Documents of six formats as runs of words: text, HTML, Markdown, subtitles, PO and JSON.
 
-A document is a list of parts that, written one after the other, are its text again: strings that stay, and runs whose
-words are translated. So nothing of a document can be lost.
+A document is a list of parts whose concatenation is its text: strings that stay, and runs whose words are translated.
+So nothing of a document can be lost.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from seq2see.documents.runs import MOST_TAGS, Run, Sentence, tagged
+from seq2see.documents.runs import MOST_TAGS, DocumentPart, Sentence, tagged
 from seq2see.errors import UserError, counted, shown, suggest
 from seq2see.stopping import go_on
 
-Part = str | Run
-
-_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # what ends a line, as Python sees it
+_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # Python's line ends
 BREAK = re.compile(f"[{_ENDS}]")
 LINE = re.compile(rf"[^{_ENDS}]*+(?:\r\n|[{_ENDS}])|[^{_ENDS}]++")
-ROW = re.compile(r"[^\r\n]*+(?:\r\n|\n|\r)|[^\r\n]++")  # a line of a form whose lines have a meaning
-#: What stands before the words of a line: indentation, quotation, the mark or number of an item.
+ROW = re.compile(r"[^\r\n]*+(?:\r\n|\n|\r)|[^\r\n]++")  # a line of a format whose lines have a meaning
+#: What precedes the words of a line: indentation, quotation, the mark or number of an item.
 FRONT = re.compile(r"[\s>]*(?:(?:[-*•·–—▪◦‣]|\d{1,3}[.)]|\(?[a-z\d]\)|\[[ xX]?\])\s+)*")
 ITEM = re.compile(r"[\s>]*(?:[-*•·–—▪◦‣]|\d{1,3}[.)]|\(?[a-z\d]\)|\[[ xX]?\])\s")
-WRAPPED = 50  # the least width of a text whose lines are broken to fit a page
+WRAPPED = 50  # least width of a text that is wrapped to fit a page
 TIMES = re.compile(r"\d{1,3}:\d\d:\d\d[,.]\d{1,3} +--> +\d{1,3}:\d\d:\d\d[,.]\d{1,3}[^\r\n]*$")
 STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 #: A character of JSON with a backslash; a pair of surrogates is one.
@@ -45,11 +43,11 @@ class Document:
     """A document to translate: parts that stay, and sentences."""
 
     parts: list[str | Sentence]
-    notes: tuple[str, ...] = ()  # what is odd about it, a sentence each
+    notes: tuple[str, ...] = ()  # remarks, one sentence each
 
     @property
     def sentences(self) -> list[Sentence]:
-        """Return what is translated."""
+        """Return the sentences to translate."""
         return [part for part in self.parts if isinstance(part, Sentence)]
 
     def written(self, answers: Sequence[str]) -> str:
@@ -59,7 +57,7 @@ class Document:
 
 
 def check_format(form: str) -> str:
-    """Return the name of a format if there is one of this name."""
+    """Return the name of a format, or raise if there is none of this name."""
     if form not in FORMATS:
         raise UserError(f"There is no format {form!r}. {suggest(form, FORMATS)}")
     return form
@@ -74,14 +72,14 @@ def read(text: str, form: str = "text") -> Document:
     parts: list[str | Sentence] = []
     waiting = (
         ["\ufeff"] if text.startswith("\ufeff") else []
-    )  # strings that stay, until they are put together
+    )  # adjacent strings that stay, before they are joined
     left = 0
     for part in FORMATS[form](text.removeprefix("\ufeff"), notes):
         go_on()
         for piece in [part] if isinstance(part, str) else part.parts():
             if isinstance(piece, Sentence) and not piece.read().has_words:
                 piece = piece.unchanged()
-            elif isinstance(piece, Sentence) and len(piece.pairs) + len(piece.held) > MOST_TAGS:
+            elif isinstance(piece, Sentence) and len(piece.pairs) + len(piece.fixed) > MOST_TAGS:
                 left += 1
                 piece = piece.unchanged()
             if isinstance(piece, str):
@@ -96,8 +94,8 @@ def read(text: str, form: str = "text") -> Document:
     return Document(parts, tuple(notes))
 
 
-def plain(text: str, notes: list[str]) -> Iterator[Part]:
-    """Read plain text: a line is a run, and so are lines that were broken to fit the width of a page."""
+def plain(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read plain text: a run is a line, or several lines that were wrapped to fit a page."""
     if text and not text.isspace() and not BREAK.search(text):
         yield from _lines([text])
         return
@@ -111,7 +109,7 @@ def plain(text: str, notes: list[str]) -> Iterator[Part]:
         yield line
 
 
-def _block(lines: list[str]) -> Iterator[Part]:
+def _block(lines: list[str]) -> Iterator[DocumentPart]:
     """Read lines without an empty one between them."""
     widest = max((len(line.rstrip()) for line in lines), default=0)
     together: list[str] = []
@@ -125,7 +123,7 @@ def _block(lines: list[str]) -> Iterator[Part]:
 
 
 def _goes_on(line: str, after: str, widest: int) -> bool:
-    """Whether a line ends only because the page does: the next word had no room, or a small letter follows."""
+    """Whether a line was wrapped: the next word had no room, or a small letter follows."""
     words, before = after.split(), line.rstrip()
     if ITEM.match(after) or not words[0].strip(">"):
         return False
@@ -134,8 +132,8 @@ def _goes_on(line: str, after: str, widest: int) -> bool:
     return full or (letter.islower() and not ENDED.search(before) and len(before) >= WRAPPED // 2)
 
 
-def _lines(lines: list[str]) -> Iterator[Part]:
-    """Read lines that belong together; what stands before and after their words stays."""
+def _lines(lines: list[str]) -> Iterator[DocumentPart]:
+    """Read lines that belong together; the text before and after their words stays."""
     words, breaks = list[str](), list[str]()
     for number, line in enumerate(lines):
         front = FRONT.match(line) if not number else re.match(r"[\s>]*", line)
@@ -152,8 +150,10 @@ def _lines(lines: list[str]) -> Iterator[Part]:
     yield breaks[-1]
 
 
-def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
-    """Read SubRip: numbers, times, lines. A sentence may reach over cues; a line with a dash is another speaker's."""
+def subtitles(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read SubRip: numbers, times, lines. A sentence may span several cues; a line with a dash belongs to another
+    speaker.
+    """
     lines = ROW.findall(text)
     words: list[str] = []
     breaks: list[str] = []  # before each of the words
@@ -196,14 +196,14 @@ def subtitles(text: str, notes: list[str]) -> Iterator[Part]:
                 "of the next subtitle were expected, such as 00:00:01,000 --> 00:00:04,000."
             )
     if not seen and text.strip():
-        raise UserError("There is no time such as 00:00:01,000 --> 00:00:04,000: the file is no subtitles.")
+        raise UserError("There is no time such as 00:00:01,000 --> 00:00:04,000: the file has no subtitles.")
     if words:
         yield tagged(words, breaks)
     yield between
 
 
 def _stray(lines: Sequence[str], number: int) -> bool:
-    """Whether a line after an empty one has words, though a subtitle must begin there."""
+    """Whether a line after an empty one has words, where a subtitle must begin."""
     if number >= len(lines) or lines[number - 1].strip() or not lines[number].strip():
         return False
     ahead = lines[number + 1].strip() if number + 1 < len(lines) else ""
@@ -211,20 +211,20 @@ def _stray(lines: Sequence[str], number: int) -> bool:
 
 
 def _is_new(before: str, after: str) -> bool:
-    """Whether the words of the next subtitle begin a sentence of their own."""
+    """Whether the next subtitle begins a new sentence."""
     return (
         bool(ENDED.search(re.sub(r"<[^<>]*>", "", before))) or not after.lstrip("<>/ibu…. \"'")[:1].islower()
     )
 
 
-def messages(text: str, notes: list[str]) -> Iterator[Part]:
-    """Read a PO file: an empty msgstr becomes the translation of its msgid; those that are there stay."""
+def messages(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read a PO file: an empty msgstr becomes the translation of its msgid; existing ones stay."""
     entry: dict[str, Spelled] = {}
     last = ""
     lines = ROW.findall(text)
     found = [ENTRY.fullmatch(line) for line in lines]
     if text.strip() and not any(one is not None and one[1] == "msgid" for one in found):
-        raise UserError("There is no msgid in it: the file is no PO file.")
+        raise UserError("There is no msgid in it: the file is not a PO file.")
     for number, (line, one) in enumerate(zip(lines, found, strict=True)):
         go_on()
         if one is None or not (one[1] or last):
@@ -255,7 +255,7 @@ def messages(text: str, notes: list[str]) -> Iterator[Part]:
 
 
 def _is_empty(found: Sequence[re.Match[str] | None], number: int) -> bool:
-    """Whether a string of a PO file is empty, with all the strings in the lines after it that go on with it."""
+    """Whether a string of a PO file is empty, including its continuation lines."""
     one = found[number]
     while one is not None and one[2] == '""':
         number += 1
@@ -266,7 +266,7 @@ def _is_empty(found: Sequence[re.Match[str] | None], number: int) -> bool:
 
 
 def _po_sign(written: str) -> str:
-    """Return what a character of a PO file is that is written with a backslash; an unknown one is itself."""
+    """Return the character of an escape in a PO file; an unknown escape is itself."""
     rest = written[1:]
     if rest[0] in "01234567":
         return chr(int(rest, 8))
@@ -281,7 +281,7 @@ def _po_escaped(text: str) -> str:
 
 @dataclass(frozen=True)
 class Spelled:
-    """The text of a string in a program, and how each character of it is written if not as ``escape`` writes it."""
+    """The text of a string literal, and the spelling of each character that ``escape`` would write differently."""
 
     text: str
     odd: dict[int, str]
@@ -291,7 +291,7 @@ class Spelled:
     def of(
         cls, raw: str, pattern: re.Pattern[str], sign: Callable[[str], str], escape: Callable[[str], str]
     ) -> Spelled:
-        """Read what stands between quotes; ``sign`` returns what a match of ``pattern`` stands for."""
+        """Read the content of quotes; ``sign`` returns the character of a match of ``pattern``."""
         parts, odd, length, at = list[str](), dict[int, str](), 0, 0
         for found in pattern.finditer(raw):
             plain_part, one = raw[at : found.start()], sign(found[0])
@@ -302,7 +302,7 @@ class Spelled:
             length, at = length + len(one), found.end()
         text = "".join([*parts, raw[at:]])
         bare = [*zip(_places(parts), parts[::2], strict=True), (length, raw[at:])]
-        for first, part in bare:  # a character that is usually escaped may stand there as itself
+        for first, part in bare:  # a character that is usually escaped may be unescaped
             if escape(part) != part:
                 odd |= {first + n: one for n, one in enumerate(part) if escape(one) != one}
         return cls(text, odd, escape)
@@ -313,7 +313,7 @@ class Spelled:
         return replace(self, text=self.text + other.text, odd=odd)
 
     def raw(self, first: int, last: int) -> str:
-        """Return a part of it as it is written."""
+        """Return a part of the string as it is written."""
         if not self.odd:
             return self.escape(self.text[first:last])
         return "".join(
@@ -321,7 +321,7 @@ class Spelled:
             for place in range(first, last)
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[DocumentPart]:
         """Read its words as plain text; all else is written as it was."""
         at = 0
         for part in plain(self.text, []):
@@ -334,12 +334,12 @@ class Spelled:
 
 
 def _places(parts: Sequence[str]) -> list[int]:
-    """Return where every second part begins, from the first on."""
+    """Return the start of every second part, from the first on."""
     return [0, *accumulate(map(len, parts))][: len(parts) : 2]
 
 
-def values(text: str, notes: list[str]) -> Iterator[Part]:
-    """Read JSON: the strings are translated but for keys, and for names, addresses and codes."""
+def values(text: str, notes: list[str]) -> Iterator[DocumentPart]:
+    """Read JSON: all strings are translated except keys, names, addresses and codes."""
     try:
         json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -375,7 +375,7 @@ def _json_signs(written: str) -> str:
 
 
 def is_prose(value: str) -> bool:
-    """Whether a string of a program is for people: one word is, unless it is written as a name in a program is."""
+    """Whether a string is for people: a single word is, unless it is written like an identifier."""
     if " " in value.strip():
         return any(map(str.isalpha, value))
     return re.fullmatch(
@@ -383,8 +383,8 @@ def is_prose(value: str) -> bool:
     ) is not None and not re.fullmatch(r"[a-z]+[A-Z]\w*|[a-z]{2}(?:-[A-Z]{2})?", value.strip())
 
 
-def _markup(name: str) -> Callable[[str, list[str]], Iterator[Part]]:
-    def read_it(text: str, notes: list[str]) -> Iterator[Part]:
+def _markup(name: str) -> Callable[[str, list[str]], Iterator[DocumentPart]]:
+    def read_it(text: str, notes: list[str]) -> Iterator[DocumentPart]:
         from seq2see.documents import markup
 
         yield from getattr(markup, name)(text, notes)
@@ -393,7 +393,7 @@ def _markup(name: str) -> Callable[[str, list[str]], Iterator[Part]]:
 
 
 #: How each format is read.
-FORMATS: dict[str, Callable[[str, list[str]], Iterator[Part]]] = {
+FORMATS: dict[str, Callable[[str, list[str]], Iterator[DocumentPart]]] = {
     "text": plain,
     "html": _markup("web"),
     "markdown": _markup("markdown"),

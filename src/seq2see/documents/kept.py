@@ -1,7 +1,7 @@
-"""What must come through a translation unchanged: addresses, placeholders, code, numbers, emoji.
+"""Items that a translation must keep: addresses, placeholders, code, numbers, emoji.
 
-Addresses, placeholders and code are hidden from the model behind marks, {1}, {2}, …, that it carries over; numbers and
-emoji it reads, because they belong to the grammar. Afterwards both are looked for in the answer.
+Addresses, placeholders and code are hidden from the model behind marks, {1}, {2}, …, that it copies. It reads numbers
+and emoji, because the grammar depends on them. Afterwards the answer is checked for all of them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from itertools import accumulate
 Span = tuple[int, int]
 
 _DOMAINS = "com|org|net|edu|gov|io|info|eu|fr|de|uk|ch|be|at|it|es|nl|ca|us|app|dev|ai|tv|me|jp|cn|ru|pl|se"
-#: What is hidden, in the order in which it is tried.
-#: Each looks at a text once: it begins only where what it repeats begins, and a repetition gives nothing back.
+#: What is hidden, in the order in which it is tried. Each reads a text once: it matches only where its repetition
+#: begins, and repetitions do not backtrack.
 HIDDEN = re.compile(
     r"(?P<address>\b(?:https?|ftp)://[^\s<>\"“”«»]++|\bmailto:\S++|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"
     rf"|(?<![\w-])(?<![\w-]\.)[\w-]++(?:\.[\w-]++)*\.(?:{_DOMAINS})\b(?:/[^\s<>\"“”«»]*+)?)"
@@ -33,11 +33,11 @@ HIDDEN = re.compile(
     r"|(?P<handle>(?<![\w&])[@#][A-Za-z]\w++)"
     r"|(?P<digits>(?<![\w.,])(?:\+|\(\d++\)[ -]?)?\d++(?:[ ./-]\(?\d++\)?)+(?![\w]|[.,]\d))"
 )
-#: What every one of them has; a sentence without it is not looked at closely.
+#: Every match contains one of these characters; a sentence without them is skipped.
 TRIGGER = re.compile(r"[@{%$&<\[`\\_#/|¼-¾⅐-⅞²³⁰-₉¥₩₪₫₱-₿]|[A-Z]\d\d|\.[\w-]|\w\(\)|\d[ -]\(?\d|\) ?-?\d")
-LEAST_DIGITS = 7  # of a phone number or a date in digits; a shorter one is a number like others
+LEAST_DIGITS = 7  # least digits of a phone number or a date; a shorter one is an ordinary number
 TRAILING = ".,;:!?'’)]}*_"  # signs that end a sentence or a bracket, not an address
-#: A number with what separates its digits: a space or an apostrophe only before three of them (6'2 is no 62).
+#: A number with its separators: a space or an apostrophe only before three digits (6'2 is not 62).
 NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?!\d)(?:[.,]\d+)*|\d+(?:[.,]\d+)*")
 GROUPED = re.compile(r"\d{1,3}([.,' ’\u00a0\u202f])\d{3}(?:\1\d{3})+")  # thousands and millions
 EMOJI = re.compile(
@@ -46,7 +46,7 @@ EMOJI = re.compile(
 )
 MARK = re.compile(r"\{ ?(\d+) ?\}")
 ITEM = re.compile(f"{MARK.pattern}|{NUMBER.pattern}|{EMOJI.pattern}")
-#: What each of these has; most sentences have none, and are not looked at closely.
+#: Every such item contains one of these characters; most sentences have none and are skipped.
 ANY_ITEM = re.compile("[\\d\U0001f000-\U0001faff☀-➿⬀-⯿]")
 #: Times of day, which languages count to 12 or to 24: 3:30 pm is 15 h 30 or 15.30 Uhr.
 AFTERNOON = re.compile(r"(?<![\d.,:])(\d{1,2})(?::\d\d)?\s?p\.?\s?m(?!\w)", re.IGNORECASE)
@@ -61,7 +61,7 @@ CURRENCIES = {
 }
 QUOTES = re.compile('["“”„‟«»‹›]')
 OPENED, CLOSED = re.compile(r"(?<!\w)['‘‚](?=\S)"), re.compile(r"['’‘](?!\w)")  # a quotation in single marks
-#: Small numbers as words, in English, French and German: an answer may write them so.
+#: Small numbers as words, in English, French and German: an answer may use the words.
 IN_WORDS = {
     str(number): re.compile(rf"\b(?:{names})\b", re.IGNORECASE)
     for number, names in {
@@ -70,7 +70,7 @@ IN_WORDS = {
         10: "ten|dix|zehn", 11: "eleven|onze|elf", 12: "twelve|douze|zwölf",
     }.items()
 }  # fmt: skip
-#: Parts of an hour as words, and those that are counted from the next hour.
+#: Parts of an hour as words, and those counted from the next hour.
 PARTS = {
     "15": r"quart|quarter|viertel",
     "30": r"demie?|half|halb",
@@ -81,17 +81,17 @@ PAST = re.compile(r"(?<![\d.,:])(\d{1,2})[:.](15|30|45)(?!\d)")
 FULL = re.compile(r"(?<![\d.,:])(\d{1,2})(?::|\s?[hH]\s?)00(?![\d:])")  # 8:00 is 8 heures
 EARLY = re.compile(r"(?<![\d.,:])0(?=\d(?::|\s?[hH]\s?)\d\d(?![\d:]))")  # 02h30 is 2:30
 CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})\.(\d\d)(?=\s?Uhr\b)")
-LONG = re.compile(r"\S{500,}")  # no word is so long: it is data, such as a picture in base64, and is hidden
+LONG = re.compile(r"\S{500,}")  # a longer word is data, such as a picture in base64, and is hidden
 
 
 def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
-    """Return what is hidden from the model: what a document says (``also``), and what looks like an address or code."""
+    """Return the spans that are hidden from the model: those of the document (``also``), addresses and code."""
     long = [match.span() for match in LONG.finditer(text)] if len(text) >= 500 else []
     spans = sorted([*long, *(span for span in also if not _overlaps(span, long))])
     if not TRIGGER.search(text):
         return spans
     taken = [*spans, (len(text), len(text))]
-    # What is hidden as a whole is not looked into: the expression would take long over it.
+    # A span that is hidden as a whole is skipped: the expression would be slow on it.
     for start, end in zip(
         [0, *(last for _, last in long)], [*(first for first, _ in long), len(text)], strict=True
     ):
@@ -107,36 +107,35 @@ def hidden_spans(text: str, also: Iterable[Span] = ()) -> list[Span]:
 
 
 def _overlaps(span: Span, others: Sequence[Span]) -> bool:
-    """Whether a span overlaps one of others, which are in order and apart from each other."""
+    """Whether a span overlaps one of others, which are sorted and disjoint."""
     place = bisect_left(others, span)
     return any(span[0] < last and first < span[1] for first, last in others[max(0, place - 1) : place + 1])
 
 
 def _address(text: str) -> str:
-    """Leave out what stands after an address: a full stop, or a bracket that was opened before it."""
+    """Leave out what follows an address: a full stop, or a bracket that was opened before it."""
     while text and text[-1] in TRAILING and not (text[-1] == ")" and text.count("(") >= text.count(")")):
         text = text[:-1]
     return text
 
 
 def unmarked(text: str) -> str:
-    """Return what a model reads without what it only carries over: marks and emoji."""
+    """Return the text that a model reads without what it only copies: marks and emoji."""
     return EMOJI.sub("", MARK.sub("", text)) if ANY_ITEM.search(text) else text
 
 
 @dataclass(frozen=True)
 class Read:
-    """A sentence as the model reads it: what is hidden has become a mark."""
+    """A sentence as the model reads it: hidden spans are marks."""
 
     text: str
-    items: tuple[str, ...] = ()  # what stands behind {1}, {2}, …
-    places: tuple[Span, ...] = ()  # where they stood in the sentence
-    held: frozenset[int] = frozenset()  # which of them the document holds: they are written as they are
-    moves: tuple[
-        tuple[int, int, int], ...
-    ] = ()  # what was replaced: where it stood, and the length of what is there now
+    items: tuple[str, ...] = ()  # the hidden texts of {1}, {2}, …
+    places: tuple[Span, ...] = ()  # their positions in the sentence
+    fixed: frozenset[int] = frozenset()  # those that come from the document: they are written as they are
+    moves: tuple[tuple[int, int, int], ...] = ()  # replaced spans, and the lengths of their replacements
     shouts: bool = (
-        False  # whether the sentence is in capitals: the model reads small letters, and capitals are written
+        # whether the sentence is in capitals: the model reads small letters, and the answer is written in capitals
+        False
     )
 
     @classmethod
@@ -147,9 +146,9 @@ class Read:
         instead: Mapping[Span, str | None] | None = None,
         breaks: Iterable[int] = (),
     ) -> Read:
-        """Hide what must be hidden; other words stand for some spans (``instead``).
+        """Hide what must be hidden, and replace some spans by other words (``instead``).
 
-        What reaches across the end of a line (``breaks``) is not hidden: the end of the line would be lost in it.
+        A span across a line end (``breaks``) is not hidden: the line end would be lost.
         """
         also, instead = frozenset(also), instead or {}
         spans = hidden_spans(sentence, also)
@@ -167,12 +166,12 @@ class Read:
             parts += [sentence[at:first], new]
             moves.append((first, last, len(new)))
             at = last
-        held = frozenset(number for number, span in enumerate(spans) if span in also)
+        fixed = frozenset(number for number, span in enumerate(spans) if span in also)
         items = tuple(sentence[first:last] for first, last in spans)
-        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), held, tuple(moves))._quiet()
+        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), fixed, tuple(moves))._quiet()
 
     def _quiet(self) -> Read:
-        """Read capitals as small letters, with which models have far more experience."""
+        """Turn capitals into small letters, which models know far better."""
         if any(map(str.islower, self.text)) or len(re.findall(r"[^\W\d_]{2,}", self.text)) < 2:
             return self
         if len(self.text.lower()) != len(self.text):
@@ -191,15 +190,15 @@ class Read:
         return any(map(str.isalpha, self.text))
 
     def place(self, place: int) -> int:
-        """Return where a place of the sentence is in the text that the model reads."""
-        number = bisect_left(self.moves, (place,))  # what was replaced before it
-        if number and self.moves[number - 1][1] > place:  # within what was replaced
+        """Map a position of the sentence to the text that the model reads."""
+        number = bisect_left(self.moves, (place,))  # replacements before it
+        if number and self.moves[number - 1][1] > place:  # within a replacement
             place, number = self.moves[number - 1][0], number - 1
         return place + self._shifts[number]
 
     @cached_property
     def _shifts(self) -> list[int]:
-        """How far the places after the first moves, none to all, are moved."""
+        """The shift of positions after each number of replacements."""
         return [0, *accumulate(length - (last - first) for first, last, length in self.moves)]
 
     def missing(self, answer: str) -> list[str]:
@@ -218,7 +217,7 @@ class Read:
                     lacking[hours[item]] += 1
                 elif not self._is_in_words(item, answer):
                     found.append(item)
-        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, and no 6
+        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, not 6
             late = hours.get(hour)
             if late and hour in said and late not in said and late not in found and not LATER.search(answer):
                 found.append(late)
@@ -237,7 +236,7 @@ class Read:
         return bool(at and at.search(answer))
 
     def has_lost_quotes(self, answer: str) -> bool:
-        """Whether a quotation of the text has lost its marks, or one of them."""
+        """Whether a quotation of the text has lost one of its marks."""
         before = len(QUOTES.findall(self.text))
         if before == 0 or before % 2 == 1:
             return False
@@ -245,18 +244,20 @@ class Read:
         return after % 2 == 1 or (after == 0 and not _is_quoted(answer))
 
     def marks(self, answer: str) -> list[tuple[int, int, str, bool]]:
-        """Return where the marks of an answer are, the first of each, what stands behind them, and whether it is held."""
+        """Return the first occurrence of each mark in an answer, its hidden text, and whether it comes from the
+        document.
+        """
         found, seen = [], set[int]()
         for match in MARK.finditer(answer):
             number = int(match[1])
             if 1 <= number <= len(self.items) and number not in seen:
                 seen.add(number)
-                found.append((*match.span(), self.items[number - 1], number - 1 in self.held))
+                found.append((*match.span(), self.items[number - 1], number - 1 in self.fixed))
         return found
 
 
 def _is_quoted(text: str) -> bool:
-    """Whether a line has a quotation in single marks: one that opens, a character at least, one that closes."""
+    """Whether a line has a quotation in single marks: an opening one, at least one character, a closing one."""
     for line in text.split("\n"):
         first = OPENED.search(line)
         if first is not None and CLOSED.search(line, first.end() + 1):
@@ -265,7 +266,7 @@ def _is_quoted(text: str) -> bool:
 
 
 def needed(text: str, marks: int = 0) -> list[str]:
-    """Return the marks, numbers (as digits alone) and emoji of a text, in its order."""
+    """Return the marks, numbers (only their digits) and emoji of a text, in order."""
     found: list[str] = []
     if not ANY_ITEM.search(text):
         return found
@@ -281,13 +282,13 @@ def needed(text: str, marks: int = 0) -> list[str]:
 
 
 def other_hours(text: str) -> dict[str, str]:
-    """Return the hours of a text that another language may count in another way, and how."""
+    """Return the hours of a text that another language may write differently, and how."""
     after = {hour: str(int(hour) + 12) for hour in AFTERNOON.findall(text) if 0 < int(hour) < 12}
     return after | {hour: str(int(hour) - 12) for hour in LATE.findall(text)}
 
 
 def regrouped(answer: str, text: str) -> str:
-    """Write the thousands of a large number with one sign, if the text does: 12,345,678 is not 12.345,678."""
+    """Use one separator for the thousands of a large number, if the text does: 12,345,678, not 12.345,678."""
     if not GROUPED.search(text):
         return answer
     grouped = {re.sub(r"\D", "", one) for one in NUMBER.findall(text) if GROUPED.fullmatch(one)}
@@ -301,7 +302,7 @@ def regrouped(answer: str, text: str) -> str:
 
 
 def spellings(item: str, text: str) -> list[str]:
-    """Return the ways in which an item may be written in an answer; a number as in the text, or with other signs."""
+    """Return the spellings of an item in an answer: a number may have other separators."""
     if not item.isdigit():
         return [item]
     written = next((one for one in NUMBER.findall(text) if "".join(filter(str.isdigit, one)) == item), item)
@@ -309,7 +310,7 @@ def spellings(item: str, text: str) -> list[str]:
     swapped = written.translate(str.maketrans(",.", ".,"))
     spaced = written.replace(",", " ").replace(".", ",")
     other = [other_hours(text)[item]] if item in other_hours(text) else []
-    if other and item in AFTERNOON.findall(text):  # 7 pm is 19, where languages count to 24
+    if other and item in AFTERNOON.findall(text):  # 7 pm is 19 in languages that count to 24
         return [*other, written]
     return list(
         dict.fromkeys([written, spaced, swapped, *other, item if len(item) == len(written) else written])
@@ -317,8 +318,10 @@ def spellings(item: str, text: str) -> list[str]:
 
 
 def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
-    """Put what is missing into an answer: in the place of a number that the text does not have, or near its place."""
-    answer = MARK.sub(r"{\1}", answer)  # a space in a mark is no place for anything
+    """Insert a missing item into an answer: in the place of a number that the text does not have, or near its own
+    place.
+    """
+    answer = MARK.sub(r"{\1}", answer)  # nothing is inserted at a space within a mark
     for item in missing:
         strange = Counter(needed(answer, len(read.items)))
         strange.subtract(needed(read.text, len(read.items)))
@@ -345,23 +348,23 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
 
 
 def nearest_gap(text: str, share: float) -> int:
-    """Return the gap between words, or the place before the last marks, that is nearest to a share of the text."""
+    """Return the gap between words, or before the last punctuation, that is nearest to a fraction of the text."""
     end = len(text.rstrip(" .!?…"))
     gaps = [0, *(match.start() for match in re.finditer(r"(?<!\s)\s++(?=\w)", text)), end]
     return min(gaps, key=lambda gap: abs(gap - share * len(text)))
 
 
 def loops(answer: str, source: str = "") -> bool:
-    """Whether an answer says the same three times or more in a row, where its source does not."""
+    """Whether an answer repeats something three times or more in a row, unlike its source."""
     often = _repeats(answer)
     return often > 2 and often > _repeats(source)
 
 
 def _repeats(text: str) -> int:
-    """Return how often the same one to eight words, or the same letter, follow each other at most."""
+    """Return the longest series of repetitions of one to eight words, or of a letter."""
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     most = max((len(run[0]) - 1 for run in re.finditer(r"([^\W\d_])\1{3,}", text)), default=0)
-    if len(words) - len(set(words)) < 2:  # no word is there three times
+    if len(words) - len(set(words)) < 2:  # no word occurs three times
         return most
     for size in range(1, 9):
         run = 0

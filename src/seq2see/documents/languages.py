@@ -1,7 +1,7 @@
-"""Which language a text is written in, told by the short words that no sentence of a language does without.
+"""Finds the language of a text by the short words that nearly every sentence has.
 
-This is enough to notice that a text is in another language than a model reads. It says nothing of a text that has too
-few of these words.
+This is enough to notice that a text is not in the language that a model reads. A text with too few of these words stays
+undecided.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ WORDS = {
     language: frozenset(words.split())
     for language, words in (line.split("\t") for line in LIST.read_text(encoding="utf-8").splitlines())
 }
-LEAST = 2  # words of a language, to be told
+LEAST = 2  # least words of a language
 SHARE = 0.25  # of all words
-CLEAR = 0.3  # bits a character between the language that surprises a model least and the next one
+CLEAR = 0.3  # bits per character between the language that surprises a model least and the next one
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 
 def other_than(own: str, text: str) -> str | None:
     """Return the language of a text that is not in the language ``own``; None if it may be.
 
-    Words that both languages have say nothing.
+    Words of both languages do not count.
     """
     words = [word.replace("’", "'") for word in _WORD.findall(text.lower())]
     found = {language: [word for word in words if word in some] for language, some in WORDS.items()}

@@ -1,4 +1,4 @@
-"""HTML and Markdown as runs of words; everything else is written back as it was, to the last character."""
+"""HTML and Markdown as runs of words; everything else is written back unchanged."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from seq2see.documents.runs import TAG, Builder, Run
+from seq2see.documents.runs import TAG, Builder, DocumentPart, TextRun
 from seq2see.errors import UserError, shown
 from seq2see.stopping import go_on
 
-Part = str | Run
-
-#: Elements that stand within a sentence.
+#: Elements within a sentence.
 INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q s small span strike strong sub sup "
     "time tt u".split()
 )
-#: Elements whose words are not for people, or not in a language, within a sentence and as a block.
+#: Elements whose content is not translated, within a sentence and as a block.
 CODE_INLINE = frozenset("code kbd samp var math".split())
 CODE = frozenset("script style pre textarea svg template noscript object iframe canvas".split())
 ALONE_INLINE = frozenset("img wbr input".split())
@@ -31,7 +29,7 @@ OPTIONAL = frozenset(
     "html head body p li dt dd option optgroup thead tbody tfoot tr td th colgroup rp rt".split()
 )
 _ROWS = "tbody thead tfoot"
-#: The elements whose beginning ends one of these.
+#: The elements that end one of these by their beginning.
 ENDED_BY = {
     name: frozenset(others.split())
     for name, others in {
@@ -42,7 +40,7 @@ ENDED_BY = {
              "h1 h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre search section summary table ul",
     }.items()
 }  # fmt: skip
-#: Elements within which there are no tags, and where they end.
+#: Elements without inner tags, and their ends.
 RAW = {
     name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp")
@@ -56,8 +54,8 @@ ATTRIBUTE = re.compile(
 )
 COMMENT_END = re.compile(r"--!?>")
 REFERENCE = re.compile(r"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]{1,31};?)")
-LONGEST_NUMBER = 12  # characters of a reference by number; no character has a longer one
-#: What words of HTML consist of: the end of a line, which is a space to HTML; a reference; a sign that may need one.
+LONGEST_NUMBER = 12  # most characters of a numeric reference
+#: Parts of HTML text: a line end, which is a space in HTML; a reference; a sign that may need one.
 WORDS = re.compile(
     rf"(?P<line>(?<![ \t])[ \t]*+[\r\n]\s*+)|(?P<reference>{REFERENCE.pattern})|(?P<sign>[<>&])"
 )
@@ -74,7 +72,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Cut HTML as the standard does, in one pass; together the tokens are the text."""
+    """Tokenize HTML as the standard does, in one pass; the tokens concatenate to the text."""
     at = words = 0
     while (at := text.find("<", at)) >= 0:
         go_on()
@@ -83,7 +81,7 @@ def tokens(text: str) -> Iterator[Token]:
             token: Token | None = Token(at, bare.end(), "close" if bare[1] else "open", bare[2].lower())
         else:
             token = _tag(text, at)
-        if token is None:  # a sign that is no tag
+        if token is None:  # a sign that is not a tag
             at += 1
             continue
         if at > words:
@@ -102,7 +100,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _tag(text: str, at: int) -> Token | None:
-    """Read what begins with <, or return None if that is only a sign."""
+    """Read a tag, or return None if the < is only a sign."""
     after = text[at + 1 : at + 2]
     if after == "!":
         return _declared(text, at)
@@ -158,44 +156,44 @@ def _unended(text: str, at: int) -> UserError:
     return UserError(f"Line {line:,}: {shown(text[at:], 30)} does not end with >: the HTML is broken.")
 
 
-def web(text: str, notes: list[str]) -> Iterator[Part]:
+def web(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read HTML: tags, comments, scripts and code stay; words between block elements are a run."""
     found = list(tokens(text))
     notes += _unbalanced(text, found)
     escape = escape_of(text[one.first : one.last] for one in found if one.kind == "words")
-    builder, held = Builder(escape), _Held()
+    builder, fixed = Builder(escape), _Fixed()
     for token in found:
         go_on()
         raw = text[token.first : token.last]
-        if held:
-            ended = held.takes(token, raw)
-            if not held:
-                if held.name in CODE_INLINE or held.name in INLINE:
-                    builder.held(held.text())
+        if fixed:
+            ended = fixed.takes(token, raw)
+            if not fixed:
+                if fixed.name in CODE_INLINE or fixed.name in INLINE:
+                    builder.fixed(fixed.text())
                 else:
                     yield from _flushed(builder)
                     builder = Builder(escape)
-                    yield held.text()
+                    yield fixed.text()
             if not ended:
                 continue
         kind, name = token.kind, token.name
         if kind == "open" and name not in VOID and (token.stays or name in CODE or name in CODE_INLINE):
-            held.begin(name, raw)
+            fixed.begin(name, raw)
         elif kind == "words":
             _add_words(builder, raw)
         elif kind in ("open", "close") and name in INLINE:
             (builder.open if kind == "open" else builder.close)(name, raw)
         elif kind == "comment" or name in ALONE_INLINE or (kind == "alone" and name in INLINE):
-            builder.held(raw)
+            builder.fixed(raw)
         else:
             yield from _flushed(builder)
             builder = Builder(escape)
             yield raw
     yield from _flushed(builder)
-    yield held.text()
+    yield fixed.text()
 
 
-class _Held:
+class _Fixed:
     """An element whose words stay, while it is read."""
 
     def __init__(self) -> None:
@@ -207,7 +205,7 @@ class _Held:
         return bool(self.stack)
 
     def text(self) -> str:
-        """Return the text that was taken, and begin anew."""
+        """Return the collected text, and reset."""
         parts, self.parts = self.parts, []
         return "".join(parts)
 
@@ -216,7 +214,7 @@ class _Held:
         self.open = Counter([name])
 
     def takes(self, token: Token, raw: str) -> bool:
-        """Take a token. Return whether it is not taken, since it ends an element that has no end tag of its own."""
+        """Take a token. Return True if it was not taken, because it ends an element without an end tag."""
         kind, name = token.kind, token.name
         if self.name not in OPTIONAL:
             if kind in ("open", "close") and name == self.name:
@@ -230,7 +228,7 @@ class _Held:
                 return True
             self._push(name)
         elif kind == "close" and name not in VOID:
-            if not self.open[name]:  # it closes what the element is in
+            if not self.open[name]:  # it closes the parent of the element
                 if all(one in OPTIONAL for one in self.stack):
                     self.stack.clear()
                     return True
@@ -251,7 +249,7 @@ class _Held:
 
 
 def escape_of(words: Iterator[str]) -> Callable[[str], str]:
-    """Return how a document writes characters: é as &eacute; if it always does so, and & as &amp; if it ever does."""
+    """Return how a document writes characters: é as &eacute; if it always does, and & as &amp; if it ever does."""
     ways: dict[str, set[str]] = {}
     plain: set[str] = set()
     for text in words:
@@ -278,7 +276,7 @@ def escape_of(words: Iterator[str]) -> Callable[[str], str]:
         if not bare:
             return text.replace("&", "&amp;").translate(table)
         parts, at = list[str](), 0
-        for found in REFERENCE.finditer(text):  # & that would be read as something else
+        for found in REFERENCE.finditer(text):  # an & that would be read as a reference
             if found[0].startswith("&#") or html.unescape(found[0]) != found[0]:
                 parts += [text[at : found.start()].translate(table), "&amp;"]
                 at = found.start() + 1
@@ -288,7 +286,7 @@ def escape_of(words: Iterator[str]) -> Callable[[str], str]:
 
 
 def _add_words(builder: Builder, raw: str) -> None:
-    """Add words; the end of a line is a break, since HTML takes it for a space, and so is &nbsp;."""
+    """Add words; a line end is a break, since HTML treats it as a space, and so is &nbsp;."""
     at = 0
     for found in WORDS.finditer(raw):
         if found.start() > at:
@@ -299,7 +297,7 @@ def _add_words(builder: Builder, raw: str) -> None:
         elif found["sign"]:
             _add_sign(builder, written, written)
         elif written.startswith("&#") and len(written) > LONGEST_NUMBER:
-            builder.held(written)
+            builder.fixed(written)
         else:
             _add_sign(builder, html.unescape(written), written)
     if at < len(raw):
@@ -311,27 +309,27 @@ def _add_sign(builder: Builder, text: str, raw: str) -> None:
         builder.line(raw)
     elif not text or (
         unicodedata.category(text[0])[0] == "S" and text not in "<>" and text != raw
-    ):  # ©, →: no words
-        builder.held(raw)
-    elif len(text) > 1:  # a sign and letters after it, such as &copyright: each as it is written
+    ):  # ©, →: not words
+        builder.fixed(raw)
+    elif len(text) > 1:  # a sign with letters after it, such as &copyright: kept as it is written
         if text == raw:
             _add_sign(builder, "&", "&")
             builder.words(raw[1:])
         else:
-            builder.held(raw)
+            builder.fixed(raw)
     else:
         builder.words(text, raw if builder.escape(text) != raw else "")
 
 
-def _flushed(builder: Builder) -> Iterator[Part]:
+def _flushed(builder: Builder) -> Iterator[DocumentPart]:
     if builder.has_words:
         yield builder.run()
-    else:  # tags alone, of which there may be many
+    else:  # only tags, of which there may be many
         yield from builder.unchanged()
 
 
 def _unbalanced(text: str, found: Sequence[Token]) -> list[str]:
-    """Name the first tag without its partner; it stays where it is."""
+    """Report the first tag without a partner; it stays where it is."""
     stack: list[Token] = []
 
     def line(token: Token) -> int:
@@ -356,7 +354,7 @@ def _unbalanced(text: str, found: Sequence[Token]) -> list[str]:
     ]
 
 
-#: What has a meaning within a line of Markdown and needs no look ahead; backquotes and brackets are looked at apart.
+#: Inline syntax of Markdown that needs no look-ahead; backquotes and brackets are handled separately.
 SPECIAL = re.compile(
     r"(?P<escape>\\[!-/:-@\[-`{-~])|(?P<ticks>`++)"
     r"|(?P<auto><(?:[A-Za-z][\w+.-]*+:[^<>\s]*+|[\w.+-]++@[\w.-]++)>)|(?P<square>!?\[|\])"
@@ -367,7 +365,7 @@ SPECIAL = re.compile(
 
 
 def specials(line: str) -> Iterator[tuple[int, int, str]]:
-    """Find what has a meaning within a line of Markdown: where it begins and ends, and what it is."""
+    """Find the inline syntax of a line of Markdown: its start, its end and its kind."""
     ticks = _ticks(line)
     brackets = _Brackets(line)
     at = 0
@@ -397,15 +395,15 @@ def _ticks(line: str) -> dict[int, int]:
 
 
 class _Brackets:
-    """Finds the partners of brackets in a line; each kind is looked for once."""
+    """Finds the partners of brackets in a line, in one pass for each kind."""
 
     def __init__(self, line: str) -> None:
         self.line = line
         self.places: dict[str, list[int]] = {"[": [], "]": [], ")": []}
         for found in re.finditer(r"[\[\])]", line):
             self.places[found[0]].append(found.start())
-        self.partner: dict[int, int] = {}  # of a round bracket that holds others one deep at most
-        stack: list[tuple[int, int]] = []  # place, and how deep the brackets within it go
+        self.partner: dict[int, int] = {}  # of a round bracket with at most one level of others inside
+        stack: list[tuple[int, int]] = []  # position, and depth of the brackets within it
         for found in re.finditer(r"[()]", line):
             if found[0] == "(":
                 stack.append((found.start(), 0))
@@ -417,13 +415,13 @@ class _Brackets:
                     stack[-1] = (stack[-1][0], max(stack[-1][1], depth + 1))
 
     def next(self, sign: str, place: int) -> int:
-        """Return where a sign stands next, or -1."""
+        """Return the next position of a sign, or -1."""
         places = self.places[sign]
         number = bisect_right(places, place - 1)
         return places[number] if number < len(places) else -1
 
     def read(self, first: int, opening: str) -> tuple[str, int]:
-        """Return what a bracket begins or ends, and where that ends; nothing if it is only a sign."""
+        """Return what a bracket begins or ends, and its end; None if it is only a sign."""
         line, at = self.line, first + len(opening)
         if opening == "]":
             if line.startswith("(", at):
@@ -444,7 +442,7 @@ class _Brackets:
         return ("link", at) if is_link else ("", at)
 
 
-def markdown(text: str, notes: list[str]) -> Iterator[Part]:
+def markdown(text: str, notes: list[str]) -> Iterator[DocumentPart]:
     """Read Markdown: markdown-it finds the paragraphs, headings, items and cells; code, links and marks stay."""
     front = re.match(r"---\r?\n.*?\r?\n---\r?\n", text, re.DOTALL)
     start = front.end() if front else 0
@@ -461,14 +459,14 @@ def markdown(text: str, notes: list[str]) -> Iterator[Part]:
         if token.type != "inline" or token.map is None or not token.content.strip():
             continue
         found = _found(token.content, text, places, token.map[0], at)
-        if found is None:  # not as it is written, such as a cell with an escaped |: it stays
+        if found is None:  # not found as written, such as a cell with an escaped |: it stays
             continue
         first, last, content, breaks = found
         yield text[at:first]
         start = 0
         for number, end in enumerate([*breaks, ""], 1):
             hard = "  " in end.split("\n")[0] or content[number - 1].endswith("\\")
-            if hard or number == len(content):  # a line that must end there ends a run
+            if hard or number == len(content):  # a hard line break ends a run
                 yield _line(content[start:number], breaks[start : number - 1])
                 yield end
                 start = number
@@ -477,7 +475,7 @@ def markdown(text: str, notes: list[str]) -> Iterator[Part]:
 
 
 def _blocks(text: str) -> list[Any]:
-    """Return the blocks of Markdown. What is within lines is not parsed, since we read it ourselves."""
+    """Return the blocks of Markdown. Inline syntax is not parsed, since ``_line`` reads it."""
     from markdown_it import MarkdownIt
 
     def waited_for(state: Any, first: int, last: int, silent: bool) -> bool:
@@ -493,7 +491,7 @@ def _blocks(text: str) -> list[Any]:
 def _found(
     content: str, text: str, places: list[int], line: int, at: int
 ) -> tuple[int, int, list[str], list[str]] | None:
-    """Find the lines of a paragraph in the text: where it begins and ends, its lines, and what is between them."""
+    """Find a paragraph in the text: its start and end, its lines, and what is between them."""
     place, first = max(at, places[min(line, len(places) - 1)]), -1
     words, breaks, end = list[str](), list[str](), 0
     for number, part in enumerate(content.split("\n")):
@@ -511,8 +509,8 @@ def _found(
     return first, end, words, breaks
 
 
-def _line(lines: list[str], breaks: list[str]) -> Run:
-    """Read the lines of a paragraph: emphasis and links are pairs, code, pictures and addresses are held."""
+def _line(lines: list[str], breaks: list[str]) -> TextRun:
+    """Read the lines of a paragraph: emphasis and links are pairs, code, pictures and addresses are fixed."""
     builder = Builder()
     open_marks: list[str] = []
     for number, line in enumerate(lines):
@@ -541,13 +539,13 @@ def _line(lines: list[str], breaks: list[str]) -> Run:
             elif tag is not None and not tag["rest"].endswith("/"):
                 (builder.close if tag["end"] else builder.open)(tag["name"].lower(), raw)
             else:
-                builder.held(raw)
+                builder.fixed(raw)
         builder.words(line[at:])
     return builder.run()
 
 
 def _is_mark(line: str, first: int, last: int, is_open: bool) -> bool:
-    """Whether stars or underscores stand at a word as Markdown wants it: snake_case and 2 * 3 have none."""
+    """Whether stars or underscores are emphasis by the rules of Markdown: not in snake_case and 2 * 3."""
     before, after, sign = line[max(0, first - 1) : first], line[last : last + 1], line[first]
     if is_open:
         return bool(before) and not before.isspace() and not (sign == "_" and after.isalnum())

@@ -1,8 +1,8 @@
-"""A document as runs of words between what stays, and sentences that find back into their runs.
+"""A document as runs of words between fixed parts, and the sentences of these runs.
 
-A run is a stretch of text that belongs together, such as a paragraph. Within it stand tags that come in pairs (<b>…</b>),
-breaks (the end of a line within a sentence), and what is held (code). A sentence is translated without its tags; they are
-put around the words of the answer that come from the words they were around.
+A run is a stretch of text that belongs together, such as a paragraph. It has tags in pairs (<b>…</b>), breaks (a line
+end within a sentence), and fixed parts (code). A sentence is translated without its tags; they are put around the words
+of the answer that correspond to the words they enclosed.
 """
 
 from __future__ import annotations
@@ -25,29 +25,25 @@ TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*
 CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
 
 Escape = Callable[[str], str]
-Spelling = tuple[
-    int, int, str
-]  # some characters that the document writes otherwise than ``Escape`` does: &eacute;
-MOST_TAGS = 100  # of a sentence; one with more is left as it is
+Spelling = tuple[int, int, str]  # characters that the document writes differently from ``Escape``: &eacute;
+MOST_TAGS = 100  # of a sentence; a sentence with more is not translated
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A tag and its end tag, around some text of a run. A tag without a partner is around nothing."""
+    """A tag and its end tag, around some text of a run. A tag without a partner encloses nothing."""
 
     first: int
     last: int
     open: str
     close: str
-    opened: int = field(
-        default=0, compare=False
-    )  # the numbers of the two among all tags of the run, in its order
+    opened: int = field(default=0, compare=False)  # the indices of the two among all tags of the run
     closed: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Break:
-    """A space of a run that is written in another way, as the end of a line."""
+    """A space of a run that is written differently, such as a line end."""
 
     place: int
     text: str
@@ -55,38 +51,38 @@ class Break:
 
 @dataclass(frozen=True)
 class Sentence:
-    """What is translated at once, with its tags, breaks and held parts; their places are its own."""
+    """A unit of translation, with its tags, breaks and fixed parts; positions are relative to it."""
 
     text: str
     pairs: tuple[Pair, ...] = ()
     breaks: tuple[Break, ...] = ()
-    held: tuple[Span, ...] = ()
+    fixed: tuple[Span, ...] = ()
     escape: Escape = field(default=str, compare=False)
     spelled: tuple[Spelling, ...] = field(default=(), compare=False)
 
     def read(self) -> Read:
-        """Return it as a model reads it."""
+        """Return the sentence as a model reads it."""
         return self._read
 
     @cached_property
     def _read(self) -> Read:
-        return Read.of(self.text, self.held, breaks=[one.place for one in self.breaks])
+        return Read.of(self.text, self.fixed, breaks=[one.place for one in self.breaks])
 
     def written(self, answer: str, read: Read, links: Sequence[tuple[Span, Span]] = ()) -> str:
-        """Return the answer with everything that the sentence has beside words.
+        """Return the answer with the tags, breaks and fixed parts of the sentence.
 
-        ``links`` says which words of what was read (first span) became which of the answer (second span).
+        ``links`` maps words of the source (first span) to words of the answer (second span).
         """
         if not self.pairs and not self.breaks and not read.items:
             return self.escape(read.cased(answer))
         return _Writer(self, answer, read, links).written()
 
     def unchanged(self) -> str:
-        """Return the sentence as it stood in its document."""
+        """Return the sentence as it is in its document."""
         pieces = [(*tag[:3], 0, tag[-1]) for tag in _tags(enumerate(self.pairs))]
-        # place, whether it is a tag or stands for characters, order there, how many characters it stands for, itself
+        # position, whether it is a tag or replaces characters, order there, how many characters it replaces, itself
         pieces += [(one.place, 1, 0, 1, one.text) for one in self.breaks]
-        pieces += [(first, 1, 0, last - first, self.text[first:last]) for first, last in self.held]
+        pieces += [(first, 1, 0, last - first, self.text[first:last]) for first, last in self.fixed]
         pieces += [(first, 1, 0, last - first, text) for first, last, text in self.spelled]
         parts, at = list[str](), 0
         for place, _, _, length, text in sorted(pieces):
@@ -95,19 +91,19 @@ class Sentence:
         return "".join([*parts, self.escape(self.text[at:])])
 
     def halves(self) -> list[Sentence]:
-        """Cut a sentence that is too long in two, after a clause or else between words; tags across the cut end there."""
+        """Cut a long sentence in two, after a clause or else between words; tags across the cut end there."""
         middle = len(self.text) // 2
         marks = [found.end() for found in CLAUSE.finditer(self.text)]
         marks = [place for place in marks if middle // 2 < place < middle + middle // 2]
         gaps = marks or [found.start() for found in re.finditer(r"\s", self.text)]
-        held = [span for span in self.held if span[1] - span[0] < len(self.text)]
-        gaps = [gap for gap in gaps if not any(first < gap < last for first, last in held)]
+        fixed = [span for span in self.fixed if span[1] - span[0] < len(self.text)]
+        gaps = [gap for gap in gaps if not any(first < gap < last for first, last in fixed)]
         cut = min(gaps or [middle], key=lambda place: abs(place - middle))
         return [self.part(0, cut), self.part(cut, len(self.text))]
 
     def part(self, first: int, last: int) -> Sentence:
-        """Return a part of it. A tag that reaches beyond the part is left out, for its caller to see to."""
-        if not self.pairs and not self.breaks and not self.held and not self.spelled:
+        """Return a part of the sentence, without tags that reach beyond it: the caller handles those."""
+        if not self.pairs and not self.breaks and not self.fixed and not self.spelled:
             return Sentence(self.text[first:last], escape=self.escape)
         pairs = [pair for pair in _from(self.pairs, first, last, _first) if pair.last <= last]
         breaks = [one for one in _from(self.breaks, first, last, _place) if one.place < last]
@@ -116,7 +112,7 @@ class Sentence:
             tuple(replace(pair, first=pair.first - first, last=pair.last - first) for pair in pairs),
             tuple(replace(one, place=one.place - first) for one in breaks),
             tuple(
-                (a - first, b - first) for a, b in _from(self.held, first, last, itemgetter(0)) if b <= last
+                (a - first, b - first) for a, b in _from(self.fixed, first, last, itemgetter(0)) if b <= last
             ),
             self.escape,
             tuple(
@@ -131,7 +127,7 @@ _first, _place = attrgetter("first"), attrgetter("place")
 T = TypeVar("T")
 
 
-#: Where a tag stands, 0, its order there, the number of its pair, which of the two it is, itself.
+#: Position of a tag, 0, its order there, the number of its pair, which of the two it is, itself.
 Tag = tuple[int, int, int, int, str, str]
 
 
@@ -150,38 +146,36 @@ def _tags(pairs: Iterable[tuple[int, Pair]]) -> list[Tag]:
 
 
 def _from(found: Sequence[T], first: int, last: int, place: Callable[[T], int]) -> Sequence[T]:
-    """Return those of some sorted things that begin within a span; a text may have a hundred thousand."""
+    """Return the items of a sorted list that begin within a span, by bisection: a text may have a hundred thousand."""
     return found[bisect_left(found, first, key=place) : bisect_right(found, last, key=place)]
 
 
 @dataclass(frozen=True)
-class Run:
+class TextRun:
     """A stretch of text in which sentences are found."""
 
     text: str
     pairs: tuple[Pair, ...] = ()
     breaks: tuple[Break, ...] = ()
-    held: tuple[Span, ...] = ()
+    fixed: tuple[Span, ...] = ()
     escape: Escape = str
     spelled: tuple[Spelling, ...] = ()
 
     def parts(self) -> Iterator[str | Sentence]:
-        """Cut into sentences and what stays between them: together they are the run."""
-        text = _covered(self.text, self.held)
+        """Split the run into sentences and the text between them."""
+        text = _covered(self.text, self.fixed)
         spans = sentences.around_quotes(text, sentences.split(text))
-        if not self.pairs and not self.breaks and not self.held and not self.spelled:
+        if not self.pairs and not self.breaks and not self.fixed and not self.spelled:
             yield from self._plain_parts(spans)
             return
         inside: set[int] = set()
-        around: list[
-            tuple[int, int]
-        ] = []  # the pairs around the next one: where they close, and their numbers
+        around: list[tuple[int, int]] = []  # the open pairs: where they close, and their numbers
         for number, pair in sorted(enumerate(self.pairs), key=lambda one: one[1].opened):
             while around and around[-1][0] < pair.opened:
                 around.pop()
             place = bisect_left(spans, (pair.first + 1,)) - 1
             first, last = spans[place] if place >= 0 else (0, 0)
-            if pair.first == pair.last:  # it is around nothing
+            if pair.first == pair.last:  # it encloses nothing
                 is_inside = first < pair.first < last or bool(around and around[-1][1] in inside)
             else:
                 is_inside = first <= pair.first < pair.last <= last and (pair.first, pair.last) != (
@@ -191,13 +185,13 @@ class Run:
             if is_inside:
                 inside.add(number)
             around.append((pair.closed, number))
-        # What is not within a sentence is written where it stands; a tag across sentences opens and closes in them.
+        # A tag outside of sentences stays in its place; a tag across sentences opens and closes in each.
         marks = _tags((number, pair) for number, pair in enumerate(self.pairs) if number not in inside)
         kept = Sentence(
             self.text,
             tuple(self.pairs[number] for number in sorted(inside)),
             self.breaks,
-            self.held,
+            self.fixed,
             self.escape,
             self.spelled,
         )
@@ -207,7 +201,7 @@ class Run:
             yield from self._gap(at, first, marks[done:end])
             start, done = first, end
             while done < len(marks) and marks[done][0] < last:
-                # the tag of another sentence: what stands before and after it is translated apart
+                # a tag of another sentence: the text before and after it is translated separately
                 place = marks[done][0]
                 yield kept.part(start, place)
                 while done < len(marks) and marks[done][0] == place:
@@ -219,7 +213,7 @@ class Run:
             at = last
 
     def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
-        """Cut a run that has words alone, as most texts do."""
+        """Split a run that has only words, as most texts do."""
         at = 0
         for first, last in spans:
             yield self.escape(self.text[at:first])
@@ -228,7 +222,7 @@ class Run:
         yield self.escape(self.text[at:])
 
     def _gap(self, first: int, last: int, marks: Sequence[Tag]) -> Iterator[str]:
-        """Yield what stands between two sentences: white space, breaks, and the tags there."""
+        """Yield the parts between two sentences: white space, breaks and tags."""
         instead = {one.place: (one.place + 1, one.text) for one in _from(self.breaks, first, last, _place)}
         instead |= {a: (b, text) for a, b, text in _from(self.spelled, first, last, itemgetter(0))}
         remaining = deque(marks)
@@ -240,10 +234,10 @@ class Run:
             first = end
         yield from (mark[-1] for mark in remaining)
 
-    def spelled_as(self, raw: Callable[[int, int], str], at: int) -> tuple[Run, int]:
-        """Return the run with everything as its document spells it, and where it ends there.
+    def spelled_as(self, raw: Callable[[int, int], str], at: int) -> tuple[TextRun, int]:
+        """Return the run with the spelling of its document, and its end there.
 
-        ``raw`` returns a part of the document; the run begins at ``at``. Its text is a part of what the document means.
+        ``raw`` returns a part of the document; the run begins at ``at``.
         """
         marks = _tags(enumerate(self.pairs))
         marks += [(one.place, 1, 0, number, "break", "") for number, one in enumerate(self.breaks)]
@@ -274,12 +268,15 @@ class Run:
         return replace(self, pairs=tuple(pairs), breaks=tuple(breaks), spelled=tuple(spelled)), at
 
 
-def _covered(text: str, held: Sequence[Span]) -> str:
-    """Hide marks within held parts, so that no sentence ends in them."""
-    if not held:
+DocumentPart = str | TextRun  # what stays, and what is translated
+
+
+def _covered(text: str, fixed: Sequence[Span]) -> str:
+    """Hide punctuation within fixed parts, so that no sentence ends in them."""
+    if not fixed:
         return text
     parts, at = list[str](), 0
-    for first, last in held:
+    for first, last in fixed:
         parts += [text[at:first], "x" * (last - first)]
         at = last
     return "".join([*parts, text[at:]])
@@ -293,8 +290,8 @@ class _Writer:
     ) -> None:
         self.sentence, self.answer, self.read, self.links = sentence, answer, read, links
         self.special = [
-            (first, last, item if held else sentence.escape(item))
-            for first, last, item, held in read.marks(answer)
+            (first, last, item if fixed else sentence.escape(item))
+            for first, last, item, fixed in read.marks(answer)
         ]
         taken = set[int]()
         for one in sentence.breaks:
@@ -366,7 +363,7 @@ class _Writer:
             place = min(max(nearest_gap(self.answer, first / max(1, len(self.read.text))), low), high)
             return self._outside(place, place)
         start, end = min(span[0] for span in words), max(span[1] for span in words)
-        # Signs at the ends of the words stay with them: <b>Note:</b> becomes <b>Attention :</b>.
+        # Signs at the ends of words stay with them: <b>Note:</b> becomes <b>Attention :</b>.
         inner = self.read.text[first:last]
         for sign in reversed(re.match(r"[^\w\s]*", inner)[0] if start > low else ""):  # type: ignore[index]
             start -= self.answer[low:start].endswith(sign)
@@ -376,7 +373,9 @@ class _Writer:
         return self._outside(start, end)
 
     def _spot(self, place: int, ends: bool, low: int, high: int) -> Span:
-        """Return where a tag without a partner stands: at the word it touches; of two, an end tag takes the first."""
+        """Return the position of a tag without a partner: at the word it touches; of two words, an end tag takes the
+        first.
+        """
         near = [(source, target) for source, target in self.links if low <= target[0] and target[1] <= high]
         before, after = (
             side.strip() == side != "" for side in (self.read.text[:place][-1:], self.read.text[place:][:1])
@@ -390,7 +389,7 @@ class _Writer:
         return self._outside(spot, spot)
 
     def _outside(self, first: int, last: int) -> Span:
-        """Move the ends of a span out of what is replaced as a whole."""
+        """Move the ends of a span out of replaced parts."""
         for start, end, _ in self.special:
             if start < first < end:
                 first = start
@@ -400,7 +399,7 @@ class _Writer:
 
 
 class Builder:
-    """Takes the words, tags and held parts of a run in their order."""
+    """Collects the words, tags and fixed parts of a run in order."""
 
     def __init__(self, escape: Escape = str) -> None:
         self.escape = escape
@@ -408,20 +407,20 @@ class Builder:
 
     @property
     def has_words(self) -> bool:
-        """Whether there is anything but tags, breaks and held parts."""
+        """Whether there are any words."""
         return any(kind == "words" for kind, _, _ in self.parts)
 
     def unchanged(self) -> Iterator[str]:
-        """Yield the parts as they were given; there are no words among them."""
+        """Yield the parts unchanged; none of them are words."""
         return (text for _, _, text in self.parts)
 
     def words(self, text: str, raw: str = "") -> None:
         """Add words; ``raw`` is how the document writes them, if not as ``escape`` does."""
         self.parts.append(("words", raw, text))
 
-    def held(self, text: str) -> None:
-        """Add what stays, within a sentence."""
-        self.parts.append(("held", "", text))
+    def fixed(self, text: str) -> None:
+        """Add a fixed part of a sentence."""
+        self.parts.append(("fixed", "", text))
 
     def open(self, name: str, text: str) -> None:
         """Add a tag."""
@@ -432,14 +431,14 @@ class Builder:
         self.parts.append(("close", name, text))
 
     def line(self, text: str) -> None:
-        """Add the end of a line, which is a space between words."""
+        """Add a line end, which is a space between words."""
         self.parts.append(("break", "", text))
 
-    def run(self) -> Run:
+    def run(self) -> TextRun:
         """Return the run."""
         matched = self._matched()
         plain, length = list[str](), 0
-        pairs, breaks, held, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
+        pairs, breaks, fixed, stack = list[Pair](), list[Break](), list[Span](), list[tuple[int, str, int]]()
         spelled = list[Spelling]()
         for number, (kind, name, text) in enumerate(self.parts):
             if kind == "break":
@@ -456,16 +455,16 @@ class Builder:
                 pairs.append(Pair(length, length, text, "", number, number))
                 continue
             elif kind != "words":
-                held.append((length, length + len(text)))
+                fixed.append((length, length + len(text)))
             elif name and text:
                 spelled.append((length, length + len(text), name))
             plain.append(text)
             length += len(text)
         pairs.sort(key=lambda pair: (pair.first, -pair.last, pair.opened))
-        return Run("".join(plain), tuple(pairs), tuple(breaks), tuple(held), self.escape, tuple(spelled))
+        return TextRun("".join(plain), tuple(pairs), tuple(breaks), tuple(fixed), self.escape, tuple(spelled))
 
     def _matched(self) -> set[int]:
-        """Return the numbers of the tags that open and close each other, properly nested."""
+        """Return the indices of matching tags, properly nested."""
         stack, found, waiting = list[tuple[str, int]](), set[int](), Counter[str]()
         for number, (kind, name, _) in enumerate(self.parts):
             if kind == "open":
@@ -481,10 +480,10 @@ class Builder:
         return found
 
 
-def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> Run:
-    """Read some lines with tags among their words, and what stands between the lines."""
+def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> TextRun:
+    """Read some lines with tags among their words, and the text between the lines."""
     if len(lines) == 1 and not TAG.search(lines[0]):
-        return Run(lines[0])
+        return TextRun(lines[0])
     builder = Builder()
     for line, before in zip(lines, ["", *breaks], strict=True):
         if before:
@@ -493,7 +492,7 @@ def tagged(lines: Sequence[str], breaks: Sequence[str] = ()) -> Run:
         for tag in TAG.finditer(line):
             builder.words(line[at : tag.start()])
             if tag["rest"].endswith("/"):
-                builder.held(tag[0])
+                builder.fixed(tag[0])
             else:
                 (builder.close if tag["end"] else builder.open)(tag["name"].lower(), tag[0])
             at = tag.end()

@@ -1,8 +1,8 @@
-"""Where the sentences of a text begin and end, by rules that look at a few words around each mark.
+"""Splits a text into sentences, by rules on a few words around each mark.
 
-No library did: pySBD takes a time that grows with the square of a paragraph and has not changed for years, others need a
-model. These rules read a text once. They are made for languages of the Latin, Greek and Cyrillic scripts; the full stops
-of Chinese and Japanese end sentences too.
+No library was suitable: pySBD takes quadratic time and is not maintained, others need a model. These rules read a text
+once. They are made for languages of the Latin, Greek and Cyrillic scripts; the full stops of Chinese and Japanese end
+sentences too.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ Span = tuple[int, int]  # first character, one past the last
 END = re.compile(
     r"(?<![.!?…‼⁇⁈⁉])[.!?…‼⁇⁈⁉]++[\"'“”’»›)\]*_]*+(?:\s»(?=\s|$))?(?=\s|$)|[。！？]++[」』”’）]*+"
 )
-OPENERS = "\"'“”‘«‹([{¿¡*_-–—"  # what may stand before the first letter of a sentence
+OPENERS = "\"'“”‘«‹([{¿¡*_-–—"  # what may precede the first letter of a sentence
 #: A token before a full stop, read backwards: letters and stops (U.S, e.g, Dr), or digits.
 TOKEN = re.compile(r"[^\W\d_]++(?:\.[^\W\d_]++)*+|\d++")
 
-#: Nearly always followed by more of the same sentence, in lower case.
+#: Abbreviations that nearly always occur within a sentence, in lower case.
 NEVER = frozenset(
     "mr mrs ms mx dr prof rev fr hon st ste mt ft gen col lt sgt maj capt cpt cmdr adm gov sen rep pres supt insp "
     "messrs mme mlle mgr vs viz cf e.g i.e eg ie ca approx fig figs eq vol vols ed eds p pp ch art al op "
     "mrd mio bzw z.b d.h u.a z.t vgl nr hr abs bd hrsg sog str tel v".split()
 )
-#: These go on before a number (No. 5, Jan. 3) and before a name or another word with a capital that is no beginning.
+#: These do not end a sentence before a number (No. 5, Jan. 3) or a capitalised word that is not a usual beginning.
 BEFORE_NUMBERS = frozenset(
     "no nos sec para art chap pt jan feb mar apr jun jul aug sep sept oct nov dec ext".split()
 )
-#: These may end a sentence or stand in it: they end it if a usual first word follows.
+#: These may end a sentence: they do if a usual first word follows.
 EITHER = frozenset(
     "inc ltd co corp llc plc bros jr sr etc a.m p.m u.s u.k u.n e.u u.s.a d.c b.c a.d ph.d m.d b.a m.a b.sc m.sc "
     "ave blvd rd dept est usw".split()
@@ -49,11 +49,11 @@ MONTHS = frozenset(
 #: The marks that close a quotation, by the one that opens it.
 CLOSED_BY = {'"': '"', "“": "”", "«": "»", "„": "“”", "»": "«"}
 QUOTE = re.compile('["“”«»„]')
-LONGEST_JOINED = 300  # characters of sentences that are translated together because they share a quotation
+LONGEST_JOINED = 300  # most characters of sentences that are joined because they share a quotation
 FIRST_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 
-#: The lists of words, for the page that finds sentences by itself.
+#: The lists of words, for the page, which splits sentences itself.
 WORDS = {
     "never": sorted(NEVER),
     "before_numbers": sorted(BEFORE_NUMBERS),
@@ -88,10 +88,9 @@ def split(text: str) -> list[Span]:
 
 
 def around_quotes(text: str, spans: list[Span]) -> list[Span]:
-    """Return sentences to be translated one by one, so that no quotation loses one of its marks.
+    """Adjust the spans of sentences so that no quotation loses one of its marks.
 
-    Marks around whole sentences stay outside of them. Sentences that share a quotation otherwise become one, unless it is
-    long.
+    Marks around whole sentences stay outside. Other sentences that share a quotation become one, unless it is long.
 
     >>> text = '“I came. I saw.” He said, "Yes. I did."'
     >>> [text[first:last] for first, last in around_quotes(text, split(text))]
@@ -116,7 +115,7 @@ def around_quotes(text: str, spans: list[Span]) -> list[Span]:
 
 
 def _quotations(text: str) -> list[Span]:
-    """Return where the marks of each quotation stand: the opening one and the closing one."""
+    """Return the positions of the opening and the closing mark of each quotation."""
     found, opened = list[Span](), None
     for place in (mark.start() for mark in QUOTE.finditer(text)):
         if opened is not None and text[place] in CLOSED_BY[text[opened]]:
@@ -149,7 +148,7 @@ def _ends(text: str, found: re.Match[str], rest: int, without_capitals: bool, fi
 
 
 def _stop_ends(text: str, place: int, after: str, without_capitals: bool, first: int) -> bool:
-    """Whether a single full stop ends a sentence, or belongs to what stands before it."""
+    """Whether a single full stop ends a sentence, or belongs to the word before it."""
     found = TOKEN.match(text[max(first, place - 24) : place][::-1])
     if found is None:
         return True
@@ -164,12 +163,12 @@ def _stop_ends(text: str, place: int, after: str, without_capitals: bool, first:
     if word in NEVER:
         return False
     if word in BEFORE_NUMBERS:
-        # "No." is an answer if it is all there is.
+        # "No." alone is an answer.
         alone = not text[first:start].strip("\"'“‘«( ")
         return (alone and word == "no") or not (after[:1].isdigit() or (word != "no" and not starts))
     if word in EITHER:
         return starts and not without_capitals
     if len(word) == 1 and (token.isupper() or without_capitals):
-        # An initial, J. R. R. Tolkien, unless it stands after a small word and before a usual beginning: vitamin C. The
+        # An initial, J. R. R. Tolkien, unless it is between a small word and a usual beginning: vitamin C. The
         return starts and len(after) > 1 and after[1:2] != "."
     return True

@@ -17,7 +17,7 @@ MOST = 100_000  # terms
 
 @dataclass(frozen=True)
 class Term:
-    """A term in a sentence: where it stands, and what it must become; None if it must stay."""
+    """A term in a sentence: its position, and its translation; None if it must stay."""
 
     first: int
     last: int
@@ -64,10 +64,11 @@ class Glossary:
         """Read a file with a term in each line, a tab, and its translation; without one the term stays as it is."""
         if not path.is_file():
             raise UserError(
-                f"There is no file {str(path)!r}: a glossary was expected, a term, a tab and its translation a line."
+                f"There is no file {str(path)!r}: a glossary was expected, with a term, a tab and its translation in "
+                "each line."
             )
         if path.stat().st_size > LARGEST:
-            raise UserError(f"{str(path)!r} is larger than {LARGEST:,} bytes: that is no glossary.")
+            raise UserError(f"{str(path)!r} is larger than {LARGEST:,} bytes: that is not a glossary.")
         try:
             text = path.read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -99,10 +100,10 @@ class Glossary:
         )
 
     def found(self, sentence: str) -> list[Term]:
-        """Return the terms of a sentence, each as long as possible, in their order."""
+        """Return the terms of a sentence in order; the longest match wins."""
         found = []
         for match in self._pattern.finditer(sentence) if self.terms else ():
             key = fold(match[0]).casefold()
-            if key in self.terms:  # a letter may fold to two
+            if key in self.terms:  # case folding may turn one letter into two
                 found.append(Term(match.start(), match.end(), self.terms[key]))
         return found

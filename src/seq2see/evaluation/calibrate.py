@@ -1,4 +1,4 @@
-"""Fit on held-out pairs how sure an answer is, and measure it on others."""
+"""Fit the confidence of answers on held-out pairs, and measure it on others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THRESHOLDS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 Observed = tuple[
     list[float], bool, bool
-]  # the figures of an answer, whether it came to its end, whether it is right
+]  # the figures of an answer, whether it is complete, whether it is right
 
 
 def observe(
@@ -39,7 +39,7 @@ def observe(
     chrf: float | None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Observed]:
-    """Answer each source once. An answer is right if it is any target of its source, or has so much chrF to one."""
+    """Answer each source once. An answer is right if it equals any target of its source, or is near enough by chrF."""
     targets: dict[str, list[str]] = {}
     for source, target in pairs:
         targets.setdefault(source, []).append(tokenizers.target.plain(target))
@@ -67,7 +67,7 @@ def calibrated(
 ) -> Confidence | None:
     """Fit a confidence on some answers and measure it on others; None if there are too few to fit it.
 
-    Without others, each fifth of the answers is measured with what is fitted on the other four.
+    Without others, each fifth of the answers is measured with a fit on the other four.
     """
     ended = [one for one in observed if one[1]]
     if len(ended) < FEWEST or others == []:
@@ -101,7 +101,7 @@ def _confidences(weights: Sequence[float], observed: Sequence[Observed]) -> list
 
 
 def answered_above(confidence: Confidence) -> list[tuple[float, float, float]]:
-    """Return, for some thresholds, what share of inputs is answered and what share of those is right, by the bins."""
+    """Return, for some thresholds, the share of inputs that is answered and the share of right answers among them."""
     rows = []
     for threshold in THRESHOLDS:
         bins = [one for one in confidence.measured.bins if one[0] >= threshold]

@@ -1,10 +1,10 @@
 """How sure an answer is: the probability that it is right, fitted on held-out pairs and measured on others.
 
-The model's own probabilities tell right answers from wrong ones, but they are too high or too low. A logistic regression
-on five figures of an answer mends that (Platt, 1999): the log-odds of the whole answer and of its least likely token, the
-mean log-probability of a token, the logarithm of the length, and the share of tokens with a probability below one half.
-"Right" means equal to the target. For sentences, where many answers are good, it means a chrF of at least ``threshold``
-against the target.
+The model's own probabilities tell right answers from wrong ones, but they are too high or too low. A logistic
+regression on five figures of an answer corrects that (Platt, 1999): the log-odds of the whole answer and of
+its least likely token, the mean log-probability of a token, the logarithm of the length, and the share of
+tokens with a probability below one half. "Right" means equal to the target. For sentences, where many answers
+are good, it means a chrF of at least ``threshold`` against the target.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FIGURES = 5
 FEWEST = 50  # held-out pairs from which a confidence can be fitted
 GOOD_CHRF = 40.0
 BINS = 10
-RIDGE = 10.0  # how strongly the weights are pulled to the model's own probability: about as ten pairs do
+RIDGE = 10.0  # strength of the prior, the model's own probability: about that of ten pairs
 ROUNDS = 100
 HALF = log(0.5)
-LOWEST, HIGHEST = -60.0, -1e-7  # log-probabilities beyond them are taken as these
+LOWEST, HIGHEST = -60.0, -1e-7  # log-probabilities are clipped to these
 
 
 def figures_of(log_probabilities: Sequence[float]) -> list[float]:
@@ -49,19 +49,19 @@ def _odds(log_probability: float) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """How well the confidence fits on pairs that it was not fitted on."""
+    """How good the confidence is on pairs that were not used for the fit."""
 
     pairs: int
     right: float  # share
     error: float  # expected calibration error
-    bins: list[tuple[float, float, int]]  # mean confidence, share of right ones, how many
+    bins: list[tuple[float, float, int]]  # mean confidence, share of right answers, count
     risk: list[
         tuple[float, float]
     ]  # share of inputs answered, share of wrong ones among them; the surest first
 
     @classmethod
     def of(cls, confidences: Sequence[float], right: Sequence[bool]) -> Measured:
-        """Measure on some answers: in ten bins of equal width, and by how many are answered."""
+        """Measure on some answers: in ten bins of equal width, and for several shares of answered inputs."""
         parts: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
         for confidence, good in zip(confidences, right, strict=True):
             parts[min(BINS - 1, int(confidence * BINS))].append((confidence, good))
@@ -83,22 +83,22 @@ class Measured:
 
 @dataclass(frozen=True)
 class Confidence:
-    """What a folder's confidence.json says."""
+    """The content of a folder's confidence.json."""
 
     criterion: str  # exact or chrf
     threshold: float  # of chrF
-    weights: list[float]  # the first is the constant; the others are of the figures
+    weights: list[float]  # the constant, then one for each figure
     fitted_on: int
     measured: Measured
     familiar: Familiar
 
     def __call__(self, log_probabilities: Sequence[float], finished: bool = True) -> float:
-        """Return the probability that an answer is right; one that did not come to its end is not."""
+        """Return the probability that an answer is right; 0 for an incomplete one."""
         return probability(self.weights, figures_of(log_probabilities)) if finished else 0.0
 
     @property
     def meaning(self) -> str:
-        """Say what is probable."""
+        """What the probability is about."""
         if self.criterion == "exact":
             return "the probability that the whole answer is right"
         return f"the probability that the answer has a chrF of at least {self.threshold:g} against a good translation"
@@ -115,7 +115,7 @@ class Confidence:
 
     @classmethod
     def of_json(cls, form: Any) -> Confidence:
-        """Read confidence.json; anything that it cannot be is an error."""
+        """Read confidence.json; invalid content is an error."""
         try:
             if form["format"] != FORMAT:
                 raise FolderError(
@@ -149,7 +149,7 @@ class Confidence:
 
 
 def read_confidence(path: Path) -> Confidence | None:
-    """Read how sure the answers of a model are, if its folder says so."""
+    """Read the confidence of a model folder, if it has one."""
     if not (path / CONFIDENCE).exists():
         return None
     return Confidence.of_json(parsed(read_text(path / CONFIDENCE, LARGEST), CONFIDENCE))
@@ -164,14 +164,14 @@ def probability(weights: Sequence[float], figures: Sequence[float]) -> float:
 def fit(figures: Sequence[Sequence[float]], right: Sequence[bool], believed: bool = True) -> list[float]:
     """Fit the weights of a logistic regression, with Platt's targets, by Newton's method.
 
-    If the model's own probability of the answer is ``believed``, the weights are pulled to it, and else to zero.
+    If ``believed``, the prior of the weights is the model's own probability of the answer, else zero.
     """
     import numpy as np
 
     x = np.array(figures, dtype=np.float64)
     own = x[:, 0] if believed else np.zeros(len(x))
     mean, scale = x.mean(0), x.std(0)
-    scale[scale < 1e-9] = np.inf  # a figure that never changes says nothing
+    scale[scale < 1e-9] = np.inf  # a constant figure carries no information
     x = np.hstack([np.ones((len(x), 1)), (x - mean) / scale])
     y = np.array(right, dtype=np.float64)
     good, bad = y.sum(), len(y) - y.sum()

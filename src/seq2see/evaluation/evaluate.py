@@ -1,4 +1,4 @@
-"""How good a model is: its loss when led by the right answer, and its answers when left alone."""
+"""The scores of a model: its teacher-forced loss and its free answers."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
 ROWS = 128  # pairs scored together
 EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
-LETTER_EDGES = (4, 6, 8, 12)  # the same in characters, where most sources are single words
+LETTER_EDGES = (4, 6, 8, 12)  # the same in characters, if most sources are single words
 
 
 class Confusion(NamedTuple):
-    """A symbol or character that was said instead of another; empty where one is missing or too many."""
+    """A symbol or character that was answered instead of another; empty for a missing or an extra one."""
 
     expected: str
     given: str
     times: int
-    place: float  # where in the answer, on average: 0 is its beginning, 1 its end
+    place: float  # mean position in the answer: 0 is its beginning, 1 its end
 
 
 @dataclass
 class Evaluation:
-    """Scores over some pairs: the answers that the model gave freely, and its loss when it is led by the right ones.
+    """Scores over some pairs: its free answers and its teacher-forced loss.
 
     >>> import seq2see
     >>> pairs = [("1845-01-05", "January 5, 1845"), ("1845-01-06", "January 7, 1845")]
@@ -58,7 +58,7 @@ class Evaluation:
     token_edits: int = 0
     expected_tokens: int = 0
     loss_total: float = 0.0
-    tokens: int = 0  # that the loss is summed over
+    tokens: int = 0  # of the summed loss
     misses: list[Answered] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list, repr=False)
 
@@ -70,7 +70,7 @@ class Evaluation:
         tokens: int = 0,
         separator: str | None = None,
     ) -> Evaluation:
-        """Count what is right and wrong in some answers; between their words or symbols is the ``separator``."""
+        """Count right and wrong answers; the ``separator`` is between their words or symbols."""
         misses = [(source, expected, given) for source, expected, given in answers if given != expected]
         return cls(
             pairs=len(answers),
@@ -119,7 +119,7 @@ class Evaluation:
         return Evaluation.of(others, separator=separator)
 
     def by_source(self, separator: str | None = None) -> Evaluation:
-        """The scores of each source once: its answer is compared with the nearest target, so that any of them counts."""
+        """The scores with each source once: its answer is compared with the nearest of its targets."""
         targets: dict[str, dict[str, None]] = {}
         for source, expected, _ in self.answers:
             targets.setdefault(source, {})[expected] = None
@@ -178,7 +178,7 @@ class Evaluation:
         return buckets
 
     def confusions(self, separator: str | None = None) -> list[Confusion]:
-        """What was said instead of what, the most frequent first: characters, or symbols with a ``separator``."""
+        """The confusions, most frequent first: of characters, or of symbols with a ``separator``."""
         counts: Counter[tuple[str, str]] = Counter()
         places: dict[tuple[str, str], list[float]] = defaultdict(list)
         for _, expected, given in self.misses:
@@ -194,7 +194,7 @@ class Evaluation:
         ]
 
     def add(self, other: Evaluation) -> None:
-        """Count another part in."""
+        """Add the scores of another part."""
         for entry in fields(self):
             setattr(self, entry.name, getattr(self, entry.name) + getattr(other, entry.name))
 
@@ -208,11 +208,10 @@ def evaluate(
     engine: Engine | None = None,
     rules: DecodingConfig = PAPER,
 ) -> Evaluation:
-    """Score a model on pairs; ``progress`` is told the number of pairs done, ``engine`` answers for the model.
+    """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the model.
 
-    Sources are read as ``predict`` reads them: what the vocabulary does not have is written in what it has. A source
-    that the model cannot take all the same is answered by nothing, which is wrong. The loss is that of the pairs whose
-    target can be written in the vocabulary.
+    Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones. A source that the
+    model cannot take counts as wrong. The loss is over the pairs whose target the vocabulary can write.
     """
     special = Special.of(tokenizers)
     engine = engine or TorchEngine(model, special)
@@ -244,7 +243,7 @@ def _evaluate_batch(
         for row, answer in zip(takable, answers, strict=True):
             given[row] = answer
     loss, tokens = _loss(model, tokenizers, [read[row] for row in scorable]) if scorable else (0.0, 0)
-    plain = tokenizers.target.plain  # a model of words is asked for words
+    plain = tokenizers.target.plain  # a model of words answers in words
     return Evaluation.of(
         [(source, plain(target), answer) for (source, target), answer in zip(pairs, given, strict=True)],
         loss_total=loss,
@@ -278,7 +277,7 @@ def _loss(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
 
 
 def differences(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
-    """Return the fewest changes that turn a into b: the place in a, and what becomes what; "" is nothing."""
+    """Return the fewest changes that turn a into b: the position in a, the old and the new item; "" is none."""
     costs = [list(range(len(b) + 1))]
     for i, x in enumerate(a, 1):
         row = [i]
@@ -330,7 +329,7 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
         )
         return values  # (B, T)
 
-    # Pairs of one length stand together, so that they need little padding.
+    # Pairs are sorted by length, to save padding.
     order = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
     for first in range(0, len(order), ROWS):
         rows = order[first : first + ROWS]

@@ -1,7 +1,6 @@
-"""Whether a text resembles those that a model has learned from: its length, its characters, and how they follow.
+"""Whether a text resembles the training texts of a model: by its length, its characters and their order.
 
-How likely characters follow each other is told by counts of three in a row and of two in a row, kept as one byte each in
-a table that is looked up by a hash.
+The order is judged by counts of trigrams and bigrams of characters, kept as one byte each in a hash table.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ LARGEST = 2**16  # entries of the table
 STEP = 8  # a byte holds a logarithm of a count in steps of 1/8
 NEW = 5 * STEP  # for what was never seen
 LETTERS = 60_000  # characters that are listed
-RARE = 0.01  # share of held-out texts with a new character, from which on new characters say nothing
-USUAL = 0.99  # share of held-out texts that are not unlike the others
+RARE = 0.01  # share of held-out texts with a new character, from which new characters are ignored
+USUAL = 0.99  # share of held-out texts that count as familiar
 
 
 @dataclass(frozen=True)
 class Familiar:
-    """What the sources of a training looked like."""
+    """Statistics of the training sources."""
 
     longest: int  # in tokens
-    letters: frozenset[str]  # none if new ones are usual
+    letters: frozenset[str]  # empty if new ones are usual
     table: bytes
-    most: float  # bits a character, above which a text is unlike the others
+    most: float  # bits per character above which a text is unfamiliar
 
     @classmethod
     def learn(cls, texts: Sequence[str], longest: int, held_out: Sequence[str]) -> Familiar:
-        """Learn from texts; ``held_out`` tells how surprising a text of the same kind can be."""
+        """Learn from texts; ``held_out`` shows how surprising a text of the same kind can be."""
         chosen = texts[:: max(1, len(texts) // LEARNED_FROM)]
         counts: Counter[bytes] = Counter()
         for text in chosen:
@@ -70,18 +69,14 @@ class Familiar:
         return total / STEP / len(threes)
 
     def why_not(self, text: str, length: int, surprise: bool = True) -> str:
-        """Say in one sentence why a text is unlike those that were learned from; nothing if it is like them."""
+        """Return a sentence if a text differs from the training texts; None if it resembles them."""
         if length > self.longest:
-            return (
-                f"The input has {length:,} tokens, and the longest that was trained on has {self.longest:,}."
-            )
+            return f"The input has {length:,} tokens, but the longest of the training has {self.longest:,}."
         if self.letters and not self.letters.issuperset(text):
             new = next(letter for letter in text if letter not in self.letters)
-            return (
-                f"The input has {new!r} (U+{ord(new):04X}), which was not in any input that was trained on."
-            )
+            return f"The input has {new!r} (U+{ord(new):04X}), which no input of the training has."
         if surprise and self.surprise(text) > self.most:
-            return "The input is unlike those that were trained on: its characters follow each other in other ways."
+            return "The input differs from those of the training: its sequences of characters are unusual."
         return ""
 
     def to_json(self) -> dict[str, Any]:
@@ -104,9 +99,7 @@ class Familiar:
         except (TypeError, KeyError, ValueError, OverflowError, zlib.error, binascii.Error):
             good = False
         if not good:
-            raise FolderError(
-                "confidence.json says nothing that can be read of the inputs that were trained on."
-            )
+            raise FolderError("confidence.json does not describe the inputs of the training correctly.")
         return cls(longest, frozenset(letters), table, most)
 
 
@@ -117,6 +110,6 @@ def _threes(text: str) -> list[bytes]:
 
 
 def _twos(text: str) -> list[bytes]:
-    """Return the two characters before each, marked so that no three are the same."""
+    """Return the two characters before each, marked so that they differ from every trigram."""
     whole = f"  {text}"
     return [b"\0" + whole[place : place + 2].encode() for place in range(len(whole) - 1)]

@@ -12,7 +12,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Score:
-    """A score out of 100 and the signature by which it can be compared with others."""
+    """A score from 0 to 100, and its signature, for comparison with others."""
 
     score: float
     signature: str
@@ -37,7 +37,7 @@ def chrf(answers: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def sentence_chrf(answer: str, reference: str) -> float:
-    """Return the chrF2 of one answer: unlike BLEU it says something of a single sentence."""
+    """Return the chrF2 of one answer: unlike BLEU, it suits single sentences."""
     from sacrebleu.metrics.chrf import CHRF
 
     return float(CHRF().sentence_score(answer, [reference]).score)
@@ -51,7 +51,7 @@ class Comparison:
     a: float
     b: float
     interval: tuple[float, float]  # of B − A, 95 %
-    p_value: float  # that a difference as large comes by chance
+    p_value: float  # of a difference as large by chance
     signature: str
 
     @property
@@ -70,8 +70,8 @@ def compare_bleu(
     statistics = []
     for answers in (a, b):
         rows = metric._extract_corpus_statistics(list(answers), [list(references)])
-        statistics.append(np.array(rows))  # (sentences, 10): counts by which corpus BLEU is a sum
-    metric.corpus_score(list(a), [list(references)])  # the signature wants to have seen a corpus
+        statistics.append(np.array(rows))  # (sentences, 10): counts whose sums give corpus BLEU
+    metric.corpus_score(list(a), [list(references)])  # the signature needs a scored corpus
 
     def of(rows: np.ndarray) -> float:
         return float(metric._compute_score_from_stats(rows.sum(0).tolist()).score)
@@ -101,7 +101,7 @@ def _compare(
         chosen = random.integers(0, len(first), len(first))
         differences.append(of(second[chosen]) - of(first[chosen]))
     found = np.array(differences)
-    # As in sacreBLEU: how often the resampled difference, moved to mean zero, is as large as the real one.
+    # As in sacreBLEU: how often the resampled difference, shifted to mean zero, is as large as the real one.
     p_value = (np.sum(np.abs(found - found.mean()) >= abs(real)) + 1) / (RESAMPLES + 1)
     low, high = np.percentile(found, [2.5, 97.5])
     return Comparison(

@@ -1,1 +1,1 @@
-"""Looking inside a model: every value by name, as a table, a picture or a sum written out."""
+"""Looking inside a model: every value by name, as a table, a picture or a written-out calculation."""

@@ -1,8 +1,8 @@
 """Which word of the source each word of an answer looked at, from cross-attention, with places in both texts.
 
-Attention is the mean of all heads of all decoder layers, in the row that writes a token. Raw, much of it rests on full
-stops and ``<eos>``, whatever is written; so each source token counts by how much more of it it gets than on average over
-the answer. A source word counts as its best token does. Both were chosen by trial on models whose right links are known.
+Attention is the mean of all heads of all decoder layers, in the row that writes a token. Much of it always goes to full
+stops and ``<eos>``, so each source token is weighted by its excess over its average in the answer. A source word counts
+as its best token. Both rules were chosen by trial on models with known links.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Span = tuple[int, int]  # first character, one past the last
 ROWS = 32  # pairs in one batch; the weights of every head of a layer are in memory at once
 CONTINUED = frozenset(BYTES[0x80:0xC0])  # bytes that continue a UTF-8 character
 LITTLE = (
-    0.01  # share of even attention added to the usual one, so that an answer of one token has an order too
+    0.01  # share of uniform attention added to the average, so that an answer of one token has an order, too
 )
 WITHIN_WORDS = "'’"  # signs that are part of a word if letters are on both sides
 
@@ -38,7 +38,7 @@ class Link:
     target: int
     source_span: Span
     target_span: Span
-    weight: float  # share of the target word's attention, above the usual, that goes to the source word
+    weight: float  # share of the target word's excess attention that goes to the source word
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def spans_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
 
 
 def _words(tokenizer: Tokenizer, text: str, tokens: Sequence[Span]) -> list[Span]:
-    """Return the spans of the units that are linked: words, where a text may have several.
+    """Return the spans of the units that are linked: words, if texts have several.
 
-    Where tokens are words or symbols, they are the units. So are characters, where no text has a space.
+    If tokens are words or symbols, they are the units. So are characters if no text has a space.
     """
     if tokenizer.kind == "words" or tokenizer.separator is not None:
         between = tokenizer.separator
@@ -156,7 +156,7 @@ def words_of(text: str) -> list[Span]:
 
 
 def _is_letter(character: str) -> bool:
-    """Say whether a character can be part of a longer word: letters, digits and their marks, but no ideographs."""
+    """Whether a character can be part of a longer word: letters, digits and their marks, but no ideographs."""
     if character.isascii():
         return character.isalnum() or character == "_"
     ideograph = unicodedata.name(character, "").startswith(("CJK", "HIRAGANA", "KATAKANA"))

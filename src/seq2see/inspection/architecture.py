@@ -1,6 +1,6 @@
 """The paper's Figures 1 and 2 and the encoder stack, drawn from the configuration of an actual model.
 
-Text does not shrink with its box: an Axes of your own should be as large as the one that is made without it.
+Text does not shrink with its box: your own Axes should be as large as the default one.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _entrance(
 
 
 def _floor(config: ModelConfig) -> float:
-    """Say where the first layer begins: above the embedding, and above its norm if there is one."""
+    """Return where the first layer begins: above the embedding, and above its norm if there is one."""
     return 1.92 + (0.27 + LOW if config.embedding_norm else 0.0)
 
 
@@ -236,7 +236,7 @@ def plot_architecture(config: ModelConfig, ax: Axes | None = None) -> Axes:
 
 
 def _caption(ax: Axes, x: float, y: float, config: ModelConfig) -> None:
-    """Write the facts that the boxes do not show."""
+    """Write the settings that the boxes do not show."""
     lines = [
         f"every line carries vectors of d_model = {config.d_model}",
         f"norm {'before each sub-layer' if config.norm == 'pre' else 'after each sum'} ({config.norm}-norm)",

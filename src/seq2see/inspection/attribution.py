@@ -1,4 +1,4 @@
-"""Where an answer comes from: gradient saliency (which token read matters) and the logit lens (which layer decides)."""
+"""Where an answer comes from: gradient saliency (which input token matters) and the logit lens (which layer decides)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE, TARGET = "encoder.embedding.scaled", "decoder.embedding.scaled"
 
 @dataclass(frozen=True)
 class Saliency:
-    """The share of each token read, at each step. Row t of ``source`` and of ``target`` sum to 1 together."""
+    """The share of each input token at each step. Row t of ``source`` and of ``target`` sum to 1 together."""
 
     source: Tensor  # (T, S)
     target: Tensor  # (T, T): the tokens of the answer so far; 0 for later tokens
@@ -76,7 +76,7 @@ def _products(odds: Tensor, inputs: list[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class Layer:
-    """The likeliest next token at every step, read off after one layer."""
+    """The likeliest next token at every step, computed after one layer."""
 
     after: int | None  # the number of the layer; None means before the first layer
     ids: Tensor  # (T,)

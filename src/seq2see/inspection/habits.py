@@ -1,4 +1,4 @@
-"""What a head does, measured: how much of its look goes to the token itself, to a neighbour, to the token that is copied.
+"""Measures what a head does: how much of its attention goes to the token itself, to a neighbour, to the copied token.
 
 The page measures the same (``page/static/habits.js``), over the same texts. So a head has one name and one number.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from seq2see.inspection.tables import ATTENTIONS
 from seq2see.inspection.trace import Trace
 
-ENOUGH = 0.35  # of the look, from which on it is a habit
-MORE = 0.2  # than an even look gives
+ENOUGH = 0.35  # share of the attention from which it is a habit
+MORE = 0.2  # ratio to uniform attention from which it is a habit
 MIXED = "mixed"
 
 Key = tuple[str, int, int]  # attention, layer, head
@@ -20,11 +20,11 @@ Key = tuple[str, int, int]  # attention, layer, head
 
 @dataclass(frozen=True)
 class Habit:
-    """What stands out of where a head looks."""
+    """The most distinct habit of a head."""
 
     name: str
-    share: float  # of its look that goes there, on average; 0 if nothing stands out
-    even: float  # what a look that is spread evenly would give
+    share: float  # mean share of its attention that goes there; 0 if there is no habit
+    even: float  # the share under uniform attention
 
     def __str__(self) -> str:
         return f"{self.name}, {100 * self.share:.0f} %" if self.share else self.name
@@ -32,7 +32,7 @@ class Habit:
 
 @dataclass
 class _Measure:
-    """The look that went to such places, what an even look would give them, and the rows that have such a place."""
+    """Attention to such positions, its share under uniform attention, and the number of rows with such a position."""
 
     sum: float = 0.0
     even: float = 0.0
@@ -115,7 +115,7 @@ def _places(trace: Trace, kind: str, rows: int, cols: int) -> dict[str, Callable
 
 
 def _habit(found: dict[str, _Measure]) -> Habit:
-    """Return the habit that stands out most; the first of several."""
+    """Return the most distinct habit; the first of several."""
     best, most = Habit(MIXED, 0.0, 0.0), MORE
     for name, one in found.items():
         if one.rows >= 2 and one.sum / one.rows >= ENOUGH and (one.sum - one.even) / one.rows > most:

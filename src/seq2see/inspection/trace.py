@@ -304,7 +304,7 @@ def _edited(path: str, x: Tensor, replacement: Edit) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Step:
+class AnswerStep:
     """One step of an answer: the chosen token, and the tokens that the model found likely."""
 
     id: int
@@ -361,14 +361,14 @@ class Trace(Recording):
         """P(next token) at each step, (T, V): the softmax of the logits."""
         return self.values["probabilities"]
 
-    def steps(self, top: int = 5) -> list[Step]:
+    def steps(self, top: int = 5) -> list[AnswerStep]:
         """Return the chosen token, its log-probability, the entropy and the ``top`` likeliest tokens of each step."""
         log_probabilities = self.values["logits"].float().log_softmax(-1)  # (T, V)
         entropies = torch.special.entr(self.probabilities).sum(-1)  # (T,)
         best = self.probabilities.topk(min(top, self.probabilities.shape[-1]))
         likeliest = [self.tokenizers.target.tokens(ids) for ids in best.indices.tolist()]
         return [
-            Step(
+            AnswerStep(
                 id=number,
                 token=token,
                 log_probability=float(log_probabilities[t, number]),

@@ -124,7 +124,7 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
         reason = REFUSED.get(str(family), f"its architecture is {brief(family)}")
         if family == "t5" and "gated" in str(config.get("feed_forward_proj")):
             reason = f"T5 v1.1 has {RELATIVE.format(', and a gated feed-forward network')}"
-        raise FolderError(f"{path.name} cannot be imported: {reason}. Known are: {', '.join(FAMILIES)}.")
+        raise FolderError(f"{path.name} cannot be imported: {reason}. Known: {', '.join(FAMILIES)}.")
     config = {**DEFAULTS.get(family, {}), **config}
     if family in ("m2m_100", "fsmt") and config.get("pad_token_id", 1) != 1:
         raise FolderError(

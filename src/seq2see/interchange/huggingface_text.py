@@ -166,7 +166,7 @@ def language_of(code: str, engine: Engine, option: str) -> str:
 
 def _some(known: list[str]) -> str:
     codes = [name.strip("_<>") for name in known]
-    return f"Known are, among others: {', '.join(codes[:12])}." if codes else ""
+    return f"Known, among others: {', '.join(codes[:12])}." if codes else ""
 
 
 def _with_languages(

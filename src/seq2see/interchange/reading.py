@@ -42,7 +42,7 @@ def import_model(
     )
     out = out or Path(name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already: name a folder that is not, by --out.")
+        raise UserError(f"{out} exists already: name a new folder by --out.")
     if source.startswith(HUB):
         with tempfile.TemporaryDirectory() as place:
             path = download(source.removeprefix(HUB), Path(place))

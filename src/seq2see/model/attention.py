@@ -43,14 +43,14 @@ def strayed(q: Tensor, k: Tensor, mask: Mask, places: Tensor) -> Tensor:
 
 
 class MultiHeadAttention(Observable):
-    """h attentions side by side, each in a learned subspace of its own (section 3.2.2).
+    """h parallel attentions, each in its own learned subspace (section 3.2.2).
 
-    MultiHead(Q, K, V) = Concat(head₁, …, head_h)·W^O,  head_i = Attention(Q·W_i^Q, K·W_i^K, V·W_i^V)
+    MultiHead(Q, K, V) = Concat(head₁, …, head_h)·W^O, head_i = Attention(Q·W_i^Q, K·W_i^K, V·W_i^V)
     """
 
-    guided: bool = False  # whether training shows its first head where to look: then ``asked`` keeps q and k
+    guided: bool = False  # whether training guides its first head: then ``asked`` keeps q and k
     asked: tuple[Tensor, Tensor] | None = None
-    whole: SideBySide | None = None  # W^Q, W^K and W^V in one piece, where decoding on a GPU has laid them so
+    whole: SideBySide | None = None  # W^Q, W^K and W^V in one piece of memory, for decoding on a GPU
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class MultiHeadAttention(Observable):
         return [self.split(product) for product in products(x, matrices, self.training, self.whole)]
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Project what is attended to, (…, S, D), to keys and values (…, S, H, K)."""
+        """Project the source of attention, (…, S, D), to keys and values (…, S, H, K)."""
         k, v = self.project(source, self.w_k, self.w_v)
         return k, v
 

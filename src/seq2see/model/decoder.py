@@ -58,7 +58,7 @@ class Decoder(Observable):
         mask: Mask = CAUSAL,
         place: int | Tensor = 0,
     ) -> Tensor:
-        """Map target ids (…, T) to (…, T, D). With a cache, ``target`` is only what is new since the last call."""
+        """Map target ids (…, T) to (…, T, D). With a cache, ``target`` has only the ids since the last call."""
         x = self.embedding(target, place if cache is None else cache.length)
         for index, layer in enumerate(self.layers):
             x = layer(x, memory, mask, memory_mask, (None, None) if cache is None else cache.layers[index])

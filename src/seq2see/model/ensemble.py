@@ -27,10 +27,10 @@ class EnsembleCache(DecoderCache):
 
 
 class Ensemble(Transformer):
-    """P(next | source, so far) = the mean of the members' probabilities. It is used as one Transformer is.
+    """P(next | source, so far) = the mean of the members' probabilities.
 
-    The logits are log-probabilities, of which a softmax changes nothing. A memory holds those of all members,
-    (B, M, S, D).
+    It is used like one Transformer. The logits are log-probabilities, which a softmax does not change. A memory
+    contains those of all members, (B, M, S, D).
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -88,7 +88,7 @@ class Ensemble(Transformer):
 
 
 def averaged(logits: Sequence[Tensor]) -> Tensor:
-    """Return the log of the mean of the probabilities that these logits stand for."""
+    """Return the log of the mean of the probabilities of these logits."""
     each = torch.stack([one.float().log_softmax(-1) for one in logits])  # (M, …, V)
     return each.logsumexp(0) - math.log(len(logits))
 

@@ -1,4 +1,4 @@
-"""Which position may attend to which, as data (section 3.2.3): padding, what comes later, other sentences."""
+"""Which position may attend to which, as data (section 3.2.3): padding, later positions, other sentences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-Part = Literal["causal", "keys", "sentences", "spans"]
+MaskPart = Literal["causal", "keys", "sentences", "spans"]
 
 
 class Spans(NamedTuple):
     """For each query of a packed batch the keys that it sees, and for each key the queries that see it, as int32.
 
-    Sentences lie in order, so both are spans, from a first place to the place after the last. Neither end ever falls.
+    Sentences are in order, so both are spans, from a first position to one past the last. Neither end ever decreases.
     """
 
     first_key: Tensor  # (T,)
@@ -30,11 +30,9 @@ class Mask:
 
     A mask is data, so that a fast body of attention can be chosen by it. Each part may be absent:
 
-    - ``causal`` hides the keys after a query's own position. The last query stands at the last key, so one new query
-      sees every cached key.
-    - ``keys`` hides padding.
-    - ``sentences`` keeps the sentences of a packed batch apart. ``spans`` says the same to a GPU's kernel, with
-      ``causal`` in it.
+    - ``causal`` hides the keys after a query's own position. The last query is at the last key, so one new query sees
+    every cached key. - ``keys`` hides padding. - ``sentences`` keeps the sentences of a packed batch apart. ``spans``
+    is the same for a GPU's kernel, with ``causal`` included.
 
     Every query must be left at least one key: batching guarantees it.
     """
@@ -45,9 +43,9 @@ class Mask:
     sentences: tuple[Tensor, Tensor] | None = None
     spans: Spans | None = None
 
-    def parts(self, T: int) -> tuple[Part, ...]:
-        """Name the parts that concern T queries. ``causal`` does not concern a single one, which stands last."""
-        parts: list[Part] = []
+    def parts(self, T: int) -> tuple[MaskPart, ...]:
+        """Return the names of the parts that affect T queries. ``causal`` does not affect a single one, which is last."""
+        parts: list[MaskPart] = []
         if self.causal and T > 1:
             parts.append("causal")
         if self.keys is not None:

@@ -1,4 +1,4 @@
-"""Where a token stands: positional encodings, and the embedding they are added to (sections 3.4 and 3.5)."""
+"""The position of a token: positional encodings, and the embedding they are added to (sections 3.4 and 3.5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 from seq2see.model.sublayers import Observable
 
-FIRST = {"fairseq": 2, "opennmt": 1}  # the number of the first position, where it is not 0
+FIRST = {"fairseq": 2, "opennmt": 1}  # the number of the first position, if not 0
 
 
 def sinusoids(position: Tensor, d_model: int, order: str = "paper") -> Tensor:
@@ -40,9 +40,9 @@ def position_table(length: int, d_model: int, order: str = "paper") -> Tensor:
 
 
 class Embedding(Observable):
-    """Token ids to vectors that know their place: √d_model·E[id] + PE(pos), then dropout (3.4, 3.5).
+    """Token ids to vectors with their positions: √d_model·E[id] + PE(pos), then dropout (3.4, 3.5).
 
-    Models of others may leave out the √d_model, or normalise the sum.
+    Imported models may leave out the √d_model, or normalise the sum.
     """
 
     positions: Tensor

@@ -31,7 +31,7 @@ class Observable(nn.Module):
     path: str = ""
 
     def keep(self, name: str, x: Tensor) -> Tensor:
-        """Show ``x`` to the recorder, if one is attached, and go on with what it returns."""
+        """Show ``x`` to the recorder, if one is attached, and return what it returns."""
         if self.recorder is None:
             return x
         return self.recorder(f"{self.path}.{name}" if self.path else name, x)

@@ -56,7 +56,7 @@ class Transformer(Observable):
                     nn.init.normal_(module.positions, std=0.02)
 
     def member(self, number: int = 0) -> Transformer:
-        """Return the network whose values can be looked at: this one, which is not an ensemble."""
+        """Return the network that can be inspected: this one, since it is not an ensemble."""
         return self
 
     def empty_cache(self, layout: Layout = "rows") -> DecoderCache:
@@ -96,7 +96,7 @@ class Transformer(Observable):
 
 @contextmanager
 def at_rest(model: Transformer) -> Iterator[None]:
-    """Switch dropout and gradients off for a while."""
+    """Switch dropout and gradients off."""
     awake = [module for module in model.modules() if module.training]
     for module in awake:
         module.training = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import pairwise
@@ -73,11 +74,19 @@ def describe_model(name: str, config: Config, card: str, path: Path | None) -> d
         "name": name,
         "task": config.task,
         "card": card,
+        "does": what_it_does(card),
         "examples": EXAMPLES.get(config.task) or EXAMPLES.get(name) or _samples(path),
         "texts": SURVEYS.get(name, []),
         **({"habits": _habits()} if name == "dates" and path == folder.SHIPPED / "dates" else {}),
         "sentences": config.decoding.sentences,
     }
+
+
+def what_it_does(card: str) -> str:
+    """Return the first sentence of a card, or nothing where the card says only how large the model is."""
+    said = next((part for part in card.split("\n\n") if part.strip() and not part.startswith("#")), "")
+    first = re.split(r"(?<=[.!?])\s+(?=[A-Z])", re.sub(r"[*`]", "", " ".join(said.split())))[0]
+    return "" if first.startswith(("A Transformer", "|")) else first
 
 
 @cache

@@ -69,10 +69,11 @@ class Weights:
     network: Transformer
 
 
-def live_page(name: str, model: Model, text: str, bits: int | None = None) -> str:
+def live_page(name: str, model: Model, text: str, bits: int | None = None, home: str | None = None) -> str:
     """Return the page as one file that answers any text, with the answer to one text to show at first.
 
-    Weights have so many ``bits``: 32 for a small model, 8 for others, unless the caller chooses.
+    Weights have so many ``bits``: 32 for a small model, 8 for others, unless the caller chooses. On a site the page
+    links to its ``home``.
     """
     weights = weights_in(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
     model.texts.check(text)
@@ -81,7 +82,8 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None) -> st
     )
     description = describe_model(name, model.config, model.card, model.path)
     size, parts = packed(weights.file)
-    return single_file(description, trace, Inside({**described(model), "packed": size}, parts, bundle()))
+    inside = Inside({**described(model), "packed": size}, parts, bundle())
+    return single_file(description, trace, inside, home)
 
 
 #: Rules of a search that search.js does not know, at the values that mean nothing.

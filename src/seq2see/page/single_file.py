@@ -51,13 +51,18 @@ class Inside:
     worker: str
 
 
-def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = None) -> str:
+def single_file(
+    model: dict[str, Any], trace: Trace, inside: Inside | None = None, home: str | None = None
+) -> str:
     """Return one page with styles, modules and a trace; ``model`` is what ``describe_model`` returns.
 
     A file on disk may not import another file, so the modules are data: URLs behind an import map. With a model
     inside, the page answers any text. It then holds of the trace only what is seen first, and computes the rest.
+    On a site, ``home`` is the address that the page's name links to.
     """
-    saved: dict[str, Any] = {"model": model, "more": []}
+    saved: dict[str, Any] = {
+        "model": {key: value for key, value in model.items() if key != "card"}, "more": [],
+    }  # fmt: skip
     if inside is not None:
         saved |= {"trace": describe(trace, ["*.weights"], compact=True), "inside": inside.about}
     elif model["small"]:
@@ -84,6 +89,10 @@ def single_file(model: dict[str, Any], trace: Trace, inside: Inside | None = Non
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     page = re.sub(r'<link rel="(stylesheet|preload|modulepreload)" [^>]*>\n', "", page)
     page = page.replace('<script type="module" src="main.js"></script>', "\n".join(head))
+    if home is not None:
+        page = page.replace(
+            "<h1>seq2see</h1>", f'<h1><a href="{escape(home)}" target="_top">seq2see</a></h1>'
+        )
     # The page begins before the weights are read.
     body = [
         f'<script type="application/json" id="saved">{_escaped(saved)}</script>',

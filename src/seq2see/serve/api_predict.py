@@ -1,4 +1,4 @@
-"""``/api/predict``: the form of a request and how requests are answered together; the route that reads each form once."""
+"""``/api/predict``: its requests, and how they are answered together; the route class of all requests in JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JSON = "application/json"
 
 
 def _whole(text: str) -> str:
-    """Refuse a lone surrogate (half a character): JSON can write one, but UTF-8 cannot, so no answer could repeat it."""
+    """Refuse a lone surrogate (half a character): JSON can contain one, but UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -48,13 +48,13 @@ Text = Annotated[str, AfterValidator(_whole)]
 
 
 class Hasty(FailFast):
-    """Stops validating a list at its first error: 100,000 messages would be of no use."""
+    """Stops validating a list at its first error: nobody needs 100,000 messages."""
 
-    __hash__ = object.__hash__  # a part of a union must have one
+    __hash__ = object.__hash__  # pydantic requires it of a union's member
 
 
 class Request_(BaseModel):  # noqa: N801 - Request is the framework's
-    """What all requests share. An unknown key is an error, and so is a text where a number belongs."""
+    """The common part of all requests. An unknown key is an error, and so is a text instead of a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -70,11 +70,11 @@ class Refusal(BaseModel):
 #: The ways in which a request may be refused, for the OpenAPI description.
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Refusal, "description": "The request is not JSON, or names another server."},
-    401: {"model": Refusal, "description": "The server asks for a token."},
+    401: {"model": Refusal, "description": "The server requires a token."},
     408: {"model": Refusal, "description": "The request did not arrive in time."},
     413: {"model": Refusal, "description": "The request is longer than the limit."},
     422: {"model": Refusal, "description": "The request cannot be answered."},
-    429: {"model": Refusal, "description": "Too many requests wait: ask again after Retry-After seconds."},
+    429: {"model": Refusal, "description": "Too many requests wait: try again after Retry-After seconds."},
     503: {"model": Refusal, "description": "The answer took too long, or the memory of the GPU is full."},
 }
 
@@ -88,14 +88,14 @@ class PredictRequest(Request_):
     )
     length_penalty: float | None = Field(
         None, ge=-10, le=10, allow_inf_nan=False,
-        description="α, by which longer answers are preferred in a beam. Without it, the model's own.",
+        description="α, by which a beam prefers longer answers. Without it, the model's own.",
     )  # fmt: skip
     max_length: int | None = Field(
         None, ge=1, description="Most tokens of an answer. Without it, the model's own."
     )
     min_confidence: float | None = Field(
         None, ge=0, le=1, allow_inf_nan=False,
-        description="Withhold answers that are less sure: an error takes their place.",
+        description="Withhold answers with a lower confidence: they get an error.",
     )  # fmt: skip
     order: Literal["day", "month"] | None = Field(
         None, description="With human-dates: whether the day or the month comes first in 03/04/2020."
@@ -106,20 +106,22 @@ class PredictRequest(Request_):
         False, description="Return which word of the input each word of the answer attends to."
     )
     format: Literal["text", "html", "markdown", "srt", "po", "json"] | None = Field(
-        None, description="Each input is a document of this format, of which only the words change."
+        None, description="Each input is a document of this format; only its words change."
     )
     glossary: dict[Text, Text | None] | None = Field(
-        None, description="What terms become in the answers; a term with null stays as it is."
+        None, description="The translation of each term; a term with null stays as it is."
     )
     only: Annotated[list[Text], Hasty()] | None = Field(None, description="The answers that are allowed.")
     pattern: Text | None = Field(
         None, description="A regular expression that matches each answer as a whole."
     )
     prefix: Text | None = Field(None, description="What each answer begins with.")
-    whole: bool = Field(False, description="Take each input as it is, even if the model is one of sentences.")
+    whole: bool = Field(
+        False, description="Do not split inputs into sentences, even if the model translates sentences."
+    )
 
     def options(self) -> Options:
-        """Return what is asked of the model."""
+        """Return the options of the answers."""
         return Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
 
 
@@ -167,7 +169,7 @@ class Predictor:
         return {"model": name, "answers": answers}
 
     def _check_limits(self, request: PredictRequest) -> None:
-        """Refuse lists and beginnings that are longer than the limits, before anything is made of them."""
+        """Refuse lists and prefixes that are longer than the limits, before they are used."""
         listed, most = len(request.only or ()), self.limits.listed
         if listed > most:
             raise UserError(f"The list has {listed:,} answers: it may have at most {most:,}.")
@@ -184,7 +186,7 @@ class Predictor:
         options: Options,
         client: Client | None,
     ) -> list[dict[str, Any]]:
-        """Answer texts as they are."""
+        """Answer unsplit texts."""
         model, most = self.models[name], self.limits.characters
         rules = options.rules(model.config.decoding)
         good = [text for text in texts if len(text) <= most]
@@ -207,7 +209,7 @@ class Predictor:
         options: Options,
         client: Client | None,
     ) -> list[dict[str, Any]]:
-        """Answer texts sentence by sentence: those of one text are answered together with those of others."""
+        """Answer texts sentence by sentence, together with the sentences of other requests."""
         if request.n_best > 1 or request.only or request.pattern or request.prefix:
             raise UserError("A format cannot be used with n_best, only, pattern or prefix: leave one out.")
         check_tags(texts, request.format, self.limits)
@@ -216,7 +218,7 @@ class Predictor:
         model, rules = self.models[name], options.rules(self.models[name].config.decoding)
         terms = await glossary_of(request.glossary, self.reading, client)
         reader = _Reader(model, rules, request.format, request.align, self.limits)
-        is_short = sum(map(len, texts)) <= SHORT  # it is read before another thread has begun
+        is_short = sum(map(len, texts)) <= SHORT  # it is read before another thread starts
         if is_short:
             read = reader(texts)
         else:
@@ -236,7 +238,7 @@ class Predictor:
         return list(shown)
 
 
-READING = 1e6  # multiplications in whose time a character of a document is read
+READING = 1e6  # cost of reading a character of a document, in multiplications
 SHORT = 2_000  # characters of texts that are read at once
 
 
@@ -251,7 +253,7 @@ async def glossary_of(
 
 
 class _Reader:
-    """Reads the documents of a request, and collects their sentences with what each costs."""
+    """Reads the documents of a request, and collects their sentences with their costs."""
 
     def __init__(
         self, model: Seq2Seq, rules: DecodingConfig, form: str | None, align: bool, limits: Limits
@@ -261,7 +263,7 @@ class _Reader:
         self.costs: list[float] = []
 
     def __call__(self, texts: list[str]) -> list[Document | str]:
-        """Read documents; one that is refused becomes the reason. Too much work is refused before all are read."""
+        """Read documents; a refused one is replaced by the reason. Too much work is refused before all are read."""
         read: list[Document | str] = []
         for text in texts:
             try:
@@ -289,7 +291,7 @@ def _told(
     probabilities: bool,
     given: list[tuple[list[str], list[Document | str]]],
 ) -> list[tuple[list[Answer], list[dict[str, Any]]]]:
-    """Put the sentences of documents together again, and describe the answers."""
+    """Join the sentences of documents again, and describe the answers."""
     ((texts, read),) = given
     remaining = iter(found)
     answers = [
@@ -306,14 +308,14 @@ def _told(
 
 
 class Automata:
-    """The automata of the last requests, since many requests ask for the same; together they have a limited size."""
+    """The automata of the last requests, since many requests have the same constraints; their total size is limited."""
 
     def __init__(self, cells: int = 2 * MOST_CELLS) -> None:
         self.cells = cells  # states × tokens of a vocabulary
         self.known: OrderedDict[tuple[object, ...], tuple[Automaton | None, int]] = OrderedDict()
 
     def of(self, name: str, model: Seq2Seq, options: Options) -> Automaton | None:
-        """Return what is allowed as an automaton."""
+        """Return the automaton of the constraints."""
         key = (name, options.only, options.pattern, options.prefix)
         if key not in self.known:
             made = model.texts.allowed(options)
@@ -332,7 +334,7 @@ def translated(
     probabilities: bool,
     sentences: list[Sentence],
 ) -> list[Translated]:
-    """Translate sentences of one request or of some."""
+    """Translate the sentences of one or several requests."""
     return translate(sentences, model.texts, rules, glossary, probabilities)
 
 
@@ -343,7 +345,7 @@ def _aligned(
 
 
 def cost_of(model: Seq2Seq, rules: DecodingConfig, characters: int, again: bool = False) -> float:
-    """Estimate from above how many multiplications an answer to a text takes; ``again`` reads both texts once more."""
+    """Return an upper bound of the multiplications of an answer; ``again`` reads both texts once more."""
     longest = model.config.model.max_length
     source = min(characters + 2, longest)
     target = rules.limit(source, longest)
@@ -355,12 +357,12 @@ def check_work(cost: float, limits: Limits) -> None:
     if cost > limits.work:
         raise UserError(
             f"The request may take {cost:.1e} multiplications, and {limits.work:.0e} is the limit: send it in parts, or "
-            "ask for a narrower beam, shorter answers or fewer values."
+            "request a narrower beam, shorter answers or fewer values."
         )
 
 
 def check_tags(texts: Sequence[str], form: str | None, limits: Limits) -> None:
-    """Refuse HTML with more tags than the limit, before it is read: each takes as long as many words do."""
+    """Refuse HTML with more tags than the limit, before it is read: a tag takes as long as many words."""
     tags = sum(text.count("<") for text in texts) if form == "html" else 0
     if tags > limits.tags:
         raise UserError(
@@ -434,7 +436,7 @@ def _shown(answer: Answer, probabilities: bool) -> dict[str, Any]:
 
 
 def withheld_of(answer: Answer) -> dict[str, Any]:
-    """Return what is known of an answer that is not given because it is less sure than was asked for."""
+    """Return the text and confidence of a withheld answer."""
     if answer.withheld is None:
         return {}
     return {"withheld": answer.withheld, "confidence": answer.confidence}
@@ -448,17 +450,17 @@ def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
 
 
 def message_of(error: Exception, limits: Limits) -> str:
-    """Say why a request is not answered."""
+    """Return why a request is not answered."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, Busy):
-        return f"{limits.queue:,} requests are already waiting: ask again in a second."
+        return f"{limits.queue:,} requests are already waiting: try again in a second."
     assert isinstance(error, TimeoutError)
     return f"The answer took longer than {limits.seconds:g} s: ask for less at once."
 
 
 def refusal_of_form(error: ValidationError) -> JSONResponse:
-    """Return the answer to a request of another form. It does not repeat what was sent, because that may be anything."""
+    """Return the answer to an invalid request. It does not repeat what was sent, because that may be anything."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     if faults[0]["type"] == "json_invalid" and re.search("surrogate|hex escape", faults[0]["msg"]):
         return refusal(422, "The request has a text with half a character (a lone surrogate).")
@@ -477,15 +479,15 @@ def in_json(value: object) -> bytes:
 
 
 class JsonRoute(APIRoute):
-    """A route that FastAPI describes, and that reads, answers and refuses a request by itself.
+    """A route that FastAPI describes, but that handles requests itself.
 
-    FastAPI would parse the body, check what it parsed, solve dependencies and open two stacks of contexts for each
-    request, which takes longer than a small model. So ``Directly`` brings each POST here.
+    FastAPI would parse the body, validate it, solve dependencies and open two context stacks for each request, which
+    takes longer than a small model. So ``Directly`` brings each POST here.
     """
 
     @cached_property
     def form(self) -> type[BaseModel]:
-        """The form of a request: the type of the endpoint's first parameter."""
+        """The class of a request: the type of the endpoint's first parameter."""
         form: type[BaseModel] = get_type_hints(self.endpoint)["request"]
         return form
 
@@ -513,7 +515,7 @@ class JsonRoute(APIRoute):
 
 
 class Directly:
-    """Hands a POST to the route of its path, past the layers of the framework that such a route does not use."""
+    """Passes a POST to the route of its path, without the layers of the framework that it does not use."""
 
     def __init__(self, app: ASGIApp, routes: Mapping[str, JsonRoute]) -> None:
         self.app, self.routes = app, routes

@@ -1,4 +1,4 @@
-"""``/api/text``: translates one text or document and sends its sentences as they are done, each a line of JSON."""
+"""``/api/text``: translates one text or document and sends each sentence when it is done, as a line of JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seq2see.serve.api_predict import (
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics
 
-FEW, MANY = 4, 128  # sentences that are translated together: few at first, so that the first ones come soon
+FEW, MANY = 4, 128  # sentences that are translated together: few at first, for a fast start
 
 
 class TextRequest(Request_):
@@ -37,15 +37,15 @@ class TextRequest(Request_):
 
     input: Text = Field(description="The text.")
     format: Literal["text", "html", "markdown", "srt", "po", "json"] = Field(
-        "text", description="What it is; only its words change."
+        "text", description="The format of the text; only its words change."
     )
     glossary: dict[Text, Text | None] | None = Field(
-        None, description="What terms become in the answers; a term with null stays as it is."
+        None, description="The translation of each term; a term with null stays as it is."
     )
 
 
 class Texts:
-    """Translates texts of any length: some sentences are done, then it is another request's turn."""
+    """Translates texts of any length, some sentences at a time; between them, other requests have their turns."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Texts:
         """Read a text, or refuse it; return the lines of the answer.
 
         The first one holds the parts of the text: a string stays, and an object is a sentence. Each other line holds
-        what became of the next ``sentences``, or the ``error`` that ends the answer.
+        the results of the next ``sentences``, or the ``error`` that ends the answer.
         """
         name = known(self.models, request.model)
         if len(request.glossary or ()) > self.limits.listed:
@@ -112,7 +112,7 @@ def _read(name: str, form: str, texts: list[str]) -> list[tuple[bytes, list[Sent
 
 
 def _shown(sentence: Sentence, found: Translated, terms: Glossary | None) -> dict[str, Any]:
-    """Describe what became of a sentence; ``parts`` holds what the model read and wrote."""
+    """Describe the result of a sentence; ``parts`` holds what the model read and wrote."""
     if found.error is not None:
         return {"output": found.text, "error": found.error}
     answer = put_together(sentence.text, Document([sentence]), [found])

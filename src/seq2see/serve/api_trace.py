@@ -40,7 +40,7 @@ from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Hasty, Request_, Text, check_work
 from seq2see.serve.batching import Limits
 
-KEPT = 2**24  # a trace of up to so many numbers is remembered
+KEPT = 2**24  # most numbers of a trace that is kept
 
 
 class HeadName(BaseModel):
@@ -54,7 +54,7 @@ class HeadName(BaseModel):
 
 
 class Patch(BaseModel):
-    """Numbers to take over from the run on another text."""
+    """Values to copy from the run on another text."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -75,7 +75,7 @@ class TraceRequest(Request_):
     )
     muted: Annotated[list[HeadName], Hasty()] = Field([], description="Heads to switch off.")
     patches: Annotated[list[Patch], Hasty()] = Field(
-        [], description="Numbers to take over from runs on other texts.", max_length=8
+        [], description="Values to copy from runs on other texts.", max_length=8
     )
     names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
     beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
@@ -88,7 +88,7 @@ class TraceRequest(Request_):
     )
     also: list[Literal["lens", "saliency"]] = Field(
         [],
-        description="lens: the token that each layer would choose. saliency: how much each token read matters.",
+        description="lens: the token that each layer would choose. saliency: how much each input token matters.",
         max_length=2,
     )
     step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
@@ -96,14 +96,14 @@ class TraceRequest(Request_):
         False, description="Answer a text that the model was not made for, such as a February 30."
     )
     glossary: dict[Text, Text | None] | None = Field(
-        None, description="What terms become, as for /api/predict: the answer with them is traced."
+        None, description="The translation of each term, as for /api/predict; the answer with them is traced."
     )
 
 
 class Tracer:
-    """Traces texts and remembers the last trace, because the page asks for more of it when the reader opens a part.
+    """Traces texts and keeps the last trace, because the page requests more of it when the reader opens a part.
 
-    What is traced is a view of the model's network, so that nobody else's answers are touched.
+    It traces a view of the model's network, so that other answers are not affected.
     """
 
     def __init__(self, model: Seq2Seq, limits: Limits | None = None) -> None:
@@ -112,7 +112,7 @@ class Tracer:
 
     @cached_property
     def network(self) -> Transformer:
-        """The network that is watched; it is read when the first trace is asked for."""
+        """The traced network; it is read for the first trace."""
         return view_of(self.model.network.inner().member())
 
     @cached_property
@@ -131,7 +131,7 @@ class Tracer:
     ) -> None:
         """Refuse a trace that records, computes or sends too much, before any of it is done.
 
-        ``saliencies`` is the number of steps whose saliency is asked for, or None for every step.
+        ``saliencies`` is the number of steps with saliency, or None for every step.
         """
         self.model.texts.check(text, anyway)
         config, limits = self.model.config.model, self.limits
@@ -151,8 +151,8 @@ class Tracer:
         size = sum(count for name, count in sent.items() if asked(name)) * (2 if compact else 4) * 4 // 3
         if size > limits.answer:
             raise UserError(
-                f"The trace may have {size:,} bytes, and {limits.answer:,} is the limit: ask for fewer values by "
-                "`names`, or for `compact` ones."
+                f"The trace may have {size:,} bytes, and {limits.answer:,} is the limit: request fewer values by "
+                "`names`, or `compact` ones."
             )
 
     def trace(
@@ -163,7 +163,7 @@ class Tracer:
         anyway: bool = False,
         patches: Sequence[Patch] = (),
     ) -> Trace:
-        """Answer a text greedily, after a beginning that is forced, with heads off and with numbers of other runs."""
+        """Answer a text greedily, after a forced beginning, with muted heads and values of other runs."""
         self.model.texts.check(text, anyway)
         text = self.model.texts.read(text)
         self._check_prefix(prefix)
@@ -181,13 +181,13 @@ class Tracer:
         return found
 
     def _edits(self, muted: Sequence[Head], patches: Sequence[Patch]) -> dict[str, Edit]:
-        """Return what switches heads off and what takes over numbers, by the name of the value."""
+        """Return the edits that mute heads and copy values, by the name of the value."""
         found: dict[str, list[Edit]] = {name: [one] for name, one in muting(self.network, muted).items()}
         others: dict[str, Trace] = {}
         for patch in patches:
             if patch.name not in self.names or patch.name == "probabilities":
                 raise InputError(
-                    f"There is no value {patch.name!r} to take over: `seq2see trace TEXT` lists all names."
+                    f"There is no value {patch.name!r} to copy: `seq2see trace TEXT` lists all names."
                 )
             if patch.input not in others:
                 others[patch.input] = self._new(self.model.texts.read(patch.input), (), {})
@@ -232,11 +232,11 @@ class Tracer:
     def _faster(self) -> Engine | None:
         """Return the engine that drafts the answer, or None if the network itself answers.
 
-        The recorded numbers are compared with the draft, so that a faster engine may write it that is not exact.
+        The recorded numbers are compared with the draft, so a faster, less exact engine may write it.
         """
         engine = self.model.network.engine_for(
             2
-        )  # of one input the exact engine may be torch, which drafts more slowly
+        )  # for one input the exact engine may be torch, which drafts more slowly
         if engine.name == "torch, float32":
             return None
         return engine.draft if self.model.config.model.d_model >= LARGE else engine
@@ -295,9 +295,9 @@ def describe_trace(
 ) -> dict[str, Any]:
     """Answer a text and describe the trace.
 
-    ``prefix`` holds ids that the answer must begin with. ``muted`` names heads as (attention, layer, head). ``anyway``
-    shows the model a text that it was not made for. ``patches`` are numbers of runs on other texts. With a ``glossary``
-    the answer that holds its terms is forced. The other arguments are those of ``describe``.
+    ``prefix`` has the first ids of the answer. ``muted`` names heads as (attention, layer, head). ``anyway`` accepts a
+    text that the model was not made for. ``patches`` are values of runs on other texts. With a ``glossary`` the answer
+    with its terms is forced. The other arguments are those of ``describe``.
     """
     _check_head(tracer.network, head)
     saliencies = 0 if "saliency" not in also else None if step is None else 1
@@ -311,7 +311,7 @@ def describe_trace(
         prefix, known = _with_terms(tracer, text, glossary)
     traced = tracer.trace(text, prefix, muted, anyway, patches)
     found = {**describe(traced, names, beam, compact, head, also, step, column), **known}
-    if not prefix and not muted and not patches:  # else the answer is not the model's own
+    if not prefix and not muted and not patches:  # otherwise the answer is not the model's own
         values = [one["log_probability"] for one in found["steps"]]
         sure, remark = tracer.model.texts.judged(text, values, found["finished"])
         known = {"confidence": sure, "remark": remark}
@@ -325,7 +325,7 @@ def describe_trace(
 def _with_terms(
     tracer: Tracer, text: str, glossary: Mapping[str, str | None]
 ) -> tuple[list[int], dict[str, Any]]:
-    """Answer a text by a glossary; return the ids of the answer, and what is to be said about it."""
+    """Answer a text with a glossary; return the ids of the answer, and remarks about it."""
     if len(glossary) > tracer.limits.listed:
         raise UserError(f"The glossary may have at most {tracer.limits.listed:,} terms.")
     model, terms = tracer.model, Glossary(glossary)

@@ -56,8 +56,8 @@ def create_app(
     """Make the application; ``hosts``, ``token`` and ``log`` are as in ``Guard``."""
     assert models
     limits = limits or Limits()
-    # A trace may take seconds, so that traces have a thread of their own. It works on views of the models. Documents are
-    # read in a third one: neither the model nor the loop that all clients share waits for them.
+    # A trace may take seconds, so traces have their own thread, which works on views of the models. Documents are read
+    # in a third one: neither the model nor the event loop waits for them.
     metrics, batcher, tracing, reading = Metrics(), Batcher(limits), Batcher(limits), Batcher(limits)
     predictor = Predictor(models, limits, batcher, reading, metrics)
     texts = Texts(models, limits, batcher, reading, metrics)
@@ -83,12 +83,12 @@ def create_app(
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        """Give the refusals of the framework the form of ours: {"error": "…"}."""
+        """Return the refusals of the framework in our format: {"error": "…"}."""
         return refusal(error.status_code, str(error.detail), error.headers)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Say that the server is running."""
+        """Report that the server is running."""
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=PlainTextResponse)

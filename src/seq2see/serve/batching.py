@@ -15,7 +15,7 @@ from seq2see.stopping import stopped_when
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for, and how many requests and connections there may be."""
+    """The limits of one request, and of the number of requests and connections."""
 
     characters: int = 2_000  # in one input
     document: int = 100_000  # characters of one input that is translated sentence by sentence
@@ -134,9 +134,9 @@ class Batcher:
 
     def _make_room(self, client: Client) -> None:
         """Refuse a request, or the last one of a client that holds more of the full queue than this client does."""
-        held = Counter(job.client.name for job in self.waiting)
-        name, most = held.most_common(1)[0]
-        if held[client.name] + 1 >= most:
+        counts = Counter(job.client.name for job in self.waiting)
+        name, most = counts.most_common(1)[0]
+        if counts[client.name] + 1 >= most:
             raise Busy
         last = next(job for job in reversed(self.waiting) if job.client.name == name)
         self.waiting.remove(last)
@@ -195,7 +195,7 @@ class Batcher:
                     if not piece[0].future.done():
                         await self._work([piece])
             elif not pieces[0][0].future.done():
-                if isinstance(error, UserError):  # what it was raised in may hold a million objects
+                if isinstance(error, UserError):  # its traceback may refer to a million objects
                     error.__traceback__ = error.__context__ = None
                 pieces[0][0].future.set_exception(error)
             return

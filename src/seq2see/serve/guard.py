@@ -32,7 +32,7 @@ ALWAYS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 HOST = re.compile(
     r"(\[[0-9a-f:.]+\]|[^:\[\]@/\s]+)(:\d{1,5})?", re.IGNORECASE
 )  # a name or address, and a port
-OPEN = {"/healthz"}  # answered without a token, for those who watch the server
+OPEN = {"/healthz"}  # answered without a token, for monitoring
 
 
 def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -48,7 +48,7 @@ def raw_refusal(status: int, message: str) -> bytes:
     return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{lines}\r\n".encode() + body
 
 
-LEFT = 499  # what is counted for a client that left before its answer
+LEFT = 499  # the status that is counted for a client that left before its answer
 
 
 class Metrics:
@@ -160,7 +160,7 @@ class Guard:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) == 1 and hmac.compare_digest(given[0], self.expected):
             return None
-        return refusal(401, "This server asks for a token: send it as `Authorization: Bearer TOKEN`.",
+        return refusal(401, "This server requires a token: send it as `Authorization: Bearer TOKEN`.",
                        {"www-authenticate": "Bearer"})  # fmt: skip
 
     def _extra(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -183,14 +183,15 @@ class Guard:
             message = f"The request is longer than {self.limits.body:,} bytes, which is the limit: send it in parts."
             await refusal(413, message, {"connection": "close"})(scope, receive, send)
             return
-        # Only UTF-8 is JSON for us: a reader that guesses an encoding may read something else than a proxy before it.
+        # Only UTF-8 is JSON for us: a reader that guesses an encoding may read something different from a proxy before
+        # it.
         if body and (body.startswith(b"\xef\xbb\xbf") or b"\0" in body or not _is_utf8(body)):
             await refusal(400, "The body is not JSON in UTF-8.")(scope, receive, send)
             return
         await self.app(scope, replayed(body, receive), send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Read the whole body; return None if it is too long. Half a request is no request."""
+        """Read the whole body; return None if it is too long."""
         body: bytes = b""
         while True:
             message = await receive()

@@ -23,11 +23,11 @@ from seq2see.storage import folder
 from seq2see.training.loop import LOG
 
 HERE = "127.0.0.1"
-LOOKED = 6.0  # a page that has asked within so many seconds counts as being watched
-PATIENCE = 4.0  # seconds that a finished training waits for its watchers to be told
+LOOKED = 6.0  # seconds after its last request in which a page counts as open
+PATIENCE = 4.0  # seconds that a finished training waits for open pages
 
 
-class Run:
+class RunFolder:
     """The folder of a training, as the page shows it."""
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ def find_run(name: Path) -> Path:
     return path
 
 
-def create_live_app(run: Run, host: str = HERE) -> FastAPI:
+def create_live_app(run: RunFolder, host: str = HERE) -> FastAPI:
     """Make the application that shows one run."""
     app = FastAPI(title="seq2see, training", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.metrics = metrics = Metrics()
@@ -106,7 +106,7 @@ def watch(path: Path, host: str, port: int, ready: Callable[[str], None]) -> Non
     """Show a run until SIGINT or SIGTERM; ``ready`` gets the address."""
     listener = listen(host, port)
     ready(address_of(listener, host) + "live/")
-    _server(Run(path), host).run(sockets=[listener])
+    _server(RunFolder(path), host).run(sockets=[listener])
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def watched(path: Path) -> Iterator[str]:
 
     At the end the server stays for a moment, so that open pages learn that the training has finished.
     """
-    listener, run = listen(HERE, 0), Run(path)
+    listener, run = listen(HERE, 0), RunFolder(path)
     server = _server(run, HERE)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -128,6 +128,6 @@ def watched(path: Path) -> Iterator[str]:
         thread.join()
 
 
-def _server(run: Run, host: str) -> Server:
+def _server(run: RunFolder, host: str) -> Server:
     app = create_live_app(run, host)
     return Server(configured(app, Limits(), timeout_graceful_shutdown=2), app.state.metrics)

@@ -1,4 +1,4 @@
-"""Opens the port and runs the application until it is told to stop."""
+"""Opens the port and runs the application until a signal stops it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from seq2see.serve.batching import Batcher, Limits
 from seq2see.serve.guard import Metrics, raw_refusal
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-FAREWELL = 0.5  # seconds in which active clients are asked to disconnect
+FAREWELL = 0.5  # seconds in which active clients must disconnect
 OTHER_FILES = 96  # files that the process opens beside its connections
-SOON, UNCOLLECTED = 1.0, 600.0  # seconds until all objects are looked at again, in a pause and without one
-TICKS = 10  # of uvicorn's clock in a second
+SOON, UNCOLLECTED = 1.0, 600.0  # seconds between full garbage collections, in an idle moment and otherwise
+TICKS = 10  # ticks of uvicorn's clock per second
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a port, or say why it cannot be opened; port 0 means any free port."""
+    """Open a port, or raise if it cannot be opened; port 0 means any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,7 +99,7 @@ class Connection(HttpToolsProtocol):
             min(idle, key=lambda one: one.since).transport.abort()
         else:
             self._refuse(
-                503, f"{self.limits.connections:,} clients are connected already: ask again in a second."
+                503, f"{self.limits.connections:,} clients are connected already: try again in a second."
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -180,7 +180,7 @@ class Server(uvicorn.Server):
         self.collected = time.monotonic()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after the connections once a second, and after the memory."""
+        """Check the connections and the memory once a second."""
         if counter % TICKS == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
@@ -190,14 +190,14 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def collect(self, now: float) -> None:
-        """Free objects that only refer to each other: once a second, but not while a thread is at work, unless for long.
+        """Collect garbage once a second, but not while a thread works, unless for long.
 
-        A document or a pattern under way has a million objects, for which all clients would wait.
+        A document or a pattern in progress has a million objects, for which all clients would wait.
         """
         is_idle = not any(worker.working for worker in self.workers)
         if now - self.collected > (SOON if is_idle else UNCOLLECTED):
             self.collected = now
-            if gc.get_count()[2]:  # something has lived long since the last time
+            if gc.get_count()[2]:  # some objects have become old since the last time
                 gc.collect()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

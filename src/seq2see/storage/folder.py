@@ -28,7 +28,7 @@ CHECKSUMS = "SHA256SUMS"  # in the form of sha256sum
 EXPORT = "ctranslate2"  # the folder of an exported engine
 SHIPPED = Path(__file__).parent.parent / "models"
 LARGEST_HEAD, LARGEST_CARD, LARGEST_SUMS = 2**24, 2**20, 2**16  # bytes
-SLACK = 2**20  # numbers that a config may describe beyond those of its weights
+SLACK = 2**20  # parameters that a config may have beyond those of its weights
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1}
 
 
@@ -63,7 +63,7 @@ def find(name: str | os.PathLike[str]) -> Path:
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """How the two sides are cut; one and the same object where they share a vocabulary."""
+    """The tokenizers of both sides; one object if they share a vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
@@ -75,7 +75,7 @@ class Tokenizers:
 
     @property
     def named(self) -> str:
-        """How the sides are cut, in words: ``characters``, or ``characters → symbols``."""
+        """The kinds of the tokenizers: ``characters``, or ``characters → symbols``."""
         source, target = self.source.kind, self.target.kind
         return source if source == target else f"{source} → {target}"
 
@@ -110,7 +110,7 @@ def _tokenizers(path: Path) -> Tokenizers:
 
 
 def weights_path(path: Path) -> Path:
-    """Return where a model folder's weights are, or say that they are missing."""
+    """Return the path of a model folder's weights, or raise if they are missing."""
     weights = path / WEIGHTS
     if not weights.is_file():
         raise FolderError(f"{path.name} has no {WEIGHTS}: the folder is incomplete, or its training has not finished "
@@ -119,21 +119,21 @@ def weights_path(path: Path) -> Path:
 
 
 def parameter_count(path: Path) -> int:
-    """Count the numbers in a model folder's weights by the head of the file alone."""
+    """Count the numbers in a model folder's weights from the header of the file."""
     return sum(
         prod(shape) for name, (_, shape) in weights_head(weights_path(path)).items() if not is_step(name)
     )
 
 
 def is_step(name: str) -> bool:
-    """Whether a tensor holds the steps of a compressed matrix, which are no parameters."""
+    """Whether a tensor holds the scales of a compressed matrix, which are not parameters."""
     return name.endswith(STEP)
 
 
 def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Read the head of a safetensors file: the type and shape of each tensor.
+    """Read the header of a safetensors file: the type and shape of each tensor.
 
-    The head must describe the file to its last byte, so that nothing is allocated for numbers that are not there.
+    The header must account for every byte of the file, so that no memory is allocated for missing numbers.
     """
     size = plain_file(path)
 
@@ -143,11 +143,11 @@ def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, LARGEST_HEAD):
-            raise refuse(f"its head would have {length:,} bytes" if size >= 8 else "it is too short")
+            raise refuse(f"its header would have {length:,} bytes" if size >= 8 else "it is too short")
         text = file.read(length)
-    head = parsed(text, f"the head of {path.name}")
+    head = parsed(text, f"the header of {path.name}")
     if not isinstance(head, dict):
-        raise refuse("its head is no table")
+        raise refuse("its header is not a table")
     head.pop("__metadata__", None)
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     places: list[tuple[int, int]] = []
@@ -156,19 +156,19 @@ def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
             good = all(type(number) is int and 0 <= number < 2**48 for number in (*shape, first, last))
         except (TypeError, KeyError, ValueError):
-            raise refuse(f"its head says nothing of {shown(name)} that makes sense") from None
+            raise refuse(f"its header describes {shown(name)} wrongly") from None
         if not isinstance(kind, str) or kind not in BYTES_OF:
             raise refuse(
                 f"{shown(name)} has numbers of type {shown(str(kind))}, and {', '.join(BYTES_OF)} are known"
             )
         if not good or prod(shape) * BYTES_OF[kind] != last - first:
-            raise refuse(f"the head gives {shown(name)} another size than its shape has")
+            raise refuse(f"the size of {shown(name)} in the header does not match its shape")
         found[name] = kind, shape
         places.append((first, last))
     places.sort()
     ends = [0, *(last for _, last in places)]
     if [first for first, _ in places] != ends[:-1] or ends[-1] != size - 8 - length:
-        raise refuse("its head describes another number of bytes than there are")
+        raise refuse("its header does not match the number of bytes in the file")
     for name, (kind, shape) in found.items():
         if kind == "I8" and found.get(name + STEP) != ("F32", (*shape[:-1], 1)):
             raise FolderError(
@@ -178,17 +178,17 @@ def weights_head(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def check_weights(path: Path, config: ModelConfig) -> None:
-    """Refuse weights that are far fewer than the config says, before a network of that size is made."""
-    held = parameter_count(path)
-    if config.parameters > held + SLACK:
+    """Refuse a file with far fewer weights than the config describes, before a network of that size is made."""
+    stored = parameter_count(path)
+    if config.parameters > stored + SLACK:
         raise FolderError(
             f"{path.name} does not fit together: its config describes a model of {config.parameters:,} parameters, "
-            f"its {WEIGHTS} holds {held:,}."
+            f"its {WEIGHTS} holds {stored:,}."
         )
 
 
 def read_card(path: Path) -> str:
-    """Read the card of a model folder; a card that is a link elsewhere, or no text, is none."""
+    """Read the card of a model folder; a link out of the folder or a file that is not text counts as no card."""
     try:
         plain_file(path / CARD, LARGEST_CARD)
         return (path / CARD).read_text(encoding="utf-8", errors="replace")
@@ -231,15 +231,18 @@ def write(
     also: Callable[[Path], None] | None = None,
     confidence: Storable | None = None,
 ) -> None:
-    """Write a whole model folder, new or in the place of another model; ``also`` adds to it.
+    """Write a whole model folder, new or in the place of another model; ``also`` adds files to it.
 
-    A new folder gets its name when it is complete, and that of a training its weights last. Another model is replaced in
-    one step, so that the folder is the old model or the new one at every moment; other files of the folder stay.
+    A new folder gets its name when it is complete; the folder of a training gets its weights last. Another
+    model is replaced in one step, so that the folder is the old model or the new one at every moment; other
+    files of the folder stay.
     """
     if path.exists() and not path.is_dir():
         raise FolderError(f"{path} is a file: a folder for the model was expected.")
     if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
-        raise FolderError(f"{path} is not empty, and holds no model: choose a folder that is not there yet.")
+        raise FolderError(
+            f"{path} is not empty, and holds no model: choose a folder that does not exist yet."
+        )
     if not path.exists() or not any(path.iterdir()):
         with whole_or_nothing(path) as new:
             _write(new, config, tokenizers, weights, card, confidence)
@@ -278,7 +281,7 @@ def _write(
 
 
 def write_tokenizers(path: Path, tokenizers: Tokenizers) -> None:
-    """Write one tokenizer file, or two, and remove what another model may have left in their place."""
+    """Write one tokenizer file, or two, and remove those of another model."""
     for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER) if tokenizers.shared else (TOKENIZER,):
         (path / name).unlink(missing_ok=True)
     if tokenizers.shared:

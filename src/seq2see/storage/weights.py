@@ -31,7 +31,7 @@ def weights_bytes(weights: dict[str, Tensor]) -> bytes:
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file tensor by tensor, whole or not at all: of a large model only one is in memory."""
+    """Write a safetensors file atomically and tensor by tensor: only one tensor of a large model is in memory."""
     kinds = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     head, place = {}, 0
     for name, tensor in weights.items():
@@ -51,7 +51,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def in_eight_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Round each row of each matrix to 255 steps, of a size that is kept beside it: a quarter of the bytes."""
+    """Round each row of each matrix to 255 steps and keep the size of the step beside it: a quarter of the bytes."""
     small = {}
     for name, tensor in weights.items():
         if tensor.ndim < 2:
@@ -64,7 +64,7 @@ def in_eight_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def whole(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the numbers that rounded weights stand for."""
+    """Return rounded weights as floating-point numbers."""
     return {
         name: tensor.float() * weights[name + STEP] if tensor.dtype == torch.int8 else tensor
         for name, tensor in weights.items()
@@ -73,7 +73,7 @@ def whole(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file; what was rounded comes as the numbers that it stands for."""
+    """Read a safetensors file; rounded weights become floating-point numbers."""
     try:
         weights: dict[str, Tensor] = load_file(path)
         for name, tensor in weights.items():
@@ -89,7 +89,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def put_weights(model: Transformer, weights: dict[str, Tensor], origin: str) -> None:
-    """Copy weights into a model after checking that they are the ones that it has."""
+    """Copy weights into a model after checking names and shapes."""
     expected = dict(model.named_parameters())
     for name in (*expected, *weights):
         if name not in weights:
@@ -117,7 +117,7 @@ def read_model(config: ModelConfig, path: Path, device: torch.device | str = "cp
 
 
 def placed(model: Transformer, device: torch.device | str) -> Transformer:
-    """Move a model to a device, if that has room for it."""
+    """Move a model to a device, or raise if there is no room for it."""
     try:
         return model.to(device)
     except RuntimeError as error:

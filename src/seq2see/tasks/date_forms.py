@@ -1,26 +1,26 @@
-"""Tables for dates as people write them: languages, templates, and what stands around a date.
+"""Tables for dates as people write them: languages, templates, and the text around a date.
 
-A template has %m for a month's full name, %b for its short one, %w for a weekday, %d for a day, %o for an ordinal, %x
-for an ordinal in words, %y for a year, %z for a year of two digits, %n for the month's number, %r for a Roman one, %T
-for a time; %N and %D have two digits.
+A template has %m for a month's full name, %b for its short one, %w for a weekday, %d for a day, %o for an
+ordinal, %x for an ordinal in words, %y for a year, %z for a year of two digits, %n for the month's number, %r
+for a Roman one, %T for a time; %N and %D have two digits.
 """
 
 from __future__ import annotations
 
-#: The languages whose dates are learned.
+#: The languages of the training.
 LANGUAGES = (
     "en", "fr", "de", "es", "it", "pt", "nl", "sv", "da", "nb", "nn", "fi", "is", "et", "lv", "lt", "pl", "cs", "sk",
     "sl", "hr", "sr", "sr_Latn", "bs", "mk", "bg", "ru", "uk", "be", "ro", "hu", "el", "tr", "az", "sq", "ca", "gl",
     "eu", "ga", "cy", "af", "sw", "id", "ms", "fil", "vi", "th", "ja", "ko", "zh", "zh_Hant", "ar", "ar_IQ", "ar_MA",
     "he", "fa", "ur", "hi", "bn", "mr", "gu", "ta", "te", "kn", "ml", "ka", "hy", "kk", "uz", "de_AT", "en_GB",
 )  # fmt: skip
-#: Regional forms that are never learned, to measure how far spellings of other regions are understood.
+#: Regional forms that are not in the training, to measure how well other spellings are understood.
 HELD_LOCALES = (
     "en_AU", "en_IN", "en_ZA", "en_CA", "fr_CA", "fr_CH", "fr_BE", "es_MX", "es_AR", "es_CL", "pt_PT", "nl_BE",
     "de_CH", "de_LU", "it_CH", "sv_FI", "ar_EG", "ar_LY", "ar_TN", "zh_HK", "ro_MD", "ru_UA", "ms_BN", "en_NZ",
     "fr_LU",
 )  # fmt: skip
-#: How often a language is drawn; the others have 1.
+#: Weight of a language in the random choice; the others have 1.
 WEIGHTS = {
     "en": 14, "en_GB": 4, "fr": 4, "de": 4, "es": 4, "it": 3, "pt": 3, "nl": 3, "ru": 3, "pl": 2, "ja": 2, "zh": 2,
 }  # fmt: skip
@@ -108,7 +108,7 @@ AFTER = (
     " (date)", " at 5 pm", ", 10:15", " 10:15:30", " 23:59", "t10:15:30z", "t00:00", " utc", " 8am", ".", ",", ";",
     " ?",
 )  # fmt: skip
-#: Which characters a reading machine takes for a digit.
+#: Characters that OCR confuses with a digit.
 LIKE = {"0": "oо", "1": "l|i", "2": "z", "5": "s", "6": "b", "8": "b", "9": "g"}
 WORDS = (
     "tomorrow", "yesterday", "today", "now", "next week", "last year", "in two days", "morgen", "demain", "hier",

@@ -1,6 +1,6 @@
 """The task of the dates model: ISO dates of the years 1000 to 9999 into words, ``May 1, 1845``, made without a network.
 
-numpy is imported where dates are generated: checking an input needs none, and importing it would take longer.
+numpy is imported where dates are generated, since checking an input does not need it and importing it takes longer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MONTHS = (
 )  # fmt: skip
 FIRST_YEAR, LAST_YEAR = 1000, 9999
 TARGET_LENGTH = 20  # <sos>September 28, 1976<eos>
-RAW_LENGTH = 19  # tokens that an answer in raw form is padded to: as many as <sos>September 3, 2025<eos> has
+RAW_LENGTH = 19  # length of a padded raw answer: that of <sos>September 3, 2025<eos>
 EXPECTED = "an ISO date of the years 1000 to 9999 was expected, such as 1845-01-05"
 
 
@@ -31,12 +31,10 @@ def in_words(day: date) -> str:
 
 
 def check(text: str) -> None:
-    """Raise an InputError that says in one sentence why a text is no date, if it is none."""
+    """Raise an InputError with the reason if a text is not a date."""
     if len(text) == 10 and text[4] == text[7] == "-" and text[0] != "0":
         try:
-            date.fromisoformat(
-                text
-            )  # takes a tenth of the time of the checks below, which find out what is wrong
+            date.fromisoformat(text)  # ten times faster than the checks below, which find the reason
             return
         except ValueError:
             pass

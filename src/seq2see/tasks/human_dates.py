@@ -31,7 +31,7 @@ REASONS = {
 }
 PIVOT = 69  # '69 to '99 are of the 20th century, '00 to '68 of the 21st, as in POSIX and in Python's strptime
 LONGEST = 80  # characters
-REMEMBERED = 10_000  # characters of which it is known what they become
+REMEMBERED = 10_000  # most characters in the table
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 NAMES = Path(__file__).with_name(
     "month_names.txt"
@@ -40,16 +40,16 @@ _LETTER = r"[^\W\d_]"
 _ANY_LETTER = re.compile(_LETTER)
 _DOUBLED = re.compile(r"(.)\1")
 _WORDS = re.compile(r"[^\s\d!-/:-@\[-`{-~\u00a1-\u00bf\u2000-\u206f\u3000-\u303f]+")
-#: Words in which a reading machine took a letter for a digit: 0ct, n0vember, ju1y.
+#: Words in which OCR read a digit instead of a letter: 0ct, n0vember, ju1y.
 _MISREAD = re.compile(r"(?<!\w)(?=[\d_]*+[^\W\d_](?:[\d_]++[^\W\d_])*+[^\W\d_])(?=[^\W\d]*+\d)\w++")
 _AS_LETTERS = str.maketrans("01358", "olesb")
 _TIME = re.compile(r"\d?\d:\d\d(?::\d\d)?")
-#: Numbers, and those in which a reading machine took a digit for a letter: l2, 2o20, s.
+#: Numbers, also those in which OCR read a letter instead of a digit: l2, 2o20, s.
 _NUMBERS = re.compile(r"(?<![a-zа-я\d])(?:\d[\doоl|izsbg]*|[oоl|izsbg](?:\d[\doоl|izsbg]*)?)(?![a-zа-я])|\d+")
 
 
 class _Plain(dict[int, str]):
-    """What a character becomes: a digit 0 to 9, nothing if it is invisible, or itself; each is found out once."""
+    """The replacement of a character, computed once: a digit 0 to 9, empty if it is invisible, or itself."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)
@@ -66,7 +66,7 @@ PLAIN = _Plain()
 
 
 def fold(text: str) -> str:
-    """Write a text as the model reads it: small letters, digits 0 to 9, no invisible marks, white space folded."""
+    """Return a text as the model reads it: small letters, digits 0 to 9, no invisible marks, white space folded."""
     text = text[: 4 * LONGEST]
     if not text.isascii():
         letters = unicodedata.normalize("NFKC", text).lower().translate(PLAIN)
@@ -99,8 +99,8 @@ def read(text: str, answer: str, order: str | None = None) -> str:
         raise InputError(f"{shown(text)} could not be read as a date.")
     if len(dates) == len(ORDERS) and order is None:
         raise InputError(
-            f"{shown(text)} can be {readings[0]} (day first) or {readings[1]} (month first): "
-            "give the order, day or month."
+            f"{shown(text)} can be {readings[0]} (day first) or {readings[1]} (month first): give the "
+            "order, day or month."
         )
     chosen = ORDERS.index(order) if order is not None and len(dates) == len(ORDERS) else 0
     year, month, day = (int(part) for part in dates[chosen])
@@ -108,8 +108,8 @@ def read(text: str, answer: str, order: str | None = None) -> str:
         raise InputError(f"{shown(text)} would be {readings[chosen]}, a day that does not exist.")
     if not names_month(text, month, day):
         raise InputError(
-            f"{shown(text)} would be {readings[chosen]}, but that month is not in the text, neither by a name that is "
-            "known nor as a number."
+            f"{shown(text)} would be {readings[chosen]}, but that month is not in the text, neither by a "
+            "known name nor as a number."
         )
     return readings[chosen]
 
@@ -137,11 +137,11 @@ def names_month(text: str, month: int, day: int) -> bool:
 
 @cache
 def _months() -> list[tuple[frozenset[str], re.Pattern[str]]]:
-    """Return for each month its names, and a pattern that finds them where they are no words of their own."""
+    """Return for each month its names, and a pattern that finds them within other words."""
     found = []
     for line in NAMES.read_text(encoding="utf-8").splitlines():
         names = frozenset(without_accents(name) for name in line.split("\t"))
-        # Only scripts with capitals always write words apart. A sign or a space within a name may be missing.
+        # Only scripts with capitals always separate words. A sign or a space within a name may be missing.
         forms = [
             re.sub(r"\\?[ .]", r"[\\s._-]*", re.escape(name))
             for name in sorted(names)
@@ -155,7 +155,7 @@ def _resembles(word: str, name: str) -> bool:
     """Whether a word is a name cut short, or with one mistake: a letter missing, more or other, or two swapped."""
     if name.startswith(word) and len(word) >= 3:  # Decemb.
         return True
-    if len(name) >= 5 and name in word:  # no space was typed
+    if len(name) >= 5 and name in word:  # the space is missing
         return True
     if abs(len(word) - len(name)) > 1:
         return False

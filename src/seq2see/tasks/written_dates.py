@@ -1,6 +1,6 @@
-"""Dates as people write them, with their ISO form: what the human-dates model learns from.
+"""Dates as people write them, with their ISO form: the training data of the human-dates model.
 
-Names and patterns come from Unicode's CLDR through the package ``babel``. It is needed here alone, so it is an extra.
+Names and patterns come from Unicode's CLDR through the package ``babel``. Only this module needs it, so it is an extra.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from seq2see.tasks.human_dates import LONGEST, NO_DATE, NO_DAY, NO_YEAR, PIVOT, 
 
 @dataclass(frozen=True)
 class Day:
-    """The numbers of a date. The day may be one that its month does not have."""
+    """The numbers of a date. The day may not exist in its month."""
 
     year: int
     month: int
@@ -57,7 +57,7 @@ class Names:
     short: list[list[str]]
     weekdays: list[list[str]]
     templates: list[str]
-    words: list[str] = field(default_factory=list)  # that are no dates: names of languages
+    words: list[str] = field(default_factory=list)  # that are not dates: names of languages
 
 
 def _letters(name: str) -> str:
@@ -86,14 +86,15 @@ def _template(pattern: str) -> str | None:
 
 @cache
 def names_of(locale: str) -> Names:
-    """Read what CLDR has for a language."""
+    """Read the names and patterns of CLDR for a language."""
     try:
         from babel import Locale, localedata
     except ImportError:
         raise UserError(
             "Written dates are made from the data of the package babel, which is missing: pip install babel."
         ) from None
-    # Babel resolves aliases within data that languages share, so that a name of the language before could be found.
+    # Babel resolves aliases within data that languages share, so a name of the language before could be
+    # found.
     localedata._cache.clear()
     found = Locale.parse(locale)
     chinese = locale[:2] in ("zh", "ja", "ko")
@@ -147,7 +148,7 @@ def month_names() -> list[list[str]]:
 
 
 def ordinal(day: int, locale: str) -> str:
-    """Write the number of a day as an ordinal, where the language does."""
+    """Write the number of a day as an ordinal, if the language has one."""
     language = locale[:2]
     if language == "en":
         ending = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
@@ -188,13 +189,13 @@ def written(template: str, day: Day, names: Names, draw: random.Random) -> str:
 
 def _weekday(day: Day, draw: random.Random) -> int:
     if draw.random() < 0.05:
-        return draw.randrange(7)  # people get it wrong at times
+        return draw.randrange(7)  # sometimes the weekday is wrong
     last = monthrange(day.year, day.month)[1]
     return date(day.year, day.month, min(day.day, last)).weekday()
 
 
 def noisy(text: str, draw: random.Random) -> str:
-    """Write a text as a hasty typist or a reading machine does."""
+    """Add typing mistakes or OCR errors to a text."""
     kind = draw.randrange(9)
     places = [place for place, letter in enumerate(text) if letter.isalpha()]
     if kind == 0 and len(places) > 4:  # a letter is left out
@@ -230,8 +231,8 @@ def noisy(text: str, draw: random.Random) -> str:
 class Written:
     """A stream of written dates.
 
-    ``part`` says which: those to learn from ("train"), templates that the language never had in training ("formats"),
-    or regional spellings ("spellings").
+    ``part`` is "train" for the training, "formats" for templates that the language never has in training, or
+    "spellings" for regional spellings.
     """
 
     def __init__(self, seed: int, part: str = "train") -> None:
@@ -344,11 +345,11 @@ class Written:
 
 @cache
 def _templates(locale: str, kept_from_training: bool) -> list[str]:
-    return [t for t in names_of(locale).templates if held(locale, t) == kept_from_training]
+    return [t for t in names_of(locale).templates if held_out(locale, t) == kept_from_training]
 
 
-def held(locale: str, template: str) -> bool:
-    """Whether a template of a language is kept from training: about one in twenty."""
+def held_out(locale: str, template: str) -> bool:
+    """Whether a template of a language is not in the training: about one in twenty."""
     return random.Random(f"{locale} {template}").random() < 0.05
 
 

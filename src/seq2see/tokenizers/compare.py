@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-#: What the tokenizers learn from if nothing else is given: small, so that sub-words are seen at work.
+#: The default training texts: few, so that sub-words can be seen.
 SAMPLE = [
     "The Transformer is a model of sequences, and it is built on attention alone.",
     "A tokenizer cuts a text into tokens, and each token has a number.",
@@ -29,7 +29,7 @@ VOCABULARY = 512
 
 @dataclass(frozen=True)
 class Cut:
-    """One way to cut a text."""
+    """The tokens of a text by one tokenizer."""
 
     kind: str
     tokens: list[str]
@@ -38,7 +38,7 @@ class Cut:
 
 
 def cut(tokenizer: Tokenizer, text: str) -> Cut:
-    """Cut a text, without the tokens that go around it."""
+    """Tokenize a text, without start and end."""
     tokenizer.check(text)
     ids = tokenizer.encode(text)
     ids = ids[len(tokenizer.before) : len(ids) - len(tokenizer.after)]
@@ -46,7 +46,7 @@ def cut(tokenizer: Tokenizer, text: str) -> Cut:
 
 
 def compare(text: str, learned_from: Sequence[str] = SAMPLE, vocabulary: int = VOCABULARY) -> list[Cut]:
-    """Train each kind of tokenizer on some texts and cut another with it; characters need no training."""
+    """Train each kind of tokenizer on some texts and tokenize another with it; characters need no training."""
     return [
         cut(Tokenizer.characters_of([*learned_from, text]), text),
         cut(Tokenizer.words([*learned_from], min_frequency=1), text),

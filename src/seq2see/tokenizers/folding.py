@@ -1,4 +1,4 @@
-"""Characters that a model has never seen, written in those that it knows: capitals, accents, compatibility forms."""
+"""Replaces characters that a model does not know by similar known ones: capitals, accents, compatibility forms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = {
 
 
 def fold_unknown(tokenizer: Tokenizer, text: str) -> str:
-    """Write what is not in a vocabulary of characters or symbols in what is; whatever cannot be stays as it is."""
+    """Replace characters or symbols that are not in a vocabulary by similar ones; the others stay."""
     known = tokenizer.letters
     if known is None or tokenizer.unknown is not None or known.keys() >= set(tokenizer.cut(text)):
         return text

@@ -17,12 +17,12 @@ TOKENS = 2**21
 PARTS = 16  # in a sequence of normalizers, pre-tokenizers or decoders
 PATTERN = 500  # characters of a regular expression
 REPLACEMENTS = 4  # in one tokenizer
-PADDING = 2**16  # tokens up to which each text is filled
-CONTENT = 4  # characters that a replacement writes
+PADDING = 2**16  # largest padding of each text
+CONTENT = 4  # most characters of a replacement
 LARGEST_MAP, LONGEST_KEY, LONGEST_MAPPED = 2**22, 64, 128  # bytes of a map of characters, and of what it maps
 
 MODELS = {"WordLevel", "BPE", "Unigram", "WordPiece"}
-#: What we write, and what the converters of well-known models write.
+#: The kinds that we write, and that the converters of well-known models write.
 KINDS = {
     "normalizer": {"Sequence", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Strip", "StripAccents",
                    "BertNormalizer", "Prepend", "Replace", "Precompiled", "ByteLevel"},
@@ -35,7 +35,7 @@ KINDS = {
 INSIDE = dict(zip(KINDS, ("normalizers", "pretokenizers", "decoders", "processors"), strict=True))
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-#: Well-known patterns with several repetitions in a row.
+#: Well-known patterns with several consecutive repetitions.
 KNOWN_PATTERNS = {
     rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}|{_REST}" for digits in ("", "{1,3}")
 }
@@ -45,7 +45,7 @@ Refusal = Callable[[str], FolderError]
 
 
 def check(form: Any, name: str) -> int:
-    """Refuse a tokenizer that the library should not be given; return the number of its tokens."""
+    """Refuse a tokenizer that is not safe for the library; return the number of its tokens."""
 
     def refuse(why: str) -> FolderError:
         return FolderError(f"{name} is not a tokenizer that can be read ({why}).")
@@ -53,7 +53,7 @@ def check(form: Any, name: str) -> int:
     try:
         return _checked(form, refuse)
     except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
-        raise refuse("a part of it has another type than it should") from None
+        raise refuse("a part of it has the wrong type") from None
 
 
 def _checked(form: Any, refuse: Refusal) -> int:
@@ -67,7 +67,7 @@ def _checked(form: Any, refuse: Refusal) -> int:
         strategy.get("Fixed") if isinstance(strategy, dict) else None,
     )
     if any(number is not None and number > PADDING for number in lengths):
-        raise refuse(f"every text would be filled up to more than {PADDING:,} tokens")
+        raise refuse(f"every text would be padded to more than {PADDING:,} tokens")
     for part, kinds in KINDS.items():
         found = _flat(form.get(part), INSIDE[part], refuse)
         for one in found:
@@ -80,7 +80,7 @@ def _checked(form: Any, refuse: Refusal) -> int:
 
 
 def _flat(part: Any, inside: str, refuse: Refusal) -> list[dict[str, Any]]:
-    """Return the parts of a sequence, or the one part, or none. A sequence in a sequence is not known here."""
+    """Return the parts of a sequence, or the single part, or none. A nested sequence is refused."""
     if part is None:
         return []
     parts = part.get(inside) if isinstance(part, dict) and part.get("type") == "Sequence" else [part]
@@ -131,19 +131,19 @@ def _check_part(part: dict[str, Any], refuse: Refusal) -> None:
     if part["type"] in ("Replace", "Prepend") and (not isinstance(content, str) or len(content) > CONTENT):
         raise refuse(f"a replacement by more than {CONTENT} characters")
     if part["type"] == "Precompiled" and not _is_character_map(part.get("precompiled_charsmap")):
-        raise refuse("a map of characters that is damaged")
+        raise refuse("a damaged map of characters")
     if part["type"] == "TemplateProcessing":
         template = part.get("single")
         if not isinstance(template, list) or len(template) > PARTS:
             raise refuse(f"a template that is no list of at most {PARTS} parts")
         if sum("Sequence" in one for one in template if isinstance(one, dict)) != 1:
-            raise refuse("a template that does not hold the text once")
+            raise refuse("a template that does not contain the text once")
         known = part.get("special_tokens")
         used = [one["SpecialToken"] for one in template if isinstance(one, dict) and "SpecialToken" in one]
         if not isinstance(known, dict) or any(
             not isinstance(one, dict) or one.get("id") not in known for one in used
         ):
-            raise refuse("a template with a token that it does not explain")
+            raise refuse("a template with a token that it does not define")
 
 
 def _is_number(value: Any) -> bool:
@@ -156,7 +156,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_quick(pattern: Any) -> bool:
-    """Whether a regular expression looks at a text in a time that does not explode: one repetition an alternative."""
+    """Whether a regular expression cannot backtrack long: it has at most one repetition per alternative."""
     if not isinstance(pattern, str) or len(pattern) > PATTERN:
         return False
     if pattern in KNOWN_PATTERNS:
@@ -177,14 +177,14 @@ def _is_character_map(text: Any) -> bool:
         return False
 
 
-@lru_cache(maxsize=2)  # the tokenizers of a model share one, and most models share it, too
+@lru_cache(maxsize=2)  # the tokenizers of a model, and of most models, share one
 def is_character_map(data: bytes) -> bool:
-    """Whether a compiled map of characters is whole: a trie of words of 4 bytes, then the texts that it leads to.
+    """Whether a compiled map of characters is valid: a trie of 4-byte words, then the texts of its leaves.
 
-    The library follows the trie without a look at its bounds. So all of it is followed here first: every step stays
-    within the words, every leaf names the beginning of a text, and no text is long.
+    The library follows the trie without bounds checks. So all of it is checked here first: every step stays within the
+    words, every leaf points to the beginning of a text, and no text is long.
     """
-    import numpy as np  # few tokenizers have such a map, and importing it takes longer than answering
+    import numpy as np  # imported here: few tokenizers have such a map, and the import is slow
 
     size = int.from_bytes(data[:4], "little")
     if not 1024 <= size <= min(len(data) - 4, LARGEST_MAP) or size % 1024 or not data.endswith(b"\0"):

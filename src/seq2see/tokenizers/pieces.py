@@ -1,4 +1,4 @@
-"""What each token writes, in bytes, so that an answer can be held to a text or a pattern while it is written."""
+"""The bytes of each token, to restrict an answer to a text or a pattern while it is written."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 
 
 def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
-    """Return the bytes that each token writes (None: nothing of a text), and what stands before every answer.
+    """Return the bytes of each token (None: it writes no text), and the prefix of every answer.
 
-    Some tokenizers write a space before each word, of which the first is dropped: with them, all texts have one in front.
+    Some tokenizers write a space before each word and drop the first one: with them, all texts have a space in front.
     """
     names = tokenizer.vocabulary()
     special = {
@@ -36,8 +36,8 @@ def pieces_of(tokenizer: Tokenizer) -> tuple[list[bytes | None], str]:
         ]
     else:
         raise UserError(
-            f"The answers of a model with a tokenizer of the kind {tokenizer.kind} cannot be held to a pattern or a "
-            "prefix: give a list of answers with `only`."
+            f"A model with a tokenizer of the kind {tokenizer.kind} does not support `pattern` and `prefix`: give a "
+            "list of answers with `only`."
         )
     for number, name in enumerate(names):
         if number in special:
@@ -51,7 +51,7 @@ _NUMBERS = {name: number for number, name in enumerate(BYTES)}
 
 
 def _byte_level() -> dict[str, int]:
-    """Return the byte for which each character of a byte-level vocabulary stands: visible ones for themselves."""
+    """Return the byte of each character of a byte-level vocabulary: visible ones stand for themselves."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [number for number in range(256) if number not in visible]
     return {chr(n): n for n in visible} | {chr(256 + place): n for place, n in enumerate(others)}

@@ -1,7 +1,7 @@
 """SentencePiece models read into the ``tokenizers`` library, without the sentencepiece package.
 
 A ``.model`` or ``.spm`` file is a protocol buffer: numbered fields, each of a known wire type. Only the few fields that
-decide how text is cut are read.
+decide how text is split are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from seq2see.tokenizers import limits
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
 LONGEST_PIECE = 500  # characters
-UNREACHABLE = " "  # before a name: no text spells it, since a space becomes ▁ before pieces are looked up
+UNREACHABLE = (
+    " "  # prefix of a name that no text can spell, since a space becomes ▁ before pieces are looked up
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Piece:
 
 @dataclass
 class SentencePiece:
-    """What a SentencePiece model says."""
+    """The content of a SentencePiece model."""
 
     pieces: list[Piece] = field(default_factory=list)
     model: int = UNIGRAM
@@ -56,7 +58,7 @@ def read(path: Path) -> SentencePiece:
             f"{path.name} has a piece of more than {LONGEST_PIECE} characters, or a score that is no number."
         )
     if found.charsmap and not limits.is_character_map(found.charsmap):
-        raise FolderError(f"{path.name} has a map of characters that is damaged: copy it again.")
+        raise FolderError(f"{path.name} has a damaged map of characters: copy it again.")
     return found
 
 
@@ -126,10 +128,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def engine_of(model: SentencePiece, names: Sequence[str], unknown: str, special: Sequence[str]) -> Engine:
-    """Make a tokenizer that cuts as the model does and numbers the pieces as ``names`` lists them.
+    """Make a tokenizer that splits as the model does and numbers the pieces in the order of ``names``.
 
-    A name that the model cannot produce gets one that no text spells. Pieces that ``names`` lacks follow after it: their
-    ids lie beyond the vocabulary, and become unknown.
+    A name that the model cannot produce is replaced by one that no text can spell. Pieces that are not in ``names``
+    come last: their ids are beyond the vocabulary, and become unknown.
     """
     cutting = {piece.text: piece for piece in model.pieces if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
     known = set(names)
@@ -174,7 +176,7 @@ def engine_of(model: SentencePiece, names: Sequence[str], unknown: str, special:
 
 
 def _merges(cutting: Mapping[str, Piece]) -> list[tuple[str, str]]:
-    """Return BPE's merges, best first: every way in which two pieces make a third, by the score of the third."""
+    """Return BPE's merges, best first: every two pieces that make a third, by the score of the third."""
     rank = {text: number for number, text in enumerate(cutting)}
     found = []
     for text, piece in cutting.items():

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from statistics import median
 
 SEPARATORS = " |;,-_/+·."  # tried in this order
-MOST_SYMBOLS = 512  # different ones; a language has more words than that
-ONCE = 0.3  # share of the different symbols that may occur once; of the words of a text, about half do
-LOOKED_AT = 20_000  # texts that tell what a side is made of
+MOST_SYMBOLS = 512  # most different symbols; a language has more words
+ONCE = 0.3  # largest share of symbols that occur once; of the words of a text, about half do
+LOOKED_AT = 20_000  # texts from which the kind of a side is found
 FEATURE_PATTERN = r" <[^<>\s]+>"
 FEATURE = re.compile(FEATURE_PATTERN)
 PARTS = re.compile(rf"{FEATURE_PATTERN}|[\s\S]")
@@ -19,15 +19,15 @@ NUMBER = re.compile(r"[0-9]{2,}")
 
 
 def cut(text: str, separator: str) -> list[str]:
-    """Cut a text into its symbols; two separators in a row have none between."""
+    """Split a text into its symbols; there is none between two separators."""
     return [symbol for symbol in text.split(separator) if symbol]
 
 
 def separator_of(texts: Sequence[str]) -> str | None:
-    """Return what stands between the symbols of these texts, if they are made of symbols.
+    """Return the separator of the symbols of these texts, if they consist of symbols.
 
-    They are, if a few hundred different ones make up all texts, most occur more than once, and none is a number, since
-    there are always more numbers. A rare one may be missing in the training data.
+    They do if there are at most a few hundred different ones, most occur more than once, and none is a number, since
+    there are always more numbers.
     """
     looked_at = texts[:: max(1, len(texts) // LOOKED_AT)]
     for separator in SEPARATORS:
@@ -62,7 +62,7 @@ def have_features(texts: Sequence[str]) -> bool:
 def features_of(cell: str) -> str:
     """Write a cell of features, ``V;PST;3``, as symbols in angle brackets that follow a text: `` <V> <PST> <3>``.
 
-    Nested features are cut too, and their brackets are symbols: ``PSS(2,PL)`` becomes `` <PSS> <(> <2> <PL> <)>``. So
+    Nested features are split too, and their brackets are symbols: ``PSS(2,PL)`` becomes `` <PSS> <(> <2> <PL> <)>``. So
     every name is one symbol, wherever it stands.
     """
     names = NAME_OR_BRACKET.findall(cell)

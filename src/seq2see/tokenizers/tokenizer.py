@@ -1,4 +1,4 @@
-"""One interface to every way of cutting text, on the ``tokenizers`` library and its file format."""
+"""One interface to every kind of tokenizer, on the ``tokenizers`` library and its file format."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from seq2see.tokenizers import limits, symbols
 EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 FEATURES = pre_tokenizers.Split(Regex(symbols.PARTS.pattern), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
-MARKS = 256  # combining marks in a row that are composed together
+MARKS = 256  # consecutive combining marks that are composed together
 BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
 BYTES_TO_TEXT = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
 
-#: Where sub-words may not reach across: a word with the space before it, a digit, signs, white space. "<" stands
-#: alone, so that no text can spell a special token or a byte.
+#: The units that sub-words may not cross: a word with the space before it, a digit, signs, white space. "<" is a unit
+#: of its own, so that no text can spell a special token or a byte.
 PIECES = pre_tokenizers.Split(
     Regex(r"<| ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}<]+|\s+(?!\S)|\s"), "isolated"
 )
@@ -35,7 +35,7 @@ WORDS = pre_tokenizers.Sequence(
     [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"[^\w\s'’-]"), "isolated")]
 )
 
-#: The 68 tokens of the model of dates that ships, in their order: 0-9, A-Z, a-z, three signs, three special tokens.
+#: The 68 tokens of the shipped dates model, in order: 0-9, A-Z, a-z, three signs, three special tokens.
 DOCUMENT_VOCABULARY = (
     *string.digits,
     *string.ascii_uppercase,
@@ -48,34 +48,34 @@ DOCUMENT_VOCABULARY = (
 
 
 def fold(text: str) -> str:
-    """Write a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends.
+    """Return a text in Unicode NFC, each run of white space (no-break spaces included) as one space, none at the ends.
 
-    Texts are trained on in this form, and answered in it.
+    Training and answers use this form.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFC", text) if len(text) <= MARKS else _composed(text)
-    # Of all white space only " " is printable. Most texts need no more than this look, which is cheaper than a split.
+    # Of all white space only " " is printable. For most texts this check suffices, and it is cheaper than a split.
     if text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
         return text
     return " ".join(text.split())
 
 
 def _without(row: Sequence[int], silent: set[int]) -> Sequence[int]:
-    """Leave some ids out; most often it is the last one alone."""
+    """Leave some ids out; usually it is only the last one."""
     spoken = row[:-1] if row and row[-1] in silent else row
     return spoken if silent.isdisjoint(spoken) else [i for i in spoken if i not in silent]
 
 
 def decomposed(text: str) -> str:
-    """Write a text in Unicode NFD: letters, marks and jamo apart."""
+    """Return a text in Unicode NFD: letters, marks and jamo are separate."""
     return text if text.isascii() else unicodedata.normalize("NFD", text)
 
 
 def _composed(text: str) -> str:
-    """Write a text in Unicode NFC.
+    """Return a text in Unicode NFC.
 
-    The time for a run of combining marks grows with the square of its length, since they are sorted. No script has runs
-    of more than a few, so that a longer run is composed in parts.
+    Composing a run of combining marks takes quadratic time, since they are sorted. No script has runs of more than a
+    few, so a longer run is composed in parts.
     """
     if not any(map(unicodedata.combining, set(text))):
         return unicodedata.normalize("NFC", text)
@@ -91,9 +91,9 @@ def _composed(text: str) -> str:
 class Tokenizer:
     """Text to ids, ``<sos>`` and ``<eos>`` included, and ids to text.
 
-    A tokenizer of others may have any names: what it puts around a text is in its template, its padding token in its
-    padding. ``before`` and ``after`` are the ids around a text. Those before a target are what the decoder starts with
-    and then what is forced, such as a language.
+    An imported tokenizer may use other names: the tokens around a text are in its template, its padding token in its
+    padding. ``before`` and ``after`` are the ids around a text. Those before a target are the decoder's start token,
+    then forced ones, such as a language.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -101,7 +101,7 @@ class Tokenizer:
         padding = engine.padding
         self.engine.no_padding()
         self.engine.no_truncation()
-        self.own = padding is None  # whether it was made by us
+        self.own = padding is None  # whether seq2see made it
         self.before: list[int]
         self.after: list[int]
         if padding is None:
@@ -114,10 +114,10 @@ class Tokenizer:
             self.end = self.after[0] if self.after else self.pad
         self.unknown: int | None = engine.token_to_id(UNKNOWN) if self.own else _unknown_of(engine)
         self.size = int(engine.get_vocab_size())  # the number of tokens
-        # Whether spaces are written as ▁, as SentencePiece does. Its answers have none at their ends.
+        # Whether spaces are written as ▁, as in SentencePiece. Its answers have no space at their ends.
         self.spaces = not self.own and "Metaspace" in repr(engine.pre_tokenizer)
         self.has_bytes = engine.token_to_id(BYTES[0]) is not None
-        # Where tokens are characters or symbols: their ids, by which texts are cut faster than by the library.
+        # If tokens are characters or symbols: their ids. A look-up is faster than the library.
         self.letters: dict[str, int] | None = None
         self.separator: str | None = None  # of symbols
         self.cut: Callable[[str], Iterable[str]] = str
@@ -152,7 +152,7 @@ class Tokenizer:
         return before, after
 
     def keep_to(self, size: int) -> None:
-        """Let ids from ``size`` on become unknown: the model has no vectors for them."""
+        """Map ids from ``size`` on to the unknown id: the model has no vectors for them."""
         if self.unknown is not None and not self.own:
             self.size = min(self.size, size)
 
@@ -160,13 +160,13 @@ class Tokenizer:
     def of_others(
         cls, engine: Engine, before: Sequence[str], after: Sequence[str], pad: str, size: int
     ) -> Tokenizer:
-        """Make one of a tokenizer of others; ``size`` is the number of the model's tokens."""
+        """Wrap an imported tokenizer; ``size`` is the number of the model's tokens."""
         ids: dict[str, int] = engine.get_vocab(with_added_tokens=True)
         for name in (*before, *after, pad):
             if name not in ids:
                 raise FolderError(f"The tokenizer has no token {shown(name)}.")
         if (missing := size - engine.get_vocab_size()) > 0:
-            # The model has vectors without a token, as padding of its table: they get names that no text spells.
+            # The model has vectors without a token, to pad its table: they get names that no text can spell.
             engine.add_tokens(
                 [AddedToken(f"\x00unused {number}", normalized=False) for number in range(missing)]
             )
@@ -181,7 +181,7 @@ class Tokenizer:
 
     @classmethod
     def characters(cls, vocabulary: Sequence[str] = DOCUMENT_VOCABULARY) -> Tokenizer:
-        """One token a character; ``vocabulary`` lists the tokens in the order of their ids."""
+        """One token per character; ``vocabulary`` lists the tokens in the order of their ids."""
         ids = {token: number for number, token in enumerate(vocabulary)}
         engine = Engine(models.WordLevel(ids, unk_token=UNKNOWN))
         engine.pre_tokenizer = EVERY_CHARACTER
@@ -198,9 +198,9 @@ class Tokenizer:
 
     @classmethod
     def decomposed_of(cls, texts: Iterable[str]) -> Tokenizer:
-        """One token for each letter, mark or jamo that the characters of ``texts`` are made of (Unicode NFD).
+        """One token for each letter, mark or jamo in the characters of ``texts`` (Unicode NFD).
 
-        한 is three tokens, and é is two. Answers are put together again.
+        한 is three tokens, and é is two. Answers are composed again.
         """
         made = cls.characters_of(map(decomposed, texts))
         made.engine.normalizer = normalizers.NFD()
@@ -221,7 +221,7 @@ class Tokenizer:
 
     @classmethod
     def features(cls, texts: Iterable[str]) -> Tokenizer:
-        """One token a character, and one for each feature: a name in angle brackets after a space, as `walk <PST>`."""
+        """One token per character, and one for each feature: a name in angle brackets after a space, as `walk <PST>`."""
         known = {part for text in texts for part in symbols.PARTS.findall(text)}
         made = cls.characters([PAD, START, END, *sorted(known)])
         made.engine.pre_tokenizer = FEATURES
@@ -229,24 +229,24 @@ class Tokenizer:
 
     @classmethod
     def bytes(cls) -> Tokenizer:
-        """One token for each byte of UTF-8: any text can be cut, and nothing is learned from texts."""
+        """One token for each byte of UTF-8: it takes any text and needs no training."""
         names = [PAD, START, END, *BYTES]
         model = models.BPE({name: i for i, name in enumerate(names)}, [], byte_fallback=True)
         return cls._of_pieces(json.loads(Engine(model).to_str()))
 
     @classmethod
     def of_file(cls, path: Path) -> Tokenizer:
-        """Wrap a tokenizer that was trained with the ``tokenizers`` library; tokens for both ends are added."""
+        """Wrap a tokenizer that was trained with the ``tokenizers`` library; start and end tokens are added."""
         found = read_engine(path)
         ends = [found.token_to_id(name) for name in (START, END)]
         if found.padding is None and found.token_to_id(PAD) is not None and found.encode("").ids == ends:
-            return cls(found)  # it was made by us
+            return cls(found)  # seq2see made it
         found.add_special_tokens([AddedToken(name, special=True) for name in (PAD, START, END)])
         return cls.of_others(found, [START], [END], PAD, found.get_vocab_size())
 
     @classmethod
     def words(cls, texts: Iterable[str], min_frequency: int = 2, vocabulary: int | None = None) -> Tokenizer:
-        """One token a word, prepared as 003 does: lower case, punctuation split off; a rarer word is ``<unk>``."""
+        """One token per word, in lower case, with punctuation split off; a rarer word is ``<unk>``."""
         engine = Engine(models.WordLevel({}, unk_token=UNKNOWN))
         engine.normalizer, engine.pre_tokenizer = normalizers.Lowercase(), WORDS
         counts = Counter(word for text in texts for word in _words(engine, text))
@@ -279,20 +279,20 @@ class Tokenizer:
         trainer = trainers.UnigramTrainer(
             vocab_size=_enough(vocabulary) - len(BYTES),
             special_tokens=[PAD, START, END],
-            unk_token=PAD,  # the library wants one; bytes come first, so it never occurs
+            unk_token=PAD,  # the library requires one; with byte fallback it never occurs
             show_progress=False,
         )
         engine.train_from_iterator(texts, trainer)
         form = json.loads(engine.to_str())
         pieces = form["model"]["vocab"]
-        rare = min(score for _, score in pieces) - 10  # a byte is worse than any piece
+        rare = min(score for _, score in pieces) - 10  # any piece is better than a byte
         form["model"]["vocab"] = [*pieces[:3], *([byte, rare] for byte in BYTES), *pieces[3:]]
         form["model"] |= {"unk_id": 0, "byte_fallback": True}
         return cls._of_pieces(form)
 
     @classmethod
     def wordpiece(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
-        """Sub-words as BERT cuts them, ``##`` before what continues a word; what cannot be spelled is ``<unk>``."""
+        """Sub-words as in BERT, with ``##`` before a continuation; a word that cannot be spelled is ``<unk>``."""
         engine = Engine(models.WordPiece(unk_token=UNKNOWN))
         engine.pre_tokenizer = pre_tokenizers.Whitespace()
         names = [PAD, START, END, UNKNOWN]
@@ -304,7 +304,7 @@ class Tokenizer:
 
     @classmethod
     def _of_pieces(cls, form: dict[str, Any], decoder: Any = BYTES_TO_TEXT) -> Tokenizer:
-        """Make a tokenizer of a trained model: special tokens are known to it, but not looked for in texts."""
+        """Make a tokenizer of a trained model, with special tokens that are not matched in texts."""
         form["added_tokens"] = []
         engine = Engine.from_str(json.dumps(form))
         engine.decoder = decoder
@@ -313,7 +313,7 @@ class Tokenizer:
 
     @property
     def kind(self) -> str:
-        """How text is cut: characters, symbols, words, bytes, bpe …; of others, by which program."""
+        """The kind: characters, symbols, words, bytes, bpe …; for an imported tokenizer, its program."""
         name = type(self.engine.model).__name__
         if not self.own:
             names = {"Unigram": "sentencepiece", "WordLevel": "list"}
@@ -328,18 +328,20 @@ class Tokenizer:
         return "bytes" if self.size == 3 + len(BYTES) and self.has_bytes else name.lower()
 
     def vocabulary(self) -> list[str]:
-        """Name all tokens in the order of their ids."""
+        """Return all tokens in the order of their ids."""
         return self.tokens(range(self.size))
 
     def check(self, text: str) -> None:
-        """Raise an InputError if the text has a character or a symbol that no token stands for."""
+        """Raise an InputError if the text has a character or a symbol without a token."""
         if self.has_bytes or self.unknown is not None:
             return
         if not self.own:
             try:
                 self.engine.encode(text)
             except Exception as error:  # the library raises bare Exception
-                raise InputError(f"{shown(text)} cannot be cut into this model's tokens ({error}).") from None
+                raise InputError(
+                    f"{shown(text)} cannot be split into this model's tokens ({error})."
+                ) from None
             return
         if self.letters is not None and self.letters.keys() >= set(self.cut(text)):
             return
@@ -360,11 +362,11 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Turn many texts into ids; call ``check`` on those from outside first."""
         if self.letters is not None:
-            try:  # a look-up a character: ten times as fast as the library, and the same
+            try:  # one look-up per character: ten times as fast as the library, with the same result
                 known = self.letters.__getitem__
                 return [[self.start, *map(known, self.cut(text)), self.end] for text in texts]
             except KeyError:
-                pass  # the library knows what to do with it
+                pass  # the library handles unknown ones
         rows = [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
         if self.own:
             return rows
@@ -375,7 +377,7 @@ class Tokenizer:
         return self.unknown
 
     def words_of(self, text: str) -> list[str]:
-        """Cut a text where sub-words may not reach across."""
+        """Split a text into the units that sub-words may not cross."""
         return [word for word, _ in self.engine.pre_tokenizer.pre_tokenize_str(text)]
 
     def parts_of(self, words: Sequence[str]) -> list[list[int]]:
@@ -395,24 +397,24 @@ class Tokenizer:
         return [(ids[first], ids[second], ids[first + second]) for first, second in pairs]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Return where in the text each id of ``encode`` stands: (first character, one past the last)."""
+        """Return the position in the text of each id of ``encode``: (first character, one past the last)."""
         offsets: list[tuple[int, int]] = self.engine.encode(text).offsets
         first, last = len(self.before), len(offsets) - len(self.after)
         end = (len(text), len(text))
         return [*[(0, 0)] * first, *offsets[first:last], *[end] * len(self.after)]
 
     def plain(self, text: str) -> str:
-        """Write a text as this tokenizer's answers are written: words lose their capitals, the others change nothing."""
+        """Return a text in the form of this tokenizer's answers: words lose their capitals."""
         if self.separator is not None:
             return self.separator.join(self.cut(text))
         return " ".join(_words(self.engine, text)) if self.kind == "words" else text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Name each id: ``[65, 1, 66]`` is ``['<sos>', '1', '<eos>']``."""
+        """Return the token of each id: ``[65, 1, 66]`` is ``['<sos>', '1', '<eos>']``."""
         return [str(self.engine.id_to_token(number)) for number in ids]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Turn ids into plain text; special tokens say nothing."""
+        """Turn ids into plain text; special tokens are left out."""
         return self.decode_batch([ids])[0]
 
     def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -451,7 +453,7 @@ class Tokenizer:
 
 
 def read_engine(path: Path) -> Engine:
-    """Read the library's own JSON format, after a check that the library can bear it."""
+    """Read the library's own JSON format, after checking that it is safe."""
     text = read_text(path, limits.LARGEST)
     size = limits.check(parsed(text, path.name), path.name)
     try:
@@ -471,7 +473,7 @@ def read_engine(path: Path) -> Engine:
 
 
 def _unknown_of(engine: Engine) -> int | None:
-    """Return the id that a tokenizer of others gives to what it does not know."""
+    """Return the unknown id of an imported tokenizer."""
     state = json.loads(engine.model.__getstate__())
     if state.get("unk_id") is not None:
         return int(state["unk_id"])
@@ -490,13 +492,13 @@ def _between(number_of: Any) -> processors.TemplateProcessing:
 
 
 def _words(engine: Engine, text: str) -> list[str]:
-    """Prepare a text and cut it into words."""
+    """Prepare a text and split it into words."""
     prepared = engine.normalizer.normalize_str(text)
     return [word for word, _ in engine.pre_tokenizer.pre_tokenize_str(prepared)]
 
 
 def _enough(vocabulary: int) -> int:
-    """Return the size of a vocabulary of sub-words if it has room for more than the bytes."""
+    """Return the size of a vocabulary of sub-words if it exceeds the bytes."""
     least = 2 * len(BYTES)
     if vocabulary < least:
         raise UserError(
@@ -506,9 +508,8 @@ def _enough(vocabulary: int) -> int:
 
 
 def _looked_up(engine: Engine) -> tuple[Callable[[str], Iterable[str]], str | None] | None:
-    """Return how a text is cut into the names of its tokens, where the library does nothing else, and the separator.
-
-    Then a look-up does the same as the library.
+    """Return how to split a text into the names of its tokens, and the separator, if a look-up gives the library's
+    result.
     """
     if (
         not isinstance(engine.model, models.WordLevel)

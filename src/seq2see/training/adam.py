@@ -1,7 +1,7 @@
 """Adam (section 5.3), by PyTorch's function for it.
 
-``torch.optim.Adam`` computes the same numbers, but making one imports PyTorch's compiler, which takes as long as
-importing PyTorch itself: seconds before the first step of every training.
+``torch.optim.Adam`` computes the same numbers, but creating one imports PyTorch's compiler, which takes as long as
+importing PyTorch itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that a run needs to go on as if it had not been interrupted, in one safetensors file."""
+"""Checkpoints: all that an interrupted run needs to continue, in one safetensors file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Checkpoint:
 
 
 def path_of(folder: Path, step: int) -> Path:
-    """Return where the checkpoint of a step is kept."""
+    """Return the path of the checkpoint of a step."""
     return folder / f"checkpoint-{step:09d}.safetensors"
 
 
@@ -86,7 +86,7 @@ def _digest(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
 
 
 def prune(folder: Path, keep: Iterable[int]) -> None:
-    """Delete the checkpoints of all steps but these."""
+    """Delete all checkpoints except those of these steps."""
     keep = set(keep)
     for step in steps_in(folder):
         if step not in keep:

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 T = TypeVar("T")
-WAIT = timedelta(hours=2)  # for the first process to evaluate; if it dies, torchrun ends the others at once
+WAIT = timedelta(
+    hours=2
+)  # time for the first process to evaluate; if it dies, torchrun ends the others at once
 
 
 def join(device: str) -> tuple[str, bool]:
     """Join the processes of torchrun, if there are any; return this process's device, and whether this is a restart.
 
-    torchrun restarts all processes when one has died, and when a machine joins or leaves. With ``auto`` each process
-    has a GPU of its own, or none has one.
+    torchrun restarts all processes when one has died, and when a machine joins or leaves. With ``auto``, either each
+    process has its own GPU, or none has one.
     """
     if not (dist.is_available() and dist.is_torchelastic_launched()) or dist.is_initialized():
         return device, False
@@ -42,8 +44,8 @@ def join(device: str) -> tuple[str, bool]:
     if device != "cpu":
         if local >= count:
             raise UserError(
-                f"torchrun has started {os.environ['LOCAL_WORLD_SIZE']} processes here, but PyTorch sees {count} GPUs: "
-                f"say --nproc-per-node {count}, or --device cpu."
+                f"torchrun has started {os.environ['LOCAL_WORLD_SIZE']} processes here, but PyTorch sees {count} "
+                f"GPUs: use --nproc-per-node {count}, or --device cpu."
             )
         device = f"cuda:{local}"
         torch.cuda.set_device(local)

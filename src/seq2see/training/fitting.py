@@ -28,7 +28,7 @@ def beside_of(out: Path) -> Path:
 
 
 def _as_start(model: Seq2Seq | str | os.PathLike[str] | None) -> Start | None:
-    """Return a model to go on from, or to be taught by."""
+    """Return a model to start from, or to learn from."""
     from seq2see.storage.weights import weights_of
     from seq2see.training.run import Start
 
@@ -62,7 +62,7 @@ def fit(
     progress: bool = True,
     on_step: Callable[[Step], None] | None = None,
 ) -> Seq2Seq:
-    """Train a model on pairs of texts, and test it on pairs that it has not seen.
+    """Train a model on pairs of texts, and test it on unseen pairs.
 
     >>> import seq2see
     >>> pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
@@ -70,7 +70,7 @@ def fit(
     >>> len(reverse.predict(["123", "456"]))
     2
 
-    A table needs two columns, or ``columns`` says which two are meant:
+    A table needs two columns, or ``columns`` names two:
 
     >>> table = {"id": range(9), "en": [f"day {n}" for n in range(9)], "fr": [f"jour {n}" for n in range(9)]}
     >>> seen = []
@@ -82,46 +82,48 @@ def fit(
         data: pairs (source, target) in a list, a tuple or a generator; a dict of columns, a list of dicts, a frame of
             pandas or polars, a ``datasets.Dataset``; a path to a file that ``seq2see train`` reads, or a pair of paths
             to parallel files.
-        validation: pairs that are watched while training, in any of these forms; 5 % of the sources if not given.
+        validation: pairs for the scores during the training, in any of these forms; 5 % of the sources if not given.
         test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
         columns: the columns of the source and of the target, for data with more than two.
-        tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a file
+        tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a
+            file
             of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide if it
             is not given, as they do for the following.
         vocabulary: the largest number of tokens.
         preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
-        model: settings that override the preset's; or a ``ModelConfig``, which is taken whole except that the
-            vocabularies are those of the tokenizers.
+        model: settings that override the preset's; or a ``ModelConfig``, which is used as it is, with the vocabularies
+            of the tokenizers.
         training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
-            ``TrainingConfig``, which is taken whole.
+            ``TrainingConfig``, which is used as it is.
         decoding: settings of the search that the model uses unless a request says otherwise, such as ``{"beam": 5}``.
-        seed: the start of the weights, the batches and dropout; the split stays the same.
+        seed: the seed of the weights, the batches and dropout; the split stays the same.
         device: cpu, cuda, mps (a GPU of Apple's), or auto, which takes an NVIDIA GPU from d_model 128 on.
-        ensemble: train so many models together, which differ by their start, and average their probabilities.
-        distil: teach one model by the ensemble, and return that one; the ensemble is written to ``out`` + ``-ensemble``.
-        teacher: a model, an ensemble or its folder with the tokenizers to use. The new model learns from its
-            probabilities too; for short texts it also answers sources that are made up from those of the data.
+        ensemble: the number of models to train together, with different seeds; their probabilities are averaged.
+        distil: train one model on the ensemble, and return that one; the ensemble is written to ``out`` +
+            ``-ensemble``.
+        teacher: a model, an ensemble or its folder, whose tokenizers are used. The new model also learns from its
+            probabilities; for short texts the teacher also answers invented sources.
         unlabelled: more sources, which the teacher answers.
-        unseen: leave sources of the given validation and test pairs out of the training.
+        unseen: remove the sources of the given validation and test pairs from the training.
         start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
         out: a folder for checkpoints and for the finished model.
-        resume: go on with the unfinished training in ``out``, to the same weights as without the interruption; a
-            finished one is loaded.
+        resume: continue the unfinished training in ``out``, to the same weights as without the interruption; a finished
+            one is loaded.
         progress: show a bar on a terminal.
         on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
 
     The model's ``history`` has the lines of the table: steps, losses and scores on the validation pairs.
 
-    Ctrl-C ends the training early: the model is returned as it is then, with a warning, and its card says after how many
-    steps. An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a
-    checkpoint in ``out``.
+    Ctrl-C ends the training early: the model so far is returned with a warning, and its card has the number of steps.
+    An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a checkpoint in
+    ``out``.
     """
     from seq2see.training import run as runs
 
     if distil:
         if ensemble < 2:
             raise UserError(
-                f"`distil` teaches one model by an ensemble, but `ensemble` is {ensemble}: give 2 or more."
+                f"`distil` trains one model on an ensemble, but `ensemble` is {ensemble}: give 2 or more."
             )
         settings: dict[str, Any] = dict(
             validation=validation, test=test, columns=columns, tokenizer=tokenizer, vocabulary=vocabulary, preset=preset,

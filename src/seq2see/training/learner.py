@@ -29,7 +29,7 @@ from seq2see.training import distributed
 from seq2see.training.adam import Adam
 from seq2see.training.stack import Rows, Stack
 
-FEW_LOGITS = 2048  # a target vocabulary up to which a small model's loss needs no kernel of ours
+FEW_LOGITS = 2048  # largest target vocabulary for which a small model's loss needs no kernel of ours
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 
 
@@ -39,7 +39,7 @@ def members_of(model: Transformer) -> list[Transformer]:
 
 
 def guided_in(model: Transformer, settings: TrainingConfig) -> MultiHeadAttention | None:
-    """Mark the attention to the source that is shown where to look, if any is: that of the second layer."""
+    """Mark the cross-attention whose first head is guided, if any: that of the second layer."""
     if not settings.guided:
         return None
     layer = model.decoder.layers[min(1, len(model.decoder.layers) - 1)]
@@ -51,7 +51,7 @@ def guided_in(model: Transformer, settings: TrainingConfig) -> MultiHeadAttentio
 class Objective(nn.Module):
     """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set.
 
-    With a teacher, a part of it is the cross-entropy with the teacher's probabilities (Hinton et al., 2015).
+    With a teacher, part of it is the cross-entropy with the teacher's probabilities (Hinton et al., 2015).
     """
 
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int, written: bool = False) -> None:
@@ -72,14 +72,14 @@ class Objective(nn.Module):
         """
         loss = self.summed(logits_of(self.model, batch, masks), batch.target_out.flatten(), taught)
         if self.guided is not None and self.guided.asked is not None:
-            asked, self.guided.asked = self.guided.asked, None  # a model that holds them cannot be copied
+            asked, self.guided.asked = self.guided.asked, None  # a model with these tensors cannot be copied
             mask = batch.source_mask if isinstance(batch, Batch) else masks.cross if masks else EVERYTHING
             if batch.places is not None:
                 loss = loss + self.settings.guided * strayed(*asked, mask, batch.places)
         return loss / tokens
 
     def summed(self, logits: Tensor, right: Tensor, taught: Tensor | None = None) -> Tensor:
-        """Return the sum of the losses of logits (T, V), where the tokens (T,) are right."""
+        """Return the sum of the losses of logits (T, V) for the right tokens (T,)."""
         loss = summed_loss(logits, right, self.pad, self.settings.label_smoothing, self.written)
         if taught is not None:
             each = -(taught.exp() * logits.float().log_softmax(-1)).sum(-1)  # (T,)
@@ -108,7 +108,7 @@ def logits_of(model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks
 
 @dataclass
 class StackGraph:
-    """A step of a stack for batches of one size: where its inputs lie, and the graph once it is recorded."""
+    """A step of a stack for batches of one size: the buffers of its inputs, and the graph once it is recorded."""
 
     rows: Rows
     graph: torch.cuda.CUDAGraph | None = None
@@ -118,13 +118,13 @@ class StackGraph:
 class Learner:
     """A model with its optimiser.
 
-    In bfloat16 a copy of the model does the arithmetic, and the model itself keeps the weights in float32, because a
-    small update would be lost in bfloat16. On a GPU all packed batches have one shape: the parts of the step are
-    compiled, and then it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes
-    share the batches of a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
+    In bfloat16 a copy of the model computes, and the model itself keeps the weights in float32, because a small update
+    would be lost in bfloat16. On a GPU all packed batches have one shape: the parts of the step are compiled, and then
+    it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes share the batches of
+    a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
 
     The members of an ensemble learn from the same batches, each by its own loss; on a GPU as one (``stack``). A
-    ``teacher`` is asked about each batch.
+    ``teacher`` reads each batch, too.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class Learner:
         self.sharded = settings.sharded and distributed.size() > 1
         self.device = next(model.parameters()).device
         packed = self.device.type == "cuda" and settings.layout == "packed"
-        # Compiling takes longer than a small model learns.
+        # Compiling takes longer than training a small model.
         compiles = self.compiles = packed and model.config.d_model > SMALL
         self.copies = settings.precision == "bfloat16" and not self.sharded
         self.stack: Stack | None = None
         if isinstance(model, Ensemble) and self.device.type == "cuda" and distributed.size() == 1:
             if settings.accumulate > 1 or settings.layout == "packed":
-                raise UserError("On a GPU an ensemble takes one padded batch a step: leave training.layout and "
-                                "training.accumulate out.")  # fmt: skip
+                raise UserError("On a GPU an ensemble takes one padded batch per step: leave training.layout and "
+                "training.accumulate out.")  # fmt: skip
             self.stack = Stack(model, torch.bfloat16 if self.copies else torch.float32)
             self.stack.guided = guided_in(self.stack.one, settings)
             packed = compiles = self.compiles = self.copies = False
@@ -157,7 +157,7 @@ class Learner:
             # other modules with the same weights, so that the model's own stay uncompiled
             self.worker = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
         self.captures = packed and distributed.size() == 1
-        #: the kernels of a packed step, which are built meanwhile
+        #: the kernels of a packed step, built in the background
         self.built = (
             preload(
                 model.config,
@@ -198,13 +198,13 @@ class Learner:
         self.stream = torch.cuda.Stream(self.device) if self.captures else None  # type: ignore[no-untyped-call]
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
-        """Compile the objective where that pays, and divide the work among the processes."""
+        """Compile the objective if that pays, and divide the work among the processes."""
         compiled = partial(torch.compile, fullgraph=True, dynamic=False)
         encoder, decoder = objective.model.encoder, objective.model.decoder
         layers = [*encoder.layers, *decoder.layers]
         if compiles:
             mark_cache()
-            # layers are alike, so that one is compiled for all
+            # all layers share one compiled function
             for part in layers if self.sharded else [encoder.embedding, decoder.embedding, *layers]:
                 part.forward = compiled(part.forward)
             objective.summed = compiled(objective.summed)  # type: ignore[method-assign]
@@ -214,9 +214,9 @@ class Learner:
         return objective
 
     def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
-        """Take one step on some batches; return its loss on the device, so that the host need not wait for it."""
+        """Take one step on some batches; return its loss on the device, so that the host does not wait."""
         if not self.worker.training:
-            self.worker.train()  # visits all modules: in each step it would take as long as a small model's
+            self.worker.train()  # it visits all modules, which takes as long as a step of a small model
         if self.stack is not None:
             (batch,) = batches
             assert isinstance(batch, Batch)
@@ -227,9 +227,9 @@ class Learner:
         return self._step([batch.to(self.device) for batch in batches])
 
     def try_out(self, batches: Sequence[Batch | PackedBatch]) -> None:
-        """Read some batches and find their gradients, with room for the optimiser, and leave all as it was.
+        """Compute the gradients of some batches, with memory for the optimiser, and change nothing.
 
-        A GPU whose memory is too small raises its error here, before anything is learned.
+        If the GPU's memory is too small, the error comes here, before the training.
         """
         self.worker.train()
         on_gpu = self.device.type == "cuda"
@@ -258,7 +258,7 @@ class Learner:
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Work on a stream of its own, if steps are to be captured: a capture must not meet other work."""
+        """Work on a separate stream, if steps are to be captured: a capture must not include other work."""
         if self.stream is None:
             yield
             return
@@ -298,17 +298,17 @@ class Learner:
                 loss.backward()  # type: ignore[no-untyped-call]
                 found.append(loss.detach())
             total = total + torch.stack(found).mean()
-        self._await_kernels()  # a capture must not meet them
+        self._await_kernels()  # a capture must not include them
         return total
 
     def _await_kernels(self) -> None:
         built, self.built = self.built, None
         if built is not None:
-            wait([built])  # what has failed fails again in the step, and is said there
+            wait([built])  # a failure is reported by the step
 
     @torch.no_grad()
     def _taught(self, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor | None:
-        """Ask the teacher for its log-probabilities, (T, V)."""
+        """Return the teacher's log-probabilities, (T, V)."""
         if self.teacher is None:
             return None
         return logits_of(self.teacher, batch, masks).float().log_softmax(-1)
@@ -385,7 +385,7 @@ class Learner:
         return self.captured_loss.clone()
 
     def _graph(self, batches: Sequence[PackedBatch]) -> torch.cuda.CUDAGraph | None:
-        """Record a step, without taking it; nothing if the memory has no room for the graph's own."""
+        """Record a step without taking it; None if there is no memory for the graph."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):

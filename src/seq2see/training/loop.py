@@ -1,4 +1,4 @@
-"""The training loop: a generator of steps, which ``run`` takes to their end and a test can watch."""
+"""The training loop: a generator of steps."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ from seq2see.training.learner import Learner
 from seq2see.training.schedule import Timekeeper, learning_rate
 
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
-#: Pairs that are varied at a time. The first step waits for these alone; the others are varied while it learns.
+#: Pairs that are varied at a time. The first step waits only for these; the others are varied in the background.
 VARIED_AT_ONCE = 100_000
-ERRORS = 3  # standard errors by which the best line must beat the average to be kept instead
-BLEU_CHANCE = 0.5  # BLEU that two evaluations of equally good models may differ by
+ERRORS = 3  # standard errors by which the best line must beat the average to replace it
+BLEU_CHANCE = 0.5  # difference in BLEU between evaluations of equally good models
 SAMPLES = 3  # answers kept with each line of the table
-SLOW, RESTS = 0.5, 5  # seconds from which on writing a checkpoint is slow; times as long until the next one
-EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # steps after which a run that is watched has a line
-NOT_AVERAGED = (
-    0.75  # share of the steps, counted from the first, whose checkpoints are not part of the final average
-)
+SLOW, RESTS = (
+    0.5,
+    5,
+)  # seconds from which writing a checkpoint is slow; the pause after it, in multiples of that time
+EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watched run has a line
+NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
 SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
 FITTED = (
     "steps",
@@ -76,14 +77,14 @@ class Line:
     exact_match: float  # free-running, on held-out pairs
     learning_rate: float
     seconds: float
-    bleu: float | None = None  # free-running, where the held-out pairs are sentences
+    bleu: float | None = None  # free-running, if the held-out pairs are sentences
     samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, expected, given
     attention: Sharpness | None = None  # on the first held-out pair
 
 
 @dataclass(frozen=True)
 class Step:
-    """What happened in one step. ``float(loss)`` waits for the device, so look at it now and then only."""
+    """The result of one step. ``float(loss)`` waits for the device, so read it only now and then."""
 
     step: int
     loss: Tensor
@@ -92,14 +93,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Best:
-    """The line with the best free-running score so far, and how many lines have come since."""
+    """The line with the best free-running score so far, and the number of lines since."""
 
     step: int = 0
     score: float = -1.0
     lines_since: int = 0
 
     def after(self, step: int, score: float) -> Best:
-        """Return the best after one more line; of equals the later, which has learned longer."""
+        """Return the best after one more line; of equals, the later one."""
         return Best(step, score) if score >= self.score else replace(self, lines_since=self.lines_since + 1)
 
 
@@ -140,11 +141,11 @@ class Trainer:
         ids: tuple[Ragged, Ragged] | None = None,
         teacher: Transformer | None = None,
     ) -> None:
-        """Make ready to train; ``ids`` are those of the training pairs, if the texts are cut already."""
+        """Prepare the training; ``ids`` are those of the training pairs, if they are tokenized already."""
         self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
         self.device = torch.device(device)
         self.validation = watched(validation, config.training.evaluate_on)
-        self.early = False  # whether somebody watches, who wants to see the first steps too
+        self.early = False  # whether the run is watched, so that the first steps have lines, too
         self.sentences = bool(self.validation) and are_sentences(self.validation)
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
         if isinstance(train, Shards):
@@ -164,7 +165,8 @@ class Trainer:
         settings = config.training
         if settings.bpe_dropout and isinstance(train, Shards):
             raise UserError(
-                "training.bpe_dropout cuts the texts anew each epoch, but this corpus is on disk as ids: set it to 0."
+                "training.bpe_dropout splits the texts differently in each epoch, but this corpus is on disk as ids: "
+                "set it to 0."
             )
         if settings.guided:
             target = with_places(source, target)
@@ -184,19 +186,19 @@ class Trainer:
             self.model.to("meta")
         special = Special.of(tokenizers)
         self.engine = TorchEngine(self.model, special)
-        #: Threads of a CPU, for the whole run: sums of other threads could differ in their last bits.
+        #: Threads of a CPU, fixed for the whole run: another number could change the last bits of sums.
         self.threads = (
             torch.get_num_threads() if distributed.size() > 1 else min(torch.get_num_threads(), free_cores())
         )
-        #: whether a batch is tried before the first step; under torchrun each process would try for itself
+        #: whether a batch is tried before the first step; not under torchrun, where each process would try
         self.tries = self.device.type == "cuda" and distributed.size() == 1
         self.step = 0
         self.taken = 0  # batches, by all processes
         self.seconds = 0.0
         self.total, self.count = torch.zeros((), device=self.device), 0  # of the losses since the last line
         self.writer = ThreadPoolExecutor(1)
-        self.whole = 0  # the step of the last checkpoint, which is kept until the next but one
-        self.rested = 0.0  # when the next checkpoint may be written, by the clock of this process
+        self.whole = 0  # the step of the last checkpoint, kept until the second next one
+        self.rested = 0.0  # earliest time of the next checkpoint, by the clock of this process
         self.saved: Future[None] = Future()  # the writing of the last checkpoint
         self.saved.set_result(None)
         self.best = Best()
@@ -207,13 +209,13 @@ class Trainer:
             self._agree()
 
     def _longest(self) -> int:
-        """Return how many tokens a text may have when pairs are changed, joined or cut anew."""
+        """Return the most tokens of a text after pairs are changed, joined or split differently."""
         return min(self.config.model.max_length, self.config.training.batch_tokens - 1)
 
     def _arrange(self) -> None:
-        """Make the batches, by the settings as they are now."""
+        """Make the batches by the present settings."""
         settings, (source, target) = self.config.training, self.as_read
-        #: of a packed batch: one size for the whole run, whatever is drawn anew, since a step is compiled for it
+        #: of a packed batch: one size for the whole run, since a step is compiled for it
         self.sizes = sizes_of(source, target, settings.batch_tokens, self._longest())
         self.batches: Batches | PackedBatches | FreshBatches
         if settings.bpe_dropout or varies(settings):
@@ -235,7 +237,7 @@ class Trainer:
     ) -> tuple[Ragged, Ragged]:
         """Return the pairs of a part of an epoch: some are changed, and others are joined.
 
-        With BPE-dropout an epoch has one part, and its words are cut anew first.
+        With BPE-dropout an epoch has one part, and its words are split first.
         """
         settings, sides = self.config.training, as_read
         if recut is not None:
@@ -265,17 +267,19 @@ class Trainer:
         return source, target
 
     def steps(self) -> Iterator[Step]:
-        """Train to the end and yield after each step; who stops earlier can save a checkpoint and resume later."""
+        """Train to the end and yield after each step; a caller who stops earlier can save a checkpoint and resume
+        later.
+        """
         running = self._steps()
         try:
             while True:
-                with threads_of(self.threads):  # for the step alone: who looks at it may use others
+                with threads_of(self.threads):  # only for the step: the caller may use another number
                     step = next(running, None)
                 if step is None:
                     return
                 yield step
         finally:
-            wait([self.saved])  # no checkpoint is half written when the caller goes on
+            wait([self.saved])  # no checkpoint is half written when the caller continues
 
     def _steps(self) -> Iterator[Step]:
         started, seconds = time.perf_counter() - self.seconds, self.config.training.seconds
@@ -321,13 +325,15 @@ class Trainer:
         except RuntimeError as error:
             if not devices.is_full(error):
                 raise
-            advice = "End what else runs there and go on with `resume`, or set training.batch_tokens lower."
+            advice = (
+                "End other programs there and continue with `resume`, or set training.batch_tokens lower."
+            )
             raise devices.full(f"step {self.step:,}", advice) from None
 
     def _find_room(self) -> None:
-        """Try the largest batch before the first step; while the GPU's memory has no room for it, halve the batches.
+        """Try the largest batch before the first step, and halve the batches until one fits the GPU's memory.
 
-        A step then sums up the gradients of as many more, so that it learns from as much as before.
+        A step then sums the gradients of more batches, so that it learns from as many tokens.
         """
         while not self._has_room():
             devices.release()
@@ -339,7 +345,7 @@ class Trainer:
                 advice = "Set training.batch_tokens or the model smaller, or use `device` cpu."
                 raise devices.full(f"a batch of {settings.batch_tokens:,} tokens", advice)
             self.say(
-                f"The GPU has no room for a batch of {settings.batch_tokens:,} tokens: a step takes "
+                f"A batch of {settings.batch_tokens:,} tokens does not fit the GPU's memory: a step takes "
                 f"{smaller.accumulate} of {smaller.batch_tokens:,}."
             )
             self._set(batch_tokens=smaller.batch_tokens, accumulate=smaller.accumulate)
@@ -360,19 +366,21 @@ class Trainer:
         return True
 
     def _longest_read(self) -> int:
-        """Return how many tokens the longest text has, or may get when pairs are joined or cut anew."""
+        """Return the tokens of the longest text, after pairs are joined or split differently."""
         if isinstance(self.batches, FreshBatches):
             return self._longest()
         return int(max(side.lengths.max() for side in self.as_read))
 
     def _finite(self, loss: float) -> float:
-        """Return a loss that is a number; any other ends the training, before a checkpoint of it is written."""
+        """Return a finite loss; any other ends the training, before a checkpoint is written."""
         if math.isfinite(loss):
             return loss
         raise UserError(self._diverged(f"the loss is {loss}"))
 
     def _weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights, all of them finite; a loss shows only what the step before has made of them."""
+        """Return copies of the weights after checking that all are finite; a loss shows only the weights of the step
+        before.
+        """
         weights = self.learner.weights()
         if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
             raise UserError(self._diverged("some weights are not finite"))
@@ -430,20 +438,20 @@ class Trainer:
 
     @property
     def waits(self) -> str:
-        """Say what the first step waits for, beside its own work."""
+        """Return what the first step waits for, besides its own work."""
         if self.learner.compiles:
             return "compiling the step, once on this machine"
         return "" if self.learner.built is None else "building kernels, once on this machine"
 
     @property
     def ended(self) -> bool:
-        """Whether all steps are taken, or patience has run out."""
+        """Whether all steps are done, or patience has run out."""
         return self.step >= self.config.training.steps or self._out_of_patience()
 
     def finish(self) -> Transformer:
         """Return the model ready for use: the average of the last checkpoints, or the best one by held-out score.
 
-        Of a run that was stopped before its end it is the best model so far with patience, and else the last one.
+        For a run that was stopped early, it is the best model so far with patience, and else the last one.
         """
         self.saved.result()
         averaged = [weights for step, weights in self.snapshots.items() if self._in_average(step)]
@@ -452,7 +460,7 @@ class Trainer:
         self._take(checkpoint.average(averaged or [self._weights()]))
         best = self.snapshots.get(self.best.step)
         if self.ended and averaged and best is not None and self._clearly_better(self._measured(0.0)):
-            self.say(f"The model of step {self.best.step:,} does better on the held-out pairs, and is kept.")
+            self.say(f"The model of step {self.best.step:,} is better on the held-out pairs, and is kept.")
             self._take(best)
         return self.model.eval()
 
@@ -476,7 +484,7 @@ class Trainer:
         return line.exact_match if line.bleu is None else line.bleu
 
     def write(self, card: str, confidence: Confidence | None = None) -> None:
-        """Write the finished model folder and drop the checkpoints, which it no longer needs."""
+        """Write the finished model folder and delete the checkpoints."""
         assert self.out is not None
         self.saved.result()
         data = weights_bytes(weights_of(self.model))
@@ -508,12 +516,12 @@ class Trainer:
         before = (settings.steps - 1) // settings.checkpoint_every  # checkpoints before the last
         others = min(settings.average - 1, before)
         earliest = (before - others + 1) * settings.checkpoint_every if others else settings.steps
-        # In a short run the last few checkpoints may reach back to when the model knew nothing.
+        # In a short run the last few checkpoints may include an untrained model.
         regular = step % settings.checkpoint_every == 0 or step == settings.steps
         return regular and step >= max(earliest, NOT_AVERAGED * settings.steps)
 
     def _snapshot(self) -> None:
-        """Keep the weights if they are part of the average, or the best so far, and only those that still are."""
+        """Keep the weights if they are part of the average or the best so far; drop those that no longer are."""
         self.snapshots = {step: kept for step, kept in self.snapshots.items() if self._stays(step)}
         if self._stays(self.step):
             self.snapshots[self.step] = self._weights()
@@ -523,10 +531,10 @@ class Trainer:
         return self._in_average(step) or step == self.best.step
 
     def save(self, at_once: bool = False) -> None:
-        """Keep a checkpoint of this step; it is written while training goes on, or ``at_once``.
+        """Keep a checkpoint of this step; it is written in the background, or ``at_once``.
 
-        A slow disk would hold up the training. After a checkpoint that took long to write, the next ones are left out for
-        some times as long. The one after these brings the weights that are to be averaged with it.
+        A slow disk would delay the training. So after a checkpoint that took long to write, the next ones are skipped
+        for a multiple of that time. The next one then includes the weights to be averaged.
         """
         if self.out is None:
             return
@@ -552,7 +560,7 @@ class Trainer:
             distributed.wait()
 
     def _write(self, where: Path, state: Checkpoint, averaged: dict[int, dict[str, Tensor]]) -> None:
-        """Write a checkpoint; of the others, keep the last one and those that will be averaged."""
+        """Write a checkpoint; keep only the last one and those that will be averaged."""
         started = time.monotonic()
         there = checkpoint.steps_in(where)
         for step, weights in averaged.items():
@@ -565,7 +573,7 @@ class Trainer:
         self.rested = time.monotonic() + (RESTS * took if took > SLOW else 0.0)
 
     def _open(self, out: Path, resume: bool) -> None:
-        """Prepare the folder: a new one, or an unfinished one to go on with."""
+        """Prepare the folder: a new one, or an unfinished one to continue."""
         if str(out) in folder.shipped_models():
             raise FolderError(f"{out} is the name of a model that ships: choose another, such as ./my-{out}.")
         if out.exists() and not out.is_dir():
@@ -580,13 +588,12 @@ class Trainer:
         begun = folder.CONFIG in names
         if begun and not resume:
             raise FolderError(
-                f"{out} holds an unfinished training: go on with `resume`, or name another folder with `out`."
+                f"{out} holds an unfinished training: continue it with `resume`, or name another folder with `out`."
             )
-        # The tokenizers are written before the config. A run that ended in between has learned nothing, and begins anew.
+        # The tokenizers are written before the config. A run that ended in between has learned nothing, and starts
+        # again.
         if names - folder.TOKENIZER_FILES and not begun:
-            raise FolderError(
-                f"{out} is not empty and not a training of ours: name another folder with `out`."
-            )
+            raise FolderError(f"{out} is not empty and not a training: name another folder with `out`.")
         self.lock = Lock(out)
         remove_leftovers(out)
         remove_leftovers(out / CHECKPOINTS)
@@ -604,7 +611,7 @@ class Trainer:
         folder.write_atomically(log, "".join(line + "\n" for line in kept).encode())
 
     def _agree(self) -> None:
-        """Go on from the step of the first process, with its data and settings."""
+        """Continue from the step of the first process, with its data and settings."""
         mine = self.data
         self.config, self.data, self.best, step = distributed.from_first(
             (self.config, self.data, self.best, self.step)
@@ -618,7 +625,7 @@ class Trainer:
             self._restore(checkpoint.read(self.out / CHECKPOINTS, step))
 
     def _resume(self, where: Path) -> None:
-        """Go on from the newest whole checkpoint; those that are averaged with it must be whole too."""
+        """Continue from the newest valid checkpoint; those that are averaged with it must be valid too."""
         whole: dict[int, Checkpoint] = {}
         steps = checkpoint.steps_in(where)
         for step in steps:
@@ -628,7 +635,7 @@ class Trainer:
                 self.say(f"{error}; an earlier one is used.")
         for step in sorted(
             (step for step in whole if whole[step].run), reverse=True
-        ):  # some have weights alone
+        ):  # some have only weights
             self.best = Best(**json.loads(whole[step].notes.get("best", "{}")))
             noted = whole[step].notes.get("averaged")
             companions = json.loads(noted) if noted else [s for s in range(1, step + 1) if self._stays(s)]
@@ -636,11 +643,11 @@ class Trainer:
                 self._restore(whole[step])
                 self.whole = step
                 self.snapshots = {s: whole[s].weights for s in companions}
-                self.say(f"Going on from step {step:,}.")
+                self.say(f"Resuming from step {step:,}.")
                 checkpoint.prune(where, (s for s in whole if s <= step))
                 return
         self.best = Best()
-        self.say("There is no whole checkpoint yet: starting from the beginning.")
+        self.say("There is no valid checkpoint yet: starting from the beginning.")
         checkpoint.prune(where, keep=())
 
     def _restore(self, state: Checkpoint) -> None:
@@ -659,7 +666,7 @@ class Trainer:
 
 
 def halved(settings: TrainingConfig) -> TrainingConfig:
-    """Return settings with half the batch, of which a step takes twice as many."""
+    """Return settings with batches of half the size, and twice as many per step."""
     half = settings.batch_tokens // 2
     if settings.layout == "packed":
         half = half // BLOCK * BLOCK
@@ -667,13 +674,13 @@ def halved(settings: TrainingConfig) -> TrainingConfig:
 
 
 def tidy(out: Path) -> None:
-    """Remove what a finished training no longer needs, with what a killed process may have left there."""
+    """Remove what a finished training no longer needs, and what a killed process may have left."""
     for name in (SHARDS, CHECKPOINTS):
         shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _step_of(line: str) -> int:
-    """Return the step of a line of the log; 0 if the line is cut short, or not a line of ours."""
+    """Return the step of a line of the log; 0 if the line is incomplete or invalid."""
     try:
         step = json.loads(line)["step"]
     except (ValueError, RecursionError, TypeError, KeyError):
@@ -682,13 +689,13 @@ def _step_of(line: str) -> int:
 
 
 def continued(out: Path, before: Config, now: Config) -> Config:
-    """Return the config with which a training goes on; other settings than those of its start are refused."""
+    """Return the config of a resumed training; settings other than those of its start are refused."""
     if before.training.seconds is not None and now.training.seconds is not None:
         fitted = {name: getattr(before.training, name) for name in FITTED}
         now = replace(now, training=now.training.but(**fitted))
     less = now.training
     while less.batch_tokens > before.training.batch_tokens and less.accumulate < before.training.accumulate:
-        less = halved(less)  # as at the start, when the GPU had no room
+        less = halved(less)  # as at the start, when a batch did not fit the GPU's memory
     if less.batch_tokens == before.training.batch_tokens and less is not now.training:
         now = replace(now, training=less)
     differing = [] if before.task == now.task else [("task", before.task, now.task)]

@@ -1,4 +1,4 @@
-"""One training: prepare, train, test, write. ``seq2see.fit`` and ``seq2see train`` are two doors to it."""
+"""One training: prepare, train, test, write. ``seq2see.fit`` and ``seq2see train`` both use it."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ from seq2see.training import distributed
 from seq2see.training.loop import SHARDS, Step, Trainer, continued, tidy
 from seq2see.training.schedule import peak
 
-LOWER_RATE = 0.3  # of the learning rate with which a model was trained, to train it further
+LOWER_RATE = 0.3  # factor of the learning rate when a model is trained further
 HELD_OUT_DATES = 10_000  # for validation, and as many for the test
-MORE_LENGTH = 1.25  # times the longest answers of the training data may be given
-NAMED = 10  # bad rows that are named; the others are counted
-MADE_UP, MOST_MADE_UP = 10, 40_000  # sources that are made up for a teacher: for each pair, and at most
+MORE_LENGTH = 1.25  # limit of answers, relative to the longest of the training data
+NAMED = 10  # bad rows that are listed; the others are counted
+MADE_UP, MOST_MADE_UP = 10, 40_000  # invented sources for a teacher: per pair, and at most
 ANSWERED_AT_ONCE = 2048
 PRESET_SHAPE = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers")  # the same for all data
 
@@ -91,10 +91,9 @@ class Start:
 
 @dataclass
 class Request:
-    """What a training is asked to be; the data decide whatever is None or not set.
+    """The options of a training; the data decide what is None.
 
-    A dict of settings overrides the preset's. A whole config is taken as it is, but for the vocabularies, which are
-    those of the tokenizers.
+    A dict of settings overrides the preset's. A whole config is used as it is, with the vocabularies of the tokenizers.
     """
 
     out: Path | None = None
@@ -106,7 +105,7 @@ class Request:
     training: TrainingConfig | dict[str, Any] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
     split_seed: int = 1
-    unseen: bool = False  # leave sources of the given validation and test pairs out of the training
+    unseen: bool = False  # remove the sources of given validation and test pairs from the training
     device: str = "auto"
     start: Start | None = None
     teacher: Start | None = None
@@ -120,7 +119,7 @@ class Request:
         if self.vocabulary is not None and self.vocabulary < 8:
             raise UserError(f"`vocabulary` is {self.vocabulary}: at least 8 tokens were expected.")
         if self.resume and self.out is None:
-            raise UserError("`resume` goes on with the training of a folder: name the folder with `out`.")
+            raise UserError("`resume` continues the training of a folder: name the folder with `out`.")
         self.settings = {"model": _settings(self.model), "training": _settings(self.training)}
         steps, seconds = (self.settings["training"].get(name) for name in ("steps", "seconds"))
         if steps is not None and seconds is not None:
@@ -145,9 +144,9 @@ class Request:
             self.settings["training"] = {"learning_rate": rate} | self.settings["training"]
 
     def finished(self, task: str) -> bool:
-        """Whether the training to resume has finished; if so, what is asked for must be what was trained.
+        """Whether the training to resume has finished; then the request must match it.
 
-        A script that resumes may be started once more than needed. The folder does not tell which data were used.
+        A script that resumes may be started once more than needed. The folder does not record the data.
         """
         found = (
             distributed.first()
@@ -164,7 +163,7 @@ class Request:
             training = before.training.but(**self.settings["training"])
             continued(self.out, before, Config(task, before.model.but(**model), training))
             self._same_tokenizer(folder.read_tokenizers(self.out))
-            tidy(self.out)  # if the training was killed after its last word
+            tidy(self.out)  # if the training was killed at its very end
         return distributed.from_first(found)
 
     def tokenizers(self) -> Tokenizers | None:
@@ -193,7 +192,7 @@ class Request:
 
 
 def _is_as_asked(asked: str, tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer is of the kind, or has the tokens of the file, that is asked for."""
+    """Whether a tokenizer is of the requested kind, or equals that of the requested file."""
     if asked.endswith(".json"):
         return Tokenizer.of_file(Path(asked)).vocabulary() == tokenizer.vocabulary()
     return asked == tokenizer.kind
@@ -213,7 +212,7 @@ def _settings(given: ModelConfig | TrainingConfig | dict[str, Any]) -> dict[str,
 
 @dataclass(frozen=True)
 class Data:
-    """Pairs to learn from, and the parts for validation and test where they are given."""
+    """Training pairs, and validation and test pairs if they are given."""
 
     corpus: Corpus  # a sample, if the corpus is larger than memory
     validation: list[Pair] | None = None
@@ -256,11 +255,11 @@ class Prepared:
     test: list[Pair]
     ids: tuple[Ragged, Ragged]  # of the pairs to learn from
     plan: Plan | None = None  # dates have none
-    remarks: list[str] = field(default_factory=list)  # about rows and pairs that are left out
+    remarks: list[str] = field(default_factory=list)  # about rows and pairs that were left out
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
-    taught: int = 0  # pairs of the training whose targets are a teacher's answers
-    own: int = 0  # pairs of the data that are trained on; beside a teacher's answers they are repeated
-    given: bool = False  # whether validation or test were given, and not split off by source
+    taught: int = 0  # training pairs whose targets are a teacher's answers
+    own: int = 0  # training pairs of the data; with a teacher's answers they are repeated
+    given: bool = False  # whether validation or test pairs were given, not split off by source
     where: Choice = CPU
 
     @property
@@ -270,7 +269,7 @@ class Prepared:
 
     @property
     def counts(self) -> str:
-        """Say how many pairs each part has."""
+        """The number of pairs of each part, in words."""
         taught = f" and {self.taught:,} that the teacher answered" if self.taught else ""
         return (
             f"{self.own or len(self.train):,} to learn from{taught}, {len(self.validation):,} to watch, "
@@ -279,22 +278,22 @@ class Prepared:
 
     @property
     def different(self) -> int:
-        """How many pairs are learned from, each counted once."""
+        """The number of training pairs, each counted once."""
         return (self.own or len(self.train)) + self.taught
 
     @property
     def labelled(self) -> list[Pair]:
-        """The pairs of the data that are trained on; none of a corpus larger than memory."""
+        """The training pairs of the data; none of a corpus larger than memory."""
         return self.train[: self.own or None] if isinstance(self.train, list) else []
 
     @property
     def seen(self) -> int:
-        """How many test pairs have a source that is trained on, which happens only where they are given."""
+        """How many test pairs have a training source, which is possible only if they are given."""
         return seen_in(self.labelled, self.test) if self.given else 0
 
     @property
     def apart(self) -> str:
-        """Say which parts share sources, which they can only where they are given."""
+        """Which parts share sources, in words; only given parts can."""
         if not self.given:
             return "no source in two parts"
         if isinstance(self.train, Shards):
@@ -305,13 +304,13 @@ class Prepared:
             if (count := seen_in(self.labelled, part))
         ]
         told = (
-            f"{' and '.join(shared)} with a source to learn from (--unseen leaves those out of the training)"
+            f"{' and '.join(shared)} with a source to learn from (--unseen removes those from the training)"
         )
         return told if shared else "no source to watch or to test is learned from"
 
 
 def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepared:
-    """Make dates to learn from, to watch and to test."""
+    """Make dates for training, validation and test."""
     available = len(dates.all_ordinals(*years))
     held_out = min(HELD_OUT_DATES, available // 10)
     if count > available - 2 * held_out:
@@ -338,7 +337,8 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
 
 @uncollected()
 def prepare(data: Data, request: Request) -> Prepared:
-    """Choose what is not asked for, train the tokenizers unless they are given, and leave out pairs that are too long.
+    """Choose the settings that are not given, train the tokenizers unless they are given, and leave out pairs that are
+    too long.
 
     The ids of a corpus larger than memory are written to disk. Under torchrun the first process makes the tokenizers
     and these ids, and the others wait for it.
@@ -385,7 +385,7 @@ def prepare(data: Data, request: Request) -> Prepared:
         longest, ids = max(longest, train.longest), (train.source, train.target)
     if not train or not validation.pairs or not test.pairs:
         raise UserError(
-            f"Nearly all pairs are longer than {limit} tokens: cut the texts up, or raise model.max_length."
+            f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length."
         )
     config = config_of(plan, both, longest, model, training)
     rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=plan.prose))
@@ -399,7 +399,7 @@ def prepare(data: Data, request: Request) -> Prepared:
 
 
 def _planned(request: Request, pairs: Sequence[Pair], count: int | None) -> tuple[Plan, Choice]:
-    """Choose what is not asked for, and the device, which the size of the model that a CPU would train decides."""
+    """Choose the settings that are not given, and the device by the size of the model that a CPU would train."""
 
     def plan(device: str) -> Plan:
         return choose(pairs, request.tokenizer, request.vocabulary, request.preset, count, device)
@@ -412,7 +412,7 @@ def _planned(request: Request, pairs: Sequence[Pair], count: int | None) -> tupl
 
 @dataclass(frozen=True)
 class Held:
-    """Held-out pairs that are not too long. One with a character that the training lacks stays: it counts as wrong."""
+    """Held-out pairs that are not too long. A pair with an unknown character stays: it counts as wrong."""
 
     pairs: list[Pair]
     dropped: list[Pair]
@@ -438,10 +438,10 @@ def _is_known(tokenizer: Tokenizer, text: str) -> bool:
 def _with_taught(
     request: Request, learned: Cut, plan: Plan, device: str
 ) -> tuple[list[Pair], tuple[Ragged, Ragged], int]:
-    """Add sources without targets to the pairs to learn from: those that are given, and for short texts made-up ones.
+    """Add sources without targets to the training pairs: given ones, and for short texts invented ones.
 
-    Their targets are the teacher's answers. The pairs of the data are repeated, so that these do not drown in them.
-    Return how many answers there are, too.
+    Their targets are the teacher's answers. The pairs of the data are repeated, to keep their weight. Return the number
+    of answers, too.
     """
     assert request.teacher is not None
     tokenizers = request.teacher.tokenizers
@@ -469,10 +469,10 @@ def _with_taught(
 
 
 def limits_by(source: np.ndarray, target: np.ndarray, rules: DecodingConfig) -> DecodingConfig:
-    """Let answers become longer than the paper allows, where those of the training data are longer.
+    """Raise the paper's limit of answers if those of the training data are longer.
 
-    The paper allows source + 50 tokens. A few tokens of a source may well stand for many of its target, as digits do
-    for the words of a number. ``source`` and ``target`` are the lengths of all pairs, in tokens.
+    The paper allows source + 50 tokens. A few source tokens may have many target tokens, as digits have in words.
+    ``source`` and ``target`` are the lengths of all pairs, in tokens.
     """
     ratio = max(1.0, float(np.quantile(target / source, 0.99)))
     beyond = float((target - ratio * source).max())
@@ -481,7 +481,7 @@ def limits_by(source: np.ndarray, target: np.ndarray, rules: DecodingConfig) -> 
 
 
 def _remarks(corpus: Corpus, dropped: Sequence[Pair], train: Sequence[Pair] | Shards) -> list[str]:
-    """Say which rows and pairs are left out."""
+    """Return messages about rows and pairs that are left out."""
     remarks = [f"{corpus.name}, {fault}: skipped." for fault in corpus.faults[:NAMED]]
     if len(corpus.faults) > NAMED:
         remarks.append(f"{counted(len(corpus.faults) - NAMED, 'more bad row')} in {corpus.name}: skipped.")
@@ -538,9 +538,9 @@ class Run:
         )
 
     def train(self, show: Callable[[Step], None], *signals: signal.Signals) -> bool:
-        """Take all steps and ``show`` each; return False if a signal or Ctrl-C in ``show`` stopped it earlier.
+        """Take all steps and ``show`` each; return False if a signal or Ctrl-C stopped it earlier.
 
-        A run that is stopped, or that ends by an exception in ``show``, leaves a checkpoint in its folder.
+        A run that is stopped, or ends by an exception in ``show``, leaves a checkpoint in its folder.
         """
         with _noted(signals) as asked_to_stop:
             for step in self.trainer.steps():
@@ -566,14 +566,14 @@ class Run:
         return found
 
     def unseen(self, scores: Evaluation) -> Evaluation | None:
-        """Return the scores of the test pairs whose source was not trained on, where there are others too."""
+        """Return the scores of the test pairs whose source is not in the training, if there are others too."""
         if not self.ready.seen:
             return None
         sources = {source for source, _ in self.ready.labelled}
         return scores.of_others(sources, self.trainer.tokenizers.target.separator)
 
     def members(self) -> list[float]:
-        """Return the exact match of each member of an ensemble on the pairs that were watched."""
+        """Return the exact match of each member of an ensemble on the validation pairs."""
         found, rules = self.trainer.model, self.ready.config.decoding
         if not isinstance(found, Ensemble):
             return []
@@ -583,7 +583,7 @@ class Run:
         ]
 
     def _calibrated(self) -> Confidence | None:
-        """Fit on the validation pairs how sure an answer is, and measure it on the test pairs."""
+        """Fit the confidence on the validation pairs, and measure it on the test pairs."""
         ready, tokenizers = self.ready, self.trainer.tokenizers
         if ready.plan is None or len({source for source, _ in ready.validation}) < FEWEST:
             return None
@@ -602,20 +602,20 @@ class Run:
         return calibrate.calibrated(seen, others, self._familiar(), chrf)
 
     def _familiar(self) -> Familiar:
-        """Learn what the sources of the training look like."""
+        """Compute the statistics of the training sources."""
         ready, source = self.ready, self.trainer.tokenizers.source
         texts = ready.sample if isinstance(ready.train, Shards) else [text for text, _ in ready.train]
         longest = int(ready.ids[0].lengths.max()) - len(source.before) - len(source.after)
-        if ready.config.training.joined:  # whole texts are made of several pairs
+        if ready.config.training.joined:  # whole texts have several pairs
             longest = ready.config.model.max_length
         return Familiar.learn(texts, longest, [text for text, _ in ready.validation])
 
     def write(self, card: str) -> None:
-        """Write the model folder, if there is to be one."""
+        """Write the model folder, if one was requested."""
         if self.request.out is not None:
             self.trainer.write(card, self.confidence)
             if self.confidence is not None and find_spec("matplotlib") is not None:
-                # it takes long to import
+                # slow to import
                 from seq2see.inspection.reliability import reliability_png
 
                 picture = reliability_png(self.confidence)
@@ -630,7 +630,7 @@ class Run:
         ]
 
     def card(self, scores: Evaluation | None, command: str) -> str:
-        """Say what the model is, what was measured on which pairs, and how to repeat it."""
+        """Return the model card: what the model is, its scores, and how to repeat them."""
         trainer, ready = self.trainer, self.ready
         shape, steps = trainer.config.model, f"{trainer.step:,} steps"
         if not trainer.ended:
@@ -665,7 +665,7 @@ class Run:
 
 
 def _scores(scores: Evaluation, seen: int) -> list[str]:
-    """Write the rows of the measured figures; BLEU and chrF with their signatures, where the pairs are sentences."""
+    """Write the rows of the measured figures; BLEU and chrF with their signatures, if the pairs are sentences."""
     rows = [
         f"| measured on test pairs{', which were not trained on' if not seen else ''} | |",
         "|---|---|",
@@ -681,7 +681,7 @@ def _scores(scores: Evaluation, seen: int) -> list[str]:
 
 @contextmanager
 def _noted(signals: Sequence[signal.Signals]) -> Iterator[Callable[[], bool]]:
-    """Note signals, so that a step is not cut in two; a second one ends a process that trains alone."""
+    """Record signals, so that a step is not interrupted; a second one ends a process that trains alone."""
     noted = False
 
     def note(number: int, frame: object) -> None:
@@ -703,7 +703,7 @@ def _noted(signals: Sequence[signal.Signals]) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
-    """Return a function that shows each step on standard error: as a bar, or the scores alone if that is no terminal."""
+    """Return a function that shows each step on standard error: as a bar, or only the scores without a terminal."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""The learning rate at every step (section 5.3), and how many steps a run of some seconds has."""
+"""The learning rate at every step (section 5.3), and the number of steps of a run with a time limit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 from seq2see.config import TrainingConfig
 
-FIRST_STEPS = 5  # compile kernels and fill caches, so that they say nothing about the speed
-TABLE_LINES = 5  # of a run of some seconds, unless they take too long
+FIRST_STEPS = 5  # first steps, which compile kernels and fill caches: they do not count for the speed
+TABLE_LINES = 5  # of a run with a time limit, unless they take too long
 EXPECTED_ASIDE = 0.1  # share of the time that evaluations and checkpoints take, until one has been timed
 LARGEST_ASIDE = 0.25  # share of the time that the lines of the table may take
-TOLERATED = 0.02  # share of the time by which the expected end may be off before the number of steps changes
+TOLERATED = 0.02  # error of the expected end, as a share of the time, before the number of steps changes
 
 
 def peak(config: TrainingConfig, d_model: int) -> float:
@@ -35,30 +35,30 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
 
 
 class Timekeeper:
-    """Says how many steps fit into some seconds; it looks at the speed about once a second.
+    """Computes how many steps fit into a time limit; it measures the speed about once a second.
 
-    Evaluations and checkpoints count too. They are timed apart from learning, because they come rarely and take long.
+    Evaluations and checkpoints count too. They are timed separately, because they are rare and long.
     """
 
     def __init__(self, seconds: float, step: int) -> None:
         self.seconds = seconds
         self.next_look = step + 1
         self.steady_from = step + FIRST_STEPS
-        self.last = (step, 0.0)  # the step of the last look, and the seconds of learning until then
+        self.last = (step, 0.0)  # the step of the last measurement, and the seconds of learning until then
         self.each: float | None = None  # seconds of one step
         self.aside = 0.0  # seconds of evaluations and checkpoints so far
         self.since_line = 0.0  # the part of them since the last line of the table
-        self.line: float | None = None  # what the last line took, with the checkpoints before it
+        self.line: float | None = None  # seconds of the last line, with the checkpoints before it
 
     def took(self, seconds: float, line: bool) -> None:
-        """Count the seconds of a checkpoint or of a line of the table."""
+        """Add the seconds of a checkpoint or of a line of the table."""
         self.aside += seconds
         self.since_line += seconds
         if line:
             self.line, self.since_line = self.since_line, 0.0
 
     def look(self, step: int, now: float, plan: TrainingConfig) -> dict[str, int]:
-        """Return the settings that change, given the seconds since the start; say when to look next."""
+        """Return the settings that change, given the seconds since the start; set the time of the next look."""
         learned = now - self.aside
         if step >= self.steady_from:
             each = max((learned - self.last[1]) / (step - self.last[0]), 1e-9)
@@ -76,7 +76,7 @@ class Timekeeper:
         lines, most, aside = planned - step // plan.evaluate_every, TABLE_LINES, EXPECTED_ASIDE * left
         if self.line is not None:
             most = max(1, min(most, int(LARGEST_ASIDE * left / max(self.line, 1e-9))))
-        # Moving the lines may bring two of them close together, so a few more than the most are left where they are.
+        # Moving the lines may bring two of them close together, so a few more than the limit are kept.
         moves = lines > most + most // 2 or 2 * planned < most
         if self.line is not None:
             aside = self.line * (most if moves else lines)

@@ -1,4 +1,4 @@
-"""The members of an ensemble as one: their weights lie in one piece, and one product computes for all of them.
+"""The members of an ensemble as one: their weights are in one tensor, and one product computes for all of them.
 
 A small model does not fill a GPU, and each of its kernels takes little longer for five models than for one.
 """
@@ -22,13 +22,13 @@ from seq2see.model.ensemble import Ensemble
 from seq2see.model.masks import Mask
 
 ALIGNED = 8  # numbers of 16 bits in 16 bytes
-#: cuDNN's kernel is not among them: it takes one block of threads a processor, and there are thousands of short texts.
+#: Not cuDNN's kernel: it uses one block of threads per processor, and there are thousands of short texts.
 FOR_SHORT_TEXTS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 STEP = 4  # widths of batches are multiples of this, so that few graphs serve all of them
 
 
 class Rows(NamedTuple):
-    """A padded batch of which both sides have one width: ids (B, W), and which of the source are real."""
+    """A padded batch with one width for both sides: ids (B, W), and which of the source are real."""
 
     source: Tensor
     keys: Tensor
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
         if real is None:
             real = torch.ones_like(batch.source, dtype=torch.bool)
         keys = _widened(real, rows, width, 0)
-        keys[len(real) :, 0] = True  # every query must see a key, also where there is no text
+        keys[len(real) :, 0] = True  # every query must see a key, even in an empty row
         target_in, target_out = (
             _widened(ids, rows, width, pads[1]) for ids in (batch.target_in, batch.target_out)
         )
@@ -83,7 +83,7 @@ def _normed(x: Tensor, shape: list[int], weight: Tensor, bias: Tensor, epsilon: 
 class _Products(torch.autograd.Function):
     """Multiply x (M, …, D) by the matrix of each member, (M, E, D): (M, …, E).
 
-    The gradients lie as the weights do, so that they need not be copied.
+    The gradients have the layout of the weights, so they are not copied.
     """
 
     @staticmethod
@@ -106,7 +106,7 @@ class _Products(torch.autograd.Function):
 
 
 class _ForAllMembers(torch.autograd.Function):
-    """A function of one member, computed for all members by another one where ``vmap`` would take many kernels."""
+    """A function of one member, replaced by one for all members, since ``vmap`` would take many kernels."""
 
     @staticmethod
     def forward(one: Callable[..., Tensor], every: Callable[..., Tensor], *inputs: Any) -> Tensor:
@@ -139,7 +139,7 @@ class Together(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Take the place of four functions of PyTorch; leave all others as they are."""
+        """Replace four functions of PyTorch."""
         kwargs = kwargs or {}
         given: Sequence[Any]
         every: Callable[..., Tensor]
@@ -165,10 +165,10 @@ class Stack:
     def __init__(self, ensemble: Ensemble, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
         self.guided: MultiHeadAttention | None = None  # in ``one``
-        # the code for all; its own weights are never read
+        # the code of all members; its own weights are never read
         self.one = copy.deepcopy(ensemble.all[0]).to(dtype)
         named = [dict(member.named_parameters()) for member in ensemble.all]
-        # Matrices must begin at multiples of 16 bytes, so that what has an odd size comes last.
+        # Matrices must begin at multiples of 16 bytes, so tensors of odd sizes come last.
         names = sorted(named[0], key=lambda name: named[0][name].numel() % ALIGNED != 0)
         self.shapes = {name: named[0][name].shape for name in names}
         self.sizes = [shape.numel() for shape in self.shapes.values()]
@@ -183,7 +183,7 @@ class Stack:
                 parameter.data = part.view_as(parameter)
 
     def logits(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the logits of all members, (M, B·W, V), and how far the guided heads stray, (M,)."""
+        """Return the logits of all members, (M, B·W, V), and the losses of their guided heads, (M,)."""
 
         def of_one(weights: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             mask = Mask(keys=rows.keys)
@@ -201,7 +201,7 @@ class Stack:
         with Together():
             found: tuple[Tensor, Tensor] = torch.vmap(of_one, randomness="different")(named)
         if self.guided is not None:
-            self.guided.asked = None  # these tensors mean nothing outside
+            self.guided.asked = None  # these tensors are invalid outside
         return found
 
     def clip(self, most: float) -> None:

@@ -1,7 +1,7 @@
-"""What is here for speed: fast bodies of equation 1, their table, caches, projections, a norm, a loss.
+"""Code for speed: fast bodies of equation 1, their table, caches, projections, a norm, a loss.
 
-The model says what is computed (``model.attention.written_attention``). Each body here computes the same numbers faster
-in some cases. A test holds every body against the written equation in all cases that the table gives it.
+``model.attention.written_attention`` defines the result. Each body here computes the same numbers faster in some cases.
+A test compares every body with the written equation in all cases that the table assigns to it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from seq2see.model.fast.columns import column_attention
 from seq2see.model.fast.operators import HAS_TRITON as HAS_TRITON
 from seq2see.model.fast.operators import SMALL as SMALL
 from seq2see.model.fast.sdpa import pytorch_attention
-from seq2see.model.masks import Mask, Part
+from seq2see.model.masks import Mask, MaskPart
 
-MANY_ROWS = 64  # fewer rows than these are faster in rows than in columns
-NARROW_SOURCE = 96  # source tokens × d_k: a wider source is faster in rows than in columns
+MANY_ROWS = 64  # with fewer rows, the layout ``rows`` is faster
+NARROW_SOURCE = 96  # source tokens × d_k: with a wider source, the layout ``rows`` is faster
 
 
 #: (B, 1, H, K), or (T, H, K) without a batch, or (B, T, H, K)
@@ -43,14 +43,14 @@ class Body(NamedTuple):
     """A body of equation 1 and the cases that it is right for."""
 
     attend: Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
-    layout: Layout | None  # how the cache says that keys and values lie; None: in any way
-    needs: tuple[Part, ...]  # the parts that the mask must have
-    takes: tuple[Part, ...]  # the parts that it may have as well
+    layout: Layout | None  # the layout of the cache; None: any
+    needs: tuple[MaskPart, ...]  # the parts that the mask must have
+    takes: tuple[MaskPart, ...]  # the parts that it may have as well
     shape: Shape | None  # the shape of the queries; None: any
-    triton: bool = False  # whether it runs on a GPU with Triton only
+    triton: bool = False  # whether it runs only on a GPU with Triton
 
-    def admits(self, layout: Layout, shape: Shape, parts: tuple[Part, ...], triton: bool) -> bool:
-        """Whether this body is right for a case: all that ``case_of`` says."""
+    def admits(self, layout: Layout, shape: Shape, parts: tuple[MaskPart, ...], triton: bool) -> bool:
+        """Whether this body is right for a case of ``case_of``."""
         return (
             self.layout in (None, layout)
             and self.shape in (None, shape)
@@ -65,19 +65,19 @@ class Body(NamedTuple):
 TABLE: dict[str, Body] = {
     "columns": Body(column_attention, "columns", (), ("keys",), "one query"),
     "spans": Body(span_attention, "rows", ("sentences", "spans"), ("causal",), "packed", triton=True),
-    "sdpa": Body(pytorch_attention, None, (), get_args(Part), None),
+    "sdpa": Body(pytorch_attention, None, (), get_args(MaskPart), None),
 }
 
 
-def case_of(q: Tensor, mask: Mask, layout: Layout) -> tuple[Layout, Shape, tuple[Part, ...], bool]:
-    """Say what the table looks at: the cache's layout, the shape of q, the parts of the mask, whether Triton runs."""
+def case_of(q: Tensor, mask: Mask, layout: Layout) -> tuple[Layout, Shape, tuple[MaskPart, ...], bool]:
+    """Return the key of the table: the cache's layout, the shape of q, the parts of the mask, whether Triton runs."""
     T = q.shape[-3]
     shape: Shape = "packed" if q.dim() == 3 else "one query" if T == 1 else "many queries"
     return layout, shape, mask.parts(T), HAS_TRITON and q.is_cuda
 
 
 def body_of(q: Tensor, mask: Mask, layout: Layout) -> str:
-    """Name the body that is taken: the first of the table that admits the case."""
+    """Return the name of the first body of the table that admits the case."""
     case = case_of(q, mask, layout)
     for name, body in TABLE.items():
         if body.admits(*case):
@@ -93,7 +93,7 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout =
 def summed_loss(logits: Tensor, right: Tensor, pad: int, smoothing: float, written: bool = False) -> Tensor:
     """Return the sum of the cross-entropies of logits (T, V) with smoothed labels (T,), leaving out padding.
 
-    ``written`` takes no kernel of ours.
+    ``written`` uses no kernel of ours.
     """
     if HAS_TRITON and logits.is_cuda and not written:
         each: Tensor = operators.smoothed_loss(logits, right, pad, smoothing)[0]  # (T,)
@@ -115,9 +115,9 @@ def normed_sum(x: Tensor, h: Tensor, norm: nn.LayerNorm, dropout: float) -> Tens
 
 
 def decoding_layout(device: torch.device, rows: int, source_length: int, d_k: int) -> Layout:
-    """Return the layout in which this number of rows is decoded fastest.
+    """Return the layout that decodes this number of rows fastest.
 
-    PyTorch's kernels take one row and one head at a time. On a CPU that is slow for many rows of narrow heads.
+    PyTorch's kernels process one row and one head at a time. On a CPU that is slow for many rows of narrow heads.
     """
     narrow = rows >= MANY_ROWS and source_length * d_k <= NARROW_SOURCE
     return "columns" if device.type == "cpu" and narrow else "rows"

@@ -1,7 +1,7 @@
 """LayerNorm(x + Dropout(h)) of section 3.1 in training on a GPU, and its gradients: kernels of our own, in Triton.
 
-Each kernel reads and writes every row once. What dropout keeps is drawn again for the gradients, from the same seed, so
-that it is not stored.
+Each kernel reads and writes every row once. The dropout mask is drawn again for the gradients, from the same seed, so
+it is not stored.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def _add_up(sums, out, N, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.c
 
 
 def _sizes(x: Tensor, dropout: float) -> dict[str, Any]:
-    """Return what a kernel must know before it is compiled."""
+    """Return the constants of a kernel's compilation."""
     D = x.shape[-1]
-    width, held = max(8, triton.next_power_of_2(D)), kept_chances(dropout)
+    width, chances = max(8, triton.next_power_of_2(D)), kept_chances(dropout)
     return {
-        "KEPT": held, "MORE": CHANCES / held, "D": D, "ALL": width, "ROWS": max(1, NUMBERS // width),
+        "KEPT": chances, "MORE": CHANCES / chances, "D": D, "ALL": width, "ROWS": max(1, NUMBERS // width),
         "num_warps": WARPS,
     }  # fmt: skip
 

@@ -1,9 +1,9 @@
 """The keys and values that decoding keeps, so that no step computes them again.
 
-Each cache names how its tensors lie in memory, its layout:
+Each cache names its layout in memory:
 
-- ``rows``: (B, S, H, K), one row of the batch after the other.
-- ``columns``: (S, H, K, B), the rows of the batch side by side; the model sees a view of shape (B, S, H, K).
+- ``rows``: (B, S, H, K), one row of the batch after the other. - ``columns``: (S, H, K, B), the rows of the batch side
+by side; the model sees a view of shape (B, S, H, K).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Pair = tuple[Tensor, Tensor]  # keys and values
 
 
 class Cache:
-    """The keys and values that one attention has computed before, in rows."""
+    """The earlier keys and values of one attention, in rows."""
 
     layout: Layout = "rows"
 
@@ -73,7 +73,7 @@ class ColumnCache(Cache):
 
 
 class DecoderCache:
-    """What a decoder remembers between two steps: a pair of caches for each layer, and how many positions they hold."""
+    """The memory of a decoder between two steps: a pair of caches for each layer, and their number of positions."""
 
     def __init__(self, layers: list[tuple[Cache, Cache]], length: int = 0) -> None:
         self.layers, self.length = layers, length

@@ -1,7 +1,7 @@
-"""How a search chooses tokens and takes note of them, as kernels of our own, in Triton.
+"""Kernels in Triton by which a search chooses and stores tokens.
 
-They do what ``GraphSearch`` does with PyTorch's operations, one kernel instead of twenty small ones, where no rule says
-what an answer may be. A row of logits is cut into parts. The largest logit of each, and log Σ exp, are known already.
+They do the same as ``GraphSearch`` with PyTorch's operations, in one kernel instead of twenty small ones, if no rule
+restricts the answers. A row of logits is cut into parts, whose maxima and log Σ exp are known already.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch import Tensor
 from seq2see.model.fast.step_kernels import _early, _started, _wait
 
 Parts = tuple[Tensor, Tensor, int]  # maxima and log Σ exp, (R, parts), and how many logits a part has
-FEW_ROWS = 8  # with no more, one program chooses for all of them, and counts the step
-LOWEST = tl.constexpr(-1e30)  # in place of −∞, so that what is taken can be told from what is impossible
+FEW_ROWS = 8  # most rows for which one program chooses and counts the step
+LOWEST = tl.constexpr(-1e30)  # in place of −∞, to distinguish chosen entries from impossible ones
 STOPPING = {"likeliest": 0, "beaten": 1, "full": 2}
-WIDEST_BEAM, LARGEST_TILE = 16, 4096  # for one program: beams of a sentence, and their tokens
+WIDEST_BEAM, LARGEST_TILE = 16, 4096  # limits of one program: beams of a sentence, and their tokens
 
 
 @triton.jit
@@ -187,7 +187,7 @@ def _grow(  # type: ignore[no-untyped-def]
     value = tl.load(new_values + b * 2 * BEAM * BEAM + every, mask=is_one, other=minus)
     token = tl.load(new_tokens + b * 2 * BEAM * BEAM + every, mask=is_one, other=0)
     sums = of_parent + value
-    sums = tl.where(sums == sums, sums, LOWEST / 2)  # broken weights give NaN; they too give an answer
+    sums = tl.where(sums == sums, sums, LOWEST / 2)  # broken weights give NaN, but still an answer
     keys = tl.where(is_one, tl.maximum(sums, LOWEST), minus)
     chosen = _largest(keys, every, 2 * BEAM, CANDIDATES)
     summed = tl.sum(tl.where(every[None, :] == chosen[:, None], tl.maximum(sums, LOWEST)[None, :], 0.0), 1)
@@ -286,7 +286,7 @@ def grow(
     end: int,
     stopping: str,
 ) -> None:
-    """Grow the beams by the likeliest tokens of logits (B·k, V), tell which beam each came from, and count the step."""
+    """Grow the beams by the likeliest tokens of logits (B·k, V), store each one's parent, and count the step."""
     B, beam, L = beams.ids.shape
     values, tokens = likeliest(logits, parts, 2 * beam)
     power = triton.next_power_of_2

@@ -1,7 +1,7 @@
-"""Equation 1 for one query a row, where the rows of the batch lie side by side in memory.
+"""Equation 1 for one query per row, with the rows of the batch side by side in memory.
 
-Kernels that take one row and one head at a time are slow if each holds only a few numbers. Here each operation takes
-whole columns, that is all rows at once.
+Kernels that process one row and one head at a time are slow if these are small. Here each operation processes whole
+columns, that is all rows at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a dropout rate is rounded to 16 random bits a number, for the kernels and for their operators."""
+"""Rounds a dropout rate to 16 random bits per number, for the kernels and their operators."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def kept_chances(dropout: float) -> int:
 
 
 def drops(dropout: float) -> bool:
-    """Whether so much dropout drops anything, so that h has another gradient than x."""
+    """Whether this rate drops anything, so that h has another gradient than x."""
     return kept_chances(dropout) < CHANCES

@@ -1,11 +1,11 @@
 """Every operator of ours: its schema, the shapes of its results and its gradient, registered in one place.
 
-A compiled step that comes from the compiler's cache on disk calls operators by name, and nothing is traced that would
-import them. So all of them are registered when ``fast`` is imported, with or without Triton. Each runs a kernel of its
-own module, which is imported at the first call.
+A compiled step from the compiler's cache on disk calls operators by name, without importing them. So all
+of them are registered when ``fast`` is imported, with or without Triton. Each runs a kernel of its own module, which is
+imported at the first call.
 
-The cache does not see what these functions do. ``mark_cache`` puts a digest of this folder into its key, so that a
-changed kernel or gradient is never answered by what an older version compiled.
+The cache does not depend on the code of these functions. So ``mark_cache`` puts a digest of this folder into its key:
+a changed kernel or gradient is compiled again.
 """
 
 from __future__ import annotations

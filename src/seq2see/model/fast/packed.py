@@ -1,8 +1,8 @@
 """Equation 1 for packed batches on a GPU, and its gradients: kernels of our own, in Triton.
 
-The sentences of a packed batch lie in order, so each query sees one span of keys. A block of queries reads the keys from
-the first span's beginning to the last one's end, and nothing else. A library's kernel would give each short sentence a
-large block of its own.
+The sentences of a packed batch are in order, so each query sees one span of keys. A block of queries reads the keys
+from the first span's beginning to the last one's end, and nothing else. A library's kernel would give each short
+sentence a large block of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _attend(  # type: ignore[no-untyped-def]
     at = start + tl.arange(0, BLOCK)
     query = read_rows(q, q_row, head * q_head, at, T, K, K_ALL)
     low, high = tl.load(first + at, mask=at < T, other=0), tl.load(end + at, mask=at < T, other=0)
-    largest = tl.full([BLOCK], -1e30, tl.float32)  # finite: the first block may hold none of a query's keys
+    largest = tl.full([BLOCK], -1e30, tl.float32)  # finite: the first block may have none of a query's keys
     total = tl.zeros([BLOCK], tl.float32)
     gathered = tl.zeros([BLOCK, V_ALL], tl.float32)
     for begin in range(tl.load(first + start), tl.load(end + tl.minimum(start + BLOCK, T) - 1), STEP):
@@ -136,7 +136,7 @@ def _to_keys(  # type: ignore[no-untyped-def]
 
 
 def _sizes(q: Tensor, v: Tensor) -> dict[str, int]:
-    """Return what a kernel must know of the sizes before it is compiled."""
+    """Return the constants of a kernel's compilation."""
     K, V = q.shape[-1], v.shape[-1]
     k_all, v_all = (max(16, triton.next_power_of_2(width)) for width in (K, V))
     narrower = max(1, max(k_all, v_all) // WIDE) * max(1, q.element_size() // 2)
@@ -156,7 +156,7 @@ def _scales(K: int) -> tuple[float, float]:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Return (T, H, K) with the numbers of a head side by side; most often it is so already."""
+    """Return (T, H, K) with the numbers of a head contiguous; usually they are already."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -178,7 +178,7 @@ def backward(
     q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor,
     z: Tensor, logs: Tensor, dz: Tensor, dq: Tensor, dk: Tensor, dv: Tensor,
 ) -> None:  # fmt: skip
-    """Write the gradients of q, k and v to ``dq``, ``dk`` and ``dv``, of which each row of a head lies in one piece."""
+    """Write the gradients of q, k and v to ``dq``, ``dk`` and ``dv``, in which each row of a head is contiguous."""
     q, k, v, dz = _rows(q), _rows(k), _rows(v), _rows(dz)
     shares = torch.empty_like(logs)
     to_queries(q, k, v, first, end, z, logs, dz, shares, dq)

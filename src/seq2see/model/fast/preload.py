@@ -1,8 +1,8 @@
-"""The kernels of a training step, built beside each other before the first step needs them.
+"""Builds the kernels of a training step in parallel, before the first step needs them.
 
-Triton builds a kernel at its first call: a second or two each, once on a machine. Here each is called in a thread of its
-own, on a little of nothing, with numbers of the kind that the step will have. What is built for other numbers than the
-step's is built again when it is called, so that nothing here changes a result.
+Triton builds a kernel at its first call: a second or two each, once per machine. Here each is called in its own thread
+on small dummy tensors of the types of the step. A kernel that was built for other types is built again at its call, so
+this cannot change a result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS = 128  # tokens of a batch are a multiple of this
 def preload(
     config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device
 ) -> Future[None]:
-    """Begin to build all kernels that training a model of this shape will call; what is returned is done with them."""
+    """Begin to build all kernels for the training of a model of this shape; return a function that waits for them."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="seq2see-kernels")
     built = pool.submit(_build, config, smoothing, pad, dtype, device)
     pool.shutdown(wait=False)
@@ -40,13 +40,11 @@ def _build(config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, 
 
     with ThreadPoolExecutor(len(calls)) as pool:
         wait([pool.submit(build, _begin)])
-        wait(
-            [pool.submit(build, call) for call in calls]
-        )  # what fails here fails in the step, and is said there
+        wait([pool.submit(build, call) for call in calls])  # a failure here is reported by the step
 
 
 def _begin() -> None:
-    """Let Triton get to know the GPU, before many threads want to."""
+    """Initialise Triton before many threads use it."""
     import triton
 
     triton.runtime.driver.active.get_current_device()

@@ -3,7 +3,7 @@
 - ``separate``: one product after the other.
 - ``joined``: one product with the matrices put together for it. In training there are many more rows than columns, and
   one wide product is faster than several narrow ones.
-- ``side by side``: one product with matrices that lie together in memory. In decoding with few rows, a product takes
+- ``side by side``: one product with matrices that are adjacent in memory. In decoding with few rows, a product takes
   little longer than its launch.
 """
 
@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from seq2see.model.fast.operators import SMALL, linear_relu
 
-Form = Literal["separate", "joined", "side by side"]
+ProductForm = Literal["separate", "joined", "side by side"]
 
 
 class SideBySide:
-    """Some matrices in one piece of memory, of which each is a view. Nothing here is trained."""
+    """Some matrices as views of one piece of memory, not for training."""
 
     def __init__(self, *matrices: nn.Linear) -> None:
         self.widths = [matrix.out_features for matrix in matrices]
@@ -36,8 +36,8 @@ class SideBySide:
         return whole
 
 
-def form_of(matrices: Sequence[nn.Linear], training: bool, whole: SideBySide | None) -> Form:
-    """Name the form that is taken; ``whole`` is given where some of these matrices lie side by side."""
+def form_of(matrices: Sequence[nn.Linear], training: bool, whole: SideBySide | None) -> ProductForm:
+    """Return the name of the form; ``whole`` is given if some of these matrices are side by side."""
     if len(matrices) == 1:
         return "separate"
     if whole is not None and len(matrices) == len(whole.widths):

@@ -1,4 +1,4 @@
-"""One look at all logits on a GPU, to choose a token: a kernel of our own, in Triton."""
+"""One pass over all logits on a GPU, to choose a token: a kernel of our own, in Triton."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _scan(x, maxima, logs, V, parts, PART: tl.constexpr, GROUP: tl.constexpr):  
     place = part[:, None] * PART + tl.arange(0, PART)[None, :]
     values = tl.load(x + row * V + place, mask=place < V, other=-float("inf")).to(tl.float32)
     maximum = tl.max(values, 1)
-    finite = tl.where(maximum == -float("inf"), 0.0, maximum)  # all of a part may be forbidden
+    finite = tl.where(maximum == -float("inf"), 0.0, maximum)  # a whole part may be excluded
     log = finite + tl.log(tl.sum(tl.exp(values - finite[:, None]), 1))
     tl.store(maxima + row * parts + part, maximum, mask=part < parts)
     tl.store(logs + row * parts + part, log, mask=part < parts)

@@ -1,8 +1,8 @@
-"""The operations of a decoding step as kernels of our own, in Triton; ``step_written`` says what each computes.
+"""The operations of a decoding step as kernels of our own, in Triton; ``step_written`` defines their results.
 
-A step of few rows takes as long as its kernels take to start, so there are few of them: a product normalises what it
-reads and adds the residual to what it writes. On a GPU that can (Hopper and later), each kernel starts while the last
-one still runs, reads its weights, and only then waits for the numbers.
+The time of a step of few rows is the start of its kernels, so there are few of them: a product normalises its input and
+adds the residual to its output. On Hopper and later GPUs, each kernel starts while the last one still runs, reads its
+weights, and only then waits for its input.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-EARLY = True  # whether a kernel starts before the last one has ended, where the GPU can
-TILE = 8192  # weights that one program of a product reads; fewer where they would leave the GPU idle
+EARLY = True  # whether a kernel starts before the last one has ended, if the GPU can
+TILE = 8192  # weights that one program of a product reads; fewer if the GPU would be idle
 FILLS_A_GPU = 128  # programs of a product
 OUTPUT_PART = 16  # logits that one program of the output projection computes
 PRODUCT_WARPS, OUTPUT_WARPS = 4, 4
@@ -31,28 +31,28 @@ def _can_start_early(device: torch.device) -> bool:
 
 
 def _early(x: Tensor) -> dict[str, bool]:
-    """Return the options of a launch: a kernel that asks for it is told whether it starts early."""
+    """Return the options of a launch, for an early start if the GPU can."""
     early = EARLY and _can_start_early(x.device)
     return {"PDL": True, "launch_pdl": True} if early else {"PDL": False}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _started(PDL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Let the next kernel start: it waits before it reads what this one writes."""
+    """Let the next kernel start; it waits before it reads this one's output."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _wait(PDL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Wait until the last kernel has written all."""
+    """Wait until the last kernel has written its output."""
     if PDL:
         tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
 def _normalised(x, weight, bias, inside, WIDTH, EPS):  # type: ignore[no-untyped-def]
-    """Normalise one row; what is beyond its width is 0."""
+    """Normalise one row; numbers beyond its width are 0."""
     centred = tl.where(inside, x - tl.sum(x, 0) / WIDTH, 0.0)
     return centred * tl.rsqrt(tl.sum(centred * centred, 0) / WIDTH + EPS) * weight + bias
 
@@ -91,7 +91,7 @@ def embed(
 
 
 def _of(norm: nn.LayerNorm | None, other: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Return a norm's parameters; where there is none, something to point at."""
+    """Return a norm's parameters; without a norm, a dummy pointer."""
     return (other, other, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
 
 
@@ -102,7 +102,7 @@ def _product(  # type: ignore[no-untyped-def]
     NORM: tl.constexpr, ACTIVATION: tl.constexpr, RESIDUAL: tl.constexpr, RESIDUAL_NORM: tl.constexpr,
     PARTS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Compute BLOCK columns of all rows: the weights are read once, before the numbers that they are multiplied by."""
+    """Compute BLOCK columns of all rows: the weights are read once, before the input."""
     _started(PDL)
     column, inner, wide = (
         tl.program_id(0) * BLOCK + tl.arange(0, BLOCK),
@@ -274,7 +274,7 @@ def _attend(  # type: ignore[no-untyped-def]
         else:
             at = (row // BEAM) * S + place
             seen = tl.load(real + (row // BEAM) * real_row + place, mask=seen, other=0) != 0
-        # With many programs what is hidden is not read; with few that would only make the others wait for the mask.
+        # With many programs, masked keys are not read; with few, that would only delay the others.
         wanted = seen if MANY else place < count
         key = tl.load(
             k + (at[:, None] * heads + head) * K + in_k[None, :],

@@ -56,7 +56,7 @@ export class Answerer extends Reader {
   /** The edit that takes numbers from the run on another text. @returns {Edit} */
   donated(/** @type {Patch} */ { input, name, head, row, col, fromRow }) {
     const from = this.run({ input }).values.get(name);
-    if (!from) throw new Error(`There is no value ${name} to take over.`);
+    if (!from) throw new Error(`There is no value ${name} to copy.`);
     return { name, head, row, col, from, fromRow };
   }
 

@@ -527,6 +527,7 @@ async function start() {
   byId("tour-start").addEventListener("click", () => goToStop(1));
   byId("puzzle-start").addEventListener("click", () => goToPuzzle(1));
   begins = location.hash.length < 2;
+  document.body.classList.toggle("embedded", parent !== window); // the page around it says what this is
   if (Number(wanted.tour) > STOPS.length || model.task !== "dates") wanted.tour = 0;
   if (Number(wanted.puzzle) > PUZZLES.length || model.task !== "dates" || !live) wanted.puzzle = 0;
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
@@ -581,6 +582,7 @@ function settle() {
 }
 
 function showExamples(/** @type {Model} */ model) {
+  byId("does").textContent = model.does ?? "";
   byId("examples").replaceChildren(...model.examples.filter(canShow).map((example) => h("button", { type: "button", className: "link", onclick: () => ask(example, false, "") }, example)));
 }
 

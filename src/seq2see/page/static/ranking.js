@@ -12,7 +12,7 @@ import { change, view } from "./state.js";
 /** @typedef {import("./data.js").Head} Head */
 /** How much the log-probability of the answer falls without a head, in all and by token. @typedef {Head & {fall: number, falls: number[]}} Effect */
 
-/** @typedef {{name: string, task: string, small: boolean, examples: string[], texts: string[], habits?: Record<string, [string, number]>}} Model */
+/** @typedef {{name: string, task: string, small: boolean, examples: string[], texts: string[], does?: string, habits?: Record<string, [string, number]>}} Model */
 
 /** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number}>} */
 const known = new Map();

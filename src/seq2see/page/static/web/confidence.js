@@ -73,10 +73,10 @@ export class Judge {
   /** Say why a text is unlike those that were trained on, or nothing; `length` is its number of tokens, without those around it. */
   whyNot(/** @type {string} */ text, /** @type {number} */ length) {
     const { longest, most } = this.fitted.familiar;
-    if (length > longest) return `The input has ${length} tokens, and the longest that was trained on has ${longest}.`;
+    if (length > longest) return `The input has ${length} tokens, but the longest of the training has ${longest}.`;
     const strange = this.letters.size ? [...text].find((letter) => !this.letters.has(letter)) : undefined;
-    if (strange) return `The input has ‘${strange}’ (U+${strange.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}), which was not in any input that was trained on.`;
-    if (this.surprise(text) > most) return "The input is unlike those that were trained on: its characters follow each other in other ways.";
+    if (strange) return `The input has ‘${strange}’ (U+${strange.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}), which no input of the training has.`;
+    if (this.surprise(text) > most) return "The input differs from those of the training: its sequences of characters are unusual.";
     return this.foreign(text);
   }
 
