@@ -211,7 +211,7 @@ def speed(sentences: tuple[int, ...] = (20, 500)) -> Iterator[dict[str, Any]]:
         for count in sentences:
             for beam in (1, 4):
                 part, rules = sorted(rows[:count], key=len), model.config.decoding.but(beam=beam)
-                engine = model.engine_for(count, beam)
+                engine = model.network.engine_for(count, beam)
                 engine.ids(part[:2], rules)
                 ours = _seconds(partial(engine.ids, rules=rules), part)
                 home_ = _seconds(partial(_generated, theirs, beam=beam), part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,12 @@ def both(
     return request.param, *made(request.param, tmp_path_factory.mktemp(request.param))
 
 
+def light(*names: str) -> Any:
+    """Look at these families; at the others in ``make verify``."""
+    some = [pytest.param(name, marks=[] if name in names else pytest.mark.heavy) for name in FAMILIES]
+    return pytest.mark.parametrize("both", some, indirect=True, scope="module")
+
+
 def difference(theirs: Any, ours: Transformer, pad: int, vocabulary: int) -> float:
     """Return the largest difference of logits on a batch with padding, as a share of the largest logit."""
     torch.manual_seed(2)
@@ -239,7 +246,7 @@ def answers_of(theirs: Any, sources: list[list[int]], pad: int, **settings: Any)
     return [row[start : row.index(end, start) + 1] if end in row[start:] else row[start:] for row in rows]
 
 
-@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("beam", [1, pytest.param(4, marks=pytest.mark.heavy)])
 def test_answers_are_those_of_generate(both: tuple[str, Any, Seq2Seq], beam: int) -> None:
     _, theirs, ours = both
     torch.manual_seed(3)
@@ -257,6 +264,7 @@ def test_answers_are_those_of_generate(both: tuple[str, Any, Seq2Seq], beam: int
     assert found == expected
 
 
+@pytest.mark.heavy  # the test of every rule looks at it, too
 def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Seq]) -> None:
     _, _, ours = both
     special, source = Special.of(ours.tokenizers), ours.tokenizers.source
@@ -320,6 +328,7 @@ def test_marian_cuts_as_its_own_tokenizer(both: tuple[str, Any, Seq2Seq]) -> Non
         assert ours.tokenizers.target.decode(target) == theirs.decode(target[1:], skip_special_tokens=True)
 
 
+@light("mbart")
 def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
     _, _, ours = both
     assert ours.texts.folded("a  b") == "a  b"
@@ -347,6 +356,7 @@ def test_everything_works_as_for_a_model_of_ours(both: tuple[str, Any, Seq2Seq],
     assert again.config.decoding == ours.config.decoding
 
 
+@light("marian", "m2m100")
 def test_ctranslate2_answers_as_torch(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
     """What is forced and what is suppressed is followed there too; the export itself compares token by token."""
     _, _, ours = both
@@ -390,11 +400,19 @@ def test_parameters_are_counted_with_the_new_settings(settings: dict[str, Any]) 
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 
-def broken(tmp_path: Path, change: Callable[[Path], None], match: str, languages: Any = (None, None)) -> None:
-    """Make a Marian folder, break it, and see it refused in one sentence with nothing left behind."""
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    marian(theirs, encoder_layers=1, decoder_layers=1).save_pretrained(theirs)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Marian folder."""
+    path = tmp_path_factory.mktemp("whole")
+    marian(path, encoder_layers=1, decoder_layers=1).save_pretrained(path)
+    return path
+
+
+def broken(
+    whole: Path, tmp_path: Path, change: Callable[[Path], None], match: str, languages: Any = (None, None)
+) -> None:
+    """Break a copy of a folder, and see it refused in one sentence with nothing left behind."""
+    theirs = Path(shutil.copytree(whole, tmp_path / "theirs"))
     change(theirs)
     with pytest.raises(UserError, match=match) as error:
         import_model(str(theirs), tmp_path / "ours", languages)
@@ -469,7 +487,6 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "bert": (edited("config.json", model_type="bert"), "an encoder alone"),
     "activation": (edited("config.json", activation_function="gelu_new"), "activation 'gelu_new'"),
     "shape": (edited("config.json", d_model=36), "does not fit its own config"),
-    "heads": (edited("config.json", encoder_attention_heads=2), "other than decoder_attention_heads"),
     "no number": (edited("config.json", encoder_layers="two"), "a whole number was expected"),
     "not json": (lambda path: (path / "config.json").write_text("{"), "not valid JSON"),
     "vocabulary": (edited("config.json", vocab_size=5000, pad_token_id=4999), "vocabulary does not fit"),
@@ -481,14 +498,13 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
-    broken(tmp_path, *BAD[name])
+def test_bad_input_is_refused_in_one_sentence(name: str, whole: Path, tmp_path: Path) -> None:
+    broken(whole, tmp_path, *BAD[name])
 
 
-def test_a_language_that_is_not_known_is_named(tmp_path: Path) -> None:
-    broken(
-        tmp_path, lambda path: None, "--to-language is 'fra', which this model does not know", (None, "fra")
-    )
+def test_a_language_that_is_not_known_is_named(whole: Path, tmp_path: Path) -> None:
+    sentence = "--to-language is 'fra', which this model does not know"
+    broken(whole, tmp_path, lambda path: None, sentence, (None, "fra"))
 
 
 def test_pytorch_files_and_shards_are_read_too(tmp_path: Path) -> None:
@@ -513,8 +529,6 @@ def ctranslate2_bytes(path: Path) -> bytes:
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 75])
 def test_a_damaged_ctranslate2_file_is_refused(cut: int, tmp_path: Path) -> None:
-    import shutil
-
     theirs = Path(shutil.copytree(folder.find("dates") / "ctranslate2", tmp_path / "theirs"))
     (theirs / "model.bin").write_bytes(ctranslate2_bytes(theirs)[:cut])
     with pytest.raises(UserError):
@@ -578,3 +592,14 @@ def test_a_fairseq_checkpoint_is_read(both: tuple[str, Any, Seq2Seq], tmp_path: 
     assert ours.tokenizers.source.decode([7, 4, 6, 2]) == "low lw"
     with pytest.raises(UserError, match="Say which language is which"):
         import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "again")
+
+
+def test_a_checkpoint_of_fairseq2_is_refused_with_what_would_do(tmp_path: Path) -> None:
+    names = ["decoder_frontend.embed.weight", "encoder.layers.0.ffn.inner_proj.weight", "final_proj.weight"]
+    weights = {name: torch.ones(4, 4) for name in names}
+    for found in (weights, {"model": weights}):
+        torch.save(found, tmp_path / "model.pt")
+        with pytest.raises(UserError, match=r"fairseq2.*weights alone.*hf:facebook/nllb-200") as error:
+            import_model(str(tmp_path / "model.pt"), tmp_path / "ours")
+        assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]

@@ -61,7 +61,7 @@ def positions(length: int) -> np.ndarray:
     return table
 
 
-def arrays_of(sizes: tuple[int, int], tied: bool, pre: bool) -> dict[str, np.ndarray]:
+def arrays_of(sizes: tuple[int, int], tied: bool, pre: bool, narrow: int = 0) -> dict[str, np.ndarray]:
     """Draw the weights of a model in Marian's names and order."""
     draw = np.random.default_rng(4)
 
@@ -79,11 +79,11 @@ def arrays_of(sizes: tuple[int, int], tied: bool, pre: bool) -> dict[str, np.nda
                 for letter in "qkvo":
                     found[f"{base}_W{letter}"], found[f"{base}_b{letter}"] = drawn(D, D), drawn(1, D)
                 norms.append(f"{base}_Wo")
-            base = f"{half}_l{layer}_ffn"
+            base, wide = f"{half}_l{layer}_ffn", (narrow if half == "decoder" else 0) or F
             found |= {
-                f"{base}_W1": drawn(D, F),
-                f"{base}_b1": drawn(1, F),
-                f"{base}_W2": drawn(F, D),
+                f"{base}_W1": drawn(D, wide),
+                f"{base}_b1": drawn(1, wide),
+                f"{base}_W2": drawn(wide, D),
                 f"{base}_b2": drawn(1, D),
             }
             norms.append(f"{base}_ffn")
@@ -119,7 +119,7 @@ def write(
         lines = [line.replace("\x85", "\\x85") for line in lines]
         (place / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
     sizes = len(names[0]), len(names[1])
-    arrays = arrays_of(sizes, tied, pre)
+    arrays = arrays_of(sizes, tied, pre, settings.get("transformer-decoder-dim-ffn", 0))
     said = {**SETTINGS, **(PRE if pre else {}), "dim-vocabs": f"\n  - {sizes[0]}\n  - {sizes[1]}", **settings}
     text = "".join(f"{name}: {value}\n" for name, value in said.items()).encode() + b"\0"
     np.savez(place / "a.best-perplexity.npz", **arrays, **{"special:model.yml": np.frombuffer(text, np.int8)})
@@ -189,8 +189,10 @@ def both(place: Path, **settings: Any) -> tuple[dict[str, np.ndarray], Seq2Seq]:
     return arrays, seq2see.load(place / "ours", engine="torch")
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(250, marks=pytest.mark.heavy)])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("tied", "count"),
+    [(True, 3), *(pytest.param(tied, 250, marks=pytest.mark.heavy) for tied in (True, False))],
+)
 def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tmp_path: Path) -> None:
     arrays, ours = both(tmp_path, tied=tied)
     theirs = in_transformers(arrays, tied)
@@ -210,7 +212,14 @@ def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tm
         assert found == expected
 
 
-@pytest.mark.parametrize("settings", [{}, {"tied": False, "wider": True}, {"tied": False, "pre": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tied": False, "wider": True, "transformer-decoder-dim-ffn": F // 3},
+        *(pytest.param(one, marks=pytest.mark.heavy) for one in ({}, {"tied": False, "pre": True})),
+    ],
+    ids=str,
+)
 def test_answers_are_those_of_another_converter(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.errors import FolderError, UserError
-from seq2see.interchange.imported import LARGEST_LIST, Imported, fitting, foreign, foreign_lines, model_config
+from seq2see.interchange.imported import (
+    LARGEST_LIST,
+    Imported,
+    fitting,
+    foreign,
+    foreign_lines,
+    model_config,
+    one_number_of_heads,
+)
 from seq2see.interchange.names import renamed
 from seq2see.interchange.tensors import from_pytorch
 from seq2see.storage.folder import Tokenizers
@@ -22,6 +30,7 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first four ids
 WORD_END = "</w>"
+FAIRSEQ2 = "decoder_frontend.embed.weight"  # what fairseq2 calls the target's table
 ACTIVATIONS = ("relu", "gelu", "swish")
 
 
@@ -30,6 +39,12 @@ def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, N
     found = from_pytorch(path)
     settings = _settings(found)
     theirs = found.get("model") if isinstance(found, dict) else None
+    if any(FAIRSEQ2 in part for part in (found, theirs) if isinstance(part, dict)):
+        raise FolderError(
+            f"{path.name} is a checkpoint of fairseq2. It holds weights alone: the number of heads, where the norms are, "
+            "and the ids of the special tokens are in the program of fairseq2. Its NLLB models are on the Hugging Face "
+            "Hub, too, and are imported from there (hf:facebook/nllb-200-distilled-600M)."
+        )
     if settings is None or not isinstance(theirs, dict) or "decoder.embed_tokens.weight" not in theirs:
         raise FolderError(
             f"{path.name} is not a fairseq checkpoint of a Transformer: it lacks settings or weights."
@@ -45,6 +60,8 @@ def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, N
         theirs[tables[2]] = theirs.pop("decoder.embed_out")
     skipped = 2 if model.positions == "learned" else 0
     weights = renamed(theirs, model, tables, None, skipped)
+    for half in ("encoder", "decoder"):
+        weights = weights.widened(half, int(settings[f"{half}_ffn_embed_dim"]), model)
     source, target = _dictionaries(path, settings, languages)
     codes = _codes(source)
     return Imported(
@@ -100,8 +117,10 @@ def _model(settings: dict[str, Any], theirs: dict[str, Tensor]) -> ModelConfig:
         source_vocabulary=source,
         target_vocabulary=target,
         d_model=int(same("embed_dim")),
-        heads=int(same("attention_heads")),
-        d_ff=int(same("ffn_embed_dim")),
+        heads=one_number_of_heads(
+            *(int(settings[f"{half}_attention_heads"]) for half in ("encoder", "decoder"))
+        ),
+        d_ff=max(int(settings[f"{half}_ffn_embed_dim"]) for half in ("encoder", "decoder")),
         encoder_layers=int(settings["encoder_layers"]),
         decoder_layers=int(settings["decoder_layers"]),
         dropout=float(settings.get("dropout", 0.1)),

@@ -32,6 +32,7 @@ from seq2see.interchange.imported import (
     foreign,
     foreign_lines,
     model_config,
+    one_number_of_heads,
     read_json,
 )
 from seq2see.model.positions import position_table
@@ -185,12 +186,15 @@ def _weights(found: Variables) -> tuple[Renamed, Any]:
         put("output.bias", "decoder/projection/bias")
     elif not tied:
         readers["output.bias"] = lambda: torch.zeros(size)
+    widths = {
+        half: found.numbers(f"{half}/layer_0/ffn/linear_0/weight").shape[0] for half in ("encoder", "decoder")
+    }
     model = model_config(
         source_vocabulary=found.numbers(table).shape[0],
         target_vocabulary=size,
         d_model=d_model,
-        heads=heads,
-        d_ff=found.numbers("encoder/layer_0/ffn/linear_0/weight").shape[0],
+        heads=one_number_of_heads(heads, found.setting("decoder/num_heads", heads)),
+        d_ff=max(widths.values()),
         encoder_layers=counts["encoder"],
         decoder_layers=counts["decoder"],
         norm="pre" if found.setting("encoder/pre_norm", 1) else "post",
@@ -203,7 +207,10 @@ def _weights(found: Variables) -> tuple[Renamed, Any]:
         embedding_norm="encoder/layernorm_embedding/gamma" in found,
         output_bias=has_bias and tied,
     )
-    return Renamed(readers), model
+    weights = Renamed(readers)
+    for half, size in widths.items():
+        weights = weights.widened(half, size, model)
+    return weights, model
 
 
 def _put_norm(put: Callable[..., None], ours: str, theirs: str) -> None:

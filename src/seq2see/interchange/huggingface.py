@@ -24,6 +24,7 @@ from seq2see.interchange.imported import (
     foreign,
     ids_of,
     model_config,
+    one_number_of_heads,
     read_json,
 )
 from seq2see.interchange.names import renamed
@@ -51,6 +52,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LARGEST_CARD = 2**16  # characters of a README that are looked at
+HALVES = ("encoder", "decoder")
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 SKIPPED = 2  # rows of BART's learned positions that belong to none; Blenderbot has no such
 RELATIVE = (
@@ -147,12 +149,10 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
     for name in (BIAS, OUTPUT):
         if name not in tables[:2] and (name not in tables or model.share_output):
             theirs.readers.pop(name, None)
-    return (
-        str(family),
-        model,
-        renamed(theirs, model, tables, bias, 0 if family == "blenderbot" else SKIPPED),
-        _generation(path, config),
-    )
+    weights = renamed(theirs, model, tables, bias, 0 if family == "blenderbot" else SKIPPED)
+    for half in HALVES:
+        weights = weights.widened(half, _number(config, f"{half}_ffn_dim"), model)
+    return str(family), model, weights, _generation(path, config)
 
 
 def _as_two_vocabularies(theirs: Renamed, config: dict[str, Any]) -> dict[str, Any]:
@@ -210,12 +210,9 @@ def _number(config: dict[str, Any], name: str) -> int:
 
 def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> ModelConfig:
     """Return the shape of a model; ``same``: whether both halves have one table, and whether the output has it too."""
-    for a, b in (
-        ("encoder_attention_heads", "decoder_attention_heads"),
-        ("encoder_ffn_dim", "decoder_ffn_dim"),
-    ):
-        if _number(config, a) != _number(config, b):
-            raise FolderError(f"config.json has {a} other than {b}: here both halves have the same.")
+    heads = one_number_of_heads(
+        _number(config, "encoder_attention_heads"), _number(config, "decoder_attention_heads")
+    )
     activation = config.get("activation_function", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise FolderError(
@@ -232,8 +229,8 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
         source_vocabulary=source,
         target_vocabulary=target if not together else source,
         d_model=_number(config, "d_model"),
-        heads=_number(config, "encoder_attention_heads"),
-        d_ff=_number(config, "encoder_ffn_dim"),
+        heads=heads,
+        d_ff=max(_number(config, f"{half}_ffn_dim") for half in HALVES),
         encoder_layers=_number(config, "encoder_layers"),
         decoder_layers=_number(config, "decoder_layers"),
         dropout=_real(config, "dropout", 0.1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,16 @@ def model_config(**settings: Any) -> ModelConfig:
         raise FolderError(f"A model of this shape cannot be imported: {error}") from None
 
 
+def one_number_of_heads(encoder: int, decoder: int) -> int:
+    """Return the number of heads, which both halves must have."""
+    if encoder != decoder:
+        raise FolderError(
+            f"The encoder has {encoder} heads and the decoder {decoder}: here both have the same number, as in the "
+            "paper, and no weights can be filled up so that it becomes one. Its own program runs it."
+        )
+    return encoder
+
+
 def brief(value: object) -> str:
     """Write a value of a foreign file for a message: on one line, shortened."""
     text = printable(repr(value))
@@ -235,3 +246,41 @@ class Renamed(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.readers)
+
+    def widened(self, half: str, size: int, config: ModelConfig) -> Renamed:
+        """Fill the feed-forward networks of one half up from ``size`` units to d_ff, which the other half has.
+
+        The new units read nothing and write nothing: relu, gelu and swish of 0 are 0. So no answer changes.
+        """
+        if size == config.d_ff:
+            return self
+        other = "decoder" if half == "encoder" else "encoder"
+        _expect(self, f"{other}.layers.0.feed_forward.w_1.weight", (config.d_ff, config.d_model))
+        shapes = {
+            "w_1.weight": (size, config.d_model),
+            "w_1.bias": (size,),
+            "w_2.weight": (config.d_model, size),
+        }
+        filled = {
+            name: partial(_filled, self, name, shapes[kind], config.d_ff - size)
+            for name in self.readers
+            if name.startswith(f"{half}.layers.") and (kind := ".".join(name.split(".")[-2:])) in shapes
+        }
+        return Renamed({**self.readers, **filled})
+
+
+def _expect(weights: Renamed, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return weights if they have a shape, and as many numbers: what is filled up must not be believed unseen."""
+    tensor = weights[name] if name in weights else torch.empty(0)
+    if tuple(tensor.shape) != shape or tensor.untyped_storage().nbytes() < tensor.nbytes:
+        raise FolderError(
+            f"The model does not fit its own config: {name} is {tuple(tensor.shape)}, but {shape} by it."
+        )
+    return tensor
+
+
+def _filled(weights: Renamed, name: str, shape: tuple[int, ...], more: int) -> Tensor:
+    """Add rows of zeros to W_1 and its bias, columns of zeros to W_2."""
+    tensor = _expect(weights, name, shape)
+    below = (0, 0, 0, more) if name.endswith("w_1.weight") else (0, more)
+    return torch.nn.functional.pad(tensor, below)

@@ -100,7 +100,7 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
             Tokenizer.of_others(engines[0], first, [END], PAD, sizes[0]),
             Tokenizer.of_others(engines[1], [PAD], [END], PAD, sizes[1]),
         ),
-        _weights(arrays, model),
+        _weights(arrays, model, _feed_forward(settings)),
     )
 
 
@@ -274,6 +274,13 @@ def _number(settings: dict[str, str | list[str]], name: str) -> int:
     return int(value)
 
 
+def _feed_forward(settings: dict[str, str | list[str]]) -> tuple[int, int]:
+    """Return d_ff of the encoder and of the decoder, whose own may be 0, which stands for the encoder's."""
+    own = "transformer-decoder-dim-ffn"
+    size = _number(settings, "transformer-dim-ffn")
+    return size, (_number(settings, own) if own in settings else 0) or size
+
+
 def _model(settings: dict[str, str | list[str]], arrays: Arrays) -> ModelConfig:
     before, after, above = (
         str(settings.get(f"transformer-{place}", ""))
@@ -295,7 +302,7 @@ def _model(settings: dict[str, str | list[str]], arrays: Arrays) -> ModelConfig:
         target_vocabulary=rows[1],
         d_model=_number(settings, "dim-emb"),
         heads=_number(settings, "transformer-heads"),
-        d_ff=_number(settings, "transformer-dim-ffn"),
+        d_ff=max(_feed_forward(settings)),
         encoder_layers=_number(settings, "enc-depth"),
         decoder_layers=_number(settings, "dec-depth"),
         dropout=float(dropout) if re.fullmatch(r"0(\.\d{1,9})?", dropout) else 0.1,
@@ -333,7 +340,7 @@ def _with_row(read: Tensor) -> Tensor:
     return torch.cat([read, read.new_zeros(1, *read.shape[1:])])
 
 
-def _weights(arrays: Arrays, model: ModelConfig) -> Renamed:
+def _weights(arrays: Arrays, model: ModelConfig, widths: tuple[int, int]) -> Renamed:
     theirs = Renamed({})
     put = theirs.readers
     tables = (
@@ -364,7 +371,8 @@ def _weights(arrays: Arrays, model: ModelConfig) -> Renamed:
     for name in arrays.sizes.keys() - used:
         put[_layer_name(name)] = _flat(arrays, name)
     bias = torch.cat([arrays.tensor("decoder_ff_logit_out_b").reshape(-1).float(), torch.zeros(1)])
-    return renamed(theirs, model, (tables[0], tables[1], last), bias)
+    weights = renamed(theirs, model, (tables[0], tables[1], last), bias)
+    return weights.widened("encoder", widths[0], model).widened("decoder", widths[1], model)
 
 
 def _flat(arrays: Arrays, name: str) -> partial[Tensor]:

@@ -36,6 +36,9 @@ PART = (
 
 #: The ways to cut text that tokenizer.js knows.
 CUT = ("characters", "words", "bpe", "unigram", "wordpiece")
+SENTENCEPIECE = "sentencepiece.js"  # only a page of such a model has it
+#: What it knows of the ways to write a text before it is cut.
+STEPS = ("Precompiled", "Strip", "Replace")
 
 
 class Model(Protocol):
@@ -82,7 +85,10 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None, home:
     )
     description = describe_model(name, model.config, model.card, model.path)
     size, parts = packed(weights.file)
-    inside = Inside({**described(model), "packed": size}, parts, bundle())
+    both = (model.tokenizers.source, model.tokenizers.target)
+    left = set() if any(not one.own for one in both) else {SENTENCEPIECE}
+    code = bundle(tuple(name for name in WORKER if name not in left))
+    inside = Inside({**described(model), "packed": size}, parts, code)
     return single_file(description, trace, inside, home)
 
 
@@ -97,9 +103,37 @@ def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
         if getattr(rules, name) != idle:
             return f"the search of the page does not know decoding.{name}"
     for tokenizer in (tokenizers.source, tokenizers.target):
-        if not tokenizer.own or tokenizer.kind not in CUT:
+        if not (tokenizer.kind in CUT if tokenizer.own else _is_sentencepiece(tokenizer_json(tokenizer))):
             return f"the page cannot cut text into {tokenizer.kind}"
     return None
+
+
+def _is_sentencepiece(form: dict[str, Any]) -> bool:
+    """Whether tokenizer.js cuts as a tokenizer of others does: SentencePiece's unigram and BPE, with its normaliser."""
+    model, cutter, frame = form["model"], form["pre_tokenizer"] or {}, form["post_processor"] or {}
+    plain = not any(
+        token[how]
+        for token in form["added_tokens"]
+        for how in ("normalized", "lstrip", "rstrip", "single_word")
+    )
+    merges = model["type"] == "Unigram" or (
+        model["type"] == "BPE"
+        and bool(model["fuse_unk"])
+        and not any(
+            model[how]
+            for how in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
+        )
+    )
+    framed = frame.get("type") == "TemplateProcessing" and cutter.get("type") == "Metaspace"
+    return plain and merges and framed and all(step["type"] in STEPS for step in _steps(form["normalizer"]))
+
+
+def _steps(normalizer: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if normalizer is None:
+        return []
+    if normalizer["type"] != "Sequence":
+        return [normalizer]
+    return [step for each in normalizer["normalizers"] for step in _steps(each)]
 
 
 def described(model: Model) -> dict[str, Any]:
@@ -119,9 +153,10 @@ def described(model: Model) -> dict[str, Any]:
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the parts of a tokenizer.json that the page reads."""
     form = json.loads(tokenizer.to_json())
+    others = () if tokenizer.own else ("post_processor",)
     return {
         key: form[key]
-        for key in ("padding", "added_tokens", "normalizer", "pre_tokenizer", "decoder", "model")
+        for key in ("padding", "added_tokens", "normalizer", "pre_tokenizer", "decoder", "model", *others)
     }
 
 

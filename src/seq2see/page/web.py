@@ -24,10 +24,10 @@ from seq2see.tasks.human_dates import NAMES
 from seq2see.tokenizers.folding import without_accents
 
 WEB = STATIC / "web"
-#: The modules that seq2see.js is made of, each after those that it imports. The page has the first nine too.
+#: The modules that seq2see.js is made of, each after those that it imports. The page has the first ten too.
 MODULES = (
-    "tensors.js", "fast.js", "model.js", "weights.js", "tokenizer.js", "reading.js", "search.js", "reader.js",
-    "sentences.js", "web/human.js", "web/confidence.js", "web/answering.js", "web/load.js",
+    "tensors.js", "fast.js", "model.js", "weights.js", "tokenizer.js", "sentencepiece.js", "reading.js", "search.js",
+    "reader.js", "sentences.js", "web/human.js", "web/confidence.js", "web/answering.js", "web/load.js",
 )  # fmt: skip
 ABOUT, WEIGHTS = "model.json", "model.safetensors"
 CREDITS = "credits.txt"  # whom the data of a model come from, if they must be named

@@ -34,7 +34,7 @@ export class Answerer extends Reader {
     const known = this.runs.get(JSON.stringify([question, prefix])); // a request for more of an answer forces the whole answer
     if (known) return known;
     const edits = [...off.map(muted), ...patches.map((patch) => this.donated(patch))];
-    const { start, end } = this.target;
+    const { start, end, forced } = this.target;
     const { decoding } = this.about;
     const began = performance.now();
     /** @type {Map<string, Tensor>} */ const values = new Map();
@@ -42,7 +42,7 @@ export class Answerer extends Reader {
     const memory = this.model.encode(sourceIds);
     const limit = this.limit(sourceIds);
     this.model.keep = recorder(edits, null);
-    const outputIds = greedy(this.model, memory, { start, end }, decoding, limit, prefix, edits.every(everywhere), (ids) => onText(this.target.decode(ids)));
+    const outputIds = greedy(this.model, memory, { start, end, forced }, decoding, limit, prefix, edits.every(everywhere), (ids) => onText(this.target.decode(ids)));
     const targetIds = [start, ...outputIds.slice(0, -1)];
     this.model.keep = recorder(edits, values);
     values.set("probabilities", softmax(this.model.decode(targetIds, memory).logits));
@@ -114,10 +114,10 @@ export class Answerer extends Reader {
   }
 
   beams(/** @type {Run} */ run, /** @type {number} */ beam) {
-    const { start, end } = this.target;
+    const { start, end, forced } = this.target;
     this.model.keep = recorder(run.edits, null);
     const limit = this.limit(run.sourceIds);
-    return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end }, this.about.decoding, limit, beam, (id) => this.target.names[id], run.edits.every(everywhere));
+    return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end, forced }, this.about.decoding, limit, beam, (id) => this.target.names[id], run.edits.every(everywhere));
   }
 
   /** The values and parameters whose names match, with what the glossary says of them. */

@@ -4,7 +4,7 @@ import { fastLinear } from "./fast.js";
 import { Transformer } from "./model.js";
 import { faultOf, prepared, spaced } from "./reading.js";
 import { answersOf, beamNodes, divisor, greedy, limitOf, logSum } from "./search.js";
-import { Tokenizer } from "./tokenizer.js";
+import { tokenizerOf } from "./tokenizer.js";
 
 /** @typedef {import("./search.js").Found} Found */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
@@ -16,8 +16,8 @@ export class Reader {
   constructor(model, weights) {
     this.about = model;
     this.model = new Transformer(model.config, weights, fastLinear(weights));
-    this.source = new Tokenizer(model.tokenizers.source);
-    this.target = model.tokenizers.target ? new Tokenizer(model.tokenizers.target) : this.source;
+    this.source = tokenizerOf(model.tokenizers.source, model.config.source_vocabulary);
+    this.target = model.tokenizers.target ? tokenizerOf(model.tokenizers.target, model.config.target_vocabulary) : this.source;
   }
 
   /** Read a text, or throw an error that says why the model cannot take it. `anyway` lets texts through that it was not made for. */
@@ -53,7 +53,7 @@ export class Reader {
     if (k > 1) return answersOf(beamNodes(this.model, memory, this.target, decoding, limit, k, String), this.target, decoding, limit, k).slice(0, count);
     /** @type {number[]} */ const values = [];
     const found = greedy(this.model, memory, this.target, decoding, limit, [], true, (so, logits) => {
-      const forced = decoding.forced_end && so.length === limit;
+      const forced = (decoding.forced_end && so.length === limit) || so.length <= this.target.forced.length;
       values.push(forced ? 0 : logits[so[so.length - 1]] - logSum(logits));
     });
     const score = values.reduce((sum, value) => sum + value, 0) / divisor(decoding, found.length);

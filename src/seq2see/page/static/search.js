@@ -6,7 +6,7 @@ import { argmax, largestOf } from "./tensors.js";
 /** @typedef {import("./model.js").Cache} Cache */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 /** @typedef {import("./tensors.js").Numbers} Numbers */
-/** @typedef {{start: number, end: number}} Special */
+/** forced: what every answer begins with, such as its language. @typedef {{start: number, end: number, forced?: number[]}} Special */
 /** @typedef {{length_penalty: number, penalty: string, length_ratio: number, length_offset: number, max_length: number|null, stopping: string, suppressed: number[], forced_end: boolean}} Rules */
 /** A beginning of an answer. @typedef {{ids: number[], total: number, parent: number|null, cache?: Cache, logits?: Numbers}} Prefix */
 /** An answer: its ids, their log-probabilities, what a beam ranks it by, and whether it came to its end. @typedef {{ids: number[], values: number[], score: number, finished: boolean}} Found */
@@ -31,11 +31,14 @@ export function logSum(/** @type {Numbers} */ row) {
 /** The last row of logits. @returns {Numbers} */
 const lastRow = (/** @type {Tensor} */ { shape: [rows, width], data }) => data.slice((rows - 1) * width);
 
-/** The logits of step t with −∞ for what may not come: tokens that the rules suppress, and all but the end where an answer must end. */
-function allowed(/** @type {Numbers} */ logits, /** @type {Rules} */ rules, /** @type {Special} */ special, /** @type {boolean} */ last) {
+/** The token that step t must take: one that every answer begins with, or the end where an answer must end. */
+const mustBe = (/** @type {Rules} */ rules, /** @type {Special} */ special, /** @type {number} */ t, /** @type {boolean} */ last) => (rules.forced_end && last ? special.end : special.forced?.[t]);
+
+/** The logits of a step with −∞ for what may not come: tokens that the rules suppress, and all but the one that it must take. */
+function allowed(/** @type {Numbers} */ logits, /** @type {Rules} */ rules, /** @type {number|undefined} */ must) {
   const found = logits.slice();
   for (const id of rules.suppressed) found[id] = -Infinity;
-  if (rules.forced_end && last) found.fill(-Infinity).fill(0, special.end, special.end + 1);
+  if (must !== undefined) found.fill(-Infinity).fill(0, must, must + 1);
   return found;
 }
 
@@ -52,7 +55,7 @@ export function greedy(/** @type {Transformer} */ model, /** @type {Tensor} */ m
     const { logits, cache: next } = model.decode(read, memory, cached ? cache : undefined);
     cache = next;
     const row = lastRow(logits);
-    ids.push(argmax(allowed(row, rules, special, ids.length + 1 === limit)));
+    ids.push(argmax(allowed(row, rules, mustBe(rules, special, ids.length, ids.length + 1 === limit))));
     onToken(ids, row);
   }
   return ids;
@@ -131,8 +134,9 @@ function grow(/** @type {Transformer} */ model, /** @type {Tensor} */ memory, /*
   const found = open.flatMap((prefix) => {
     const { logits, cache } = cached ? model.decode([prefix.ids.at(-1) ?? special.start], memory, prefix.cache) : { ...model.decode([special.start, ...prefix.ids], memory), cache: undefined };
     const all = lastRow(logits);
-    const row = allowed(all, rules, special, last);
-    const sum = rules.forced_end && last ? 0 : logSum(all); // tokens that are ruled out keep their probability
+    const must = mustBe(rules, special, prefix.ids.length, last);
+    const row = allowed(all, rules, must);
+    const sum = must !== undefined ? 0 : logSum(all); // tokens that are ruled out keep their probability
     return likeliest(row, count).filter((id) => row[id] > -Infinity).map((id) => ({ ids: [...prefix.ids, id], total: prefix.total + (row[id] - sum), parent: prefix.parent, cache }));
   });
   return found.sort((a, b) => b.total - a.total).slice(0, count);

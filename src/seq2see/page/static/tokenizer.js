@@ -1,7 +1,8 @@
 /** Text to ids and back, by a tokenizer.json of the `tokenizers` library: characters, words, and sub-words by BPE, unigram or WordPiece. */
 
 /** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the characters that each id stands for */
-/** @typedef {{text: string, start: number}} Piece  start: its first character in the whole text */
+/** @typedef {import("./sentencepiece.js").Sign} Sign */
+/** start: its first character in the whole text; signs: its characters, where they are not those of the text. @typedef {{text: string, start: number, signs?: Sign[]}} Piece */
 
 const [START, END, PAD, UNKNOWN] = ["<sos>", "<eos>", "<pad>", "<unk>"];
 
@@ -13,14 +14,14 @@ const LONGEST_WORD = 100; // a longer one is unknown
 const characters = (/** @type {string} */ text) => [...text];
 
 /** A pattern of the library as one of JavaScript: there \s and \w follow Unicode. */
-function pattern(/** @type {string} */ source) {
+export function pattern(/** @type {string} */ source) {
   const translated = source.replaceAll("\\s\\S", "\\p{Any}").replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}")
     .replaceAll("\\w", "\\p{L}\\p{M}\\p{N}\\p{Pc}");
   return new RegExp(translated, "gu");
 }
 
 /** Cut pieces where a pattern matches; a match is a piece of its own, or is removed. @returns {Piece[]} */
-function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @type {boolean} */ removed) {
+export function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @type {boolean} */ removed) {
   return pieces.flatMap(({ text, start }) => {
     /** @type {Piece[]} */ const found = [];
     let end = 0; // of what is cut off, in UTF-16
@@ -41,13 +42,12 @@ function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @typ
 }
 
 export class Tokenizer {
-  /** @param {any} json what tokenizer.json holds */
-  constructor(json) {
-    const why = unknown(json);
+  /** @param {any} json what tokenizer.json holds @param {string} why what of it is not known here */
+  constructor(json, why = unknown(json)) {
     if (why) throw new Error(`The page cannot cut text as this model does: ${why}.`);
-    this.lower = json.normalizer !== null;
+    this.lower = json.normalizer?.type === "Lowercase";
     const { type, pretokenizers } = json.pre_tokenizer;
-    this.splits = type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
+    /** @type {{by: RegExp, removed: boolean}[]} */ this.splits = type === "Metaspace" ? [] : type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
       : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
     this.spaced = json.decoder === null; // words are joined by spaces
     this.kind = json.model.type;
@@ -56,13 +56,30 @@ export class Tokenizer {
     /** @type {Map<string, number>} */ this.ids = new Map(Array.isArray(vocab) ? vocab.map(([token], index) => [token, index]) : Object.entries(vocab));
     /** How likely each token is; of a unigram model only. @type {number[]} */ this.scores = Array.isArray(vocab) ? vocab.map(([, score]) => score) : [];
     this.names = [...this.ids.keys()].sort((a, b) => this.id(a) - this.id(b));
-    this.longest = Math.max(...this.names.map((name) => characters(name).length));
+    this.longest = this.names.reduce((most, name) => Math.max(most, characters(name).length), 0);
+    this.least = this.scores.reduce((least, score) => Math.min(least, score), Infinity);
     /** The rank of each merge of two tokens. @type {Map<string, number>} */
     this.merges = new Map((json.model.merges ?? []).map((/** @type {[string, string]} */ pair, /** @type {number} */ rank) => [pair.join("\0"), rank]));
     this.start = this.id(START);
     this.end = this.id(END);
     this.pad = this.id(PAD);
     this.unknown = this.ids.get(UNKNOWN);
+    /** Ids before and after a text, and what an answer is made to begin with. */
+    this.before = [this.start];
+    this.after = [this.end];
+    /** @type {number[]} */ this.forced = [];
+    this.silent = new Set([this.start, this.end, this.pad]);
+  }
+
+  /** The tokens of characters that have none: their bytes. */
+  rare(/** @type {string} */ text) {
+    return bytesOf(text);
+  }
+
+  /** Add a token and the characters from one place of a piece to another. */
+  put(/** @type {Encoding} */ into, /** @type {number} */ id, /** @type {Piece} */ { start, signs }, /** @type {number} */ from, /** @type {number} */ to) {
+    into.ids.push(id);
+    into.spans.push(signs ? [signs[from].from, signs[to - 1].to] : [start + from, start + to]);
   }
 
   id(/** @type {string} */ token) {
@@ -77,58 +94,62 @@ export class Tokenizer {
     return index < 0 ? "" : `‘${text}’ has ‘${character}’ (U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}, which this model’s vocabulary does not have.`;
   }
 
-  /** Turn a text into ids, <sos> first and <eos> last. @returns {Encoding} */
-  encode(/** @type {string} */ text) {
+  /** Cut a text where tokens may not reach across. @returns {Piece[]} */
+  pieces(/** @type {string} */ text) {
     const lowered = this.lower ? characters(text).map((character) => character.toLowerCase()).join("") : text;
-    /** @type {Piece[]} */ let pieces = [{ text: lowered, start: 0 }];
-    for (const { by, removed } of this.splits) pieces = split(pieces, by, removed);
-    /** @type {Encoding} */ const found = { ids: [this.start], spans: [[0, 0]] };
-    for (const piece of pieces) {
+    return this.splits.reduce((found, { by, removed }) => split(found, by, removed), /** @type {Piece[]} */ ([{ text: lowered, start: 0 }]));
+  }
+
+  /** Turn a text into ids, <sos> first and <eos> last, or what else its tokenizer puts there. @returns {Encoding} */
+  encode(/** @type {string} */ text) {
+    /** @type {Encoding} */ const found = { ids: [...this.before], spans: this.before.map(() => [0, 0]) };
+    for (const piece of this.pieces(text)) {
       if (this.kind === "BPE") this.merged(piece, found);
       else if (this.kind === "Unigram") this.likeliest(piece, found);
       else if (this.kind === "WordPiece") this.spelled(piece, found);
-      else {
-        found.ids.push(this.ids.get(piece.text) ?? /** @type {number} */ (this.unknown));
-        found.spans.push([piece.start, piece.start + characters(piece.text).length]);
-      }
+      else this.put(found, this.ids.get(piece.text) ?? /** @type {number} */ (this.unknown), piece, 0, characters(piece.text).length);
     }
-    found.ids.push(this.end);
-    found.spans.push([0, 0]);
+    found.ids.push(...this.after);
+    for (const _ of this.after) found.spans.push([0, 0]);
     return found;
   }
 
   /** Byte-pair encoding of one piece: begin with characters, and merge the pair that was learned first, as long as there is one. */
-  merged(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
-    let parts = characters(text).flatMap((character, index) => {
-      /** @type {[number, number]} */ const span = [start + index, start + index + 1];
-      return (this.ids.has(character) ? [character] : bytesOf(character)).map((token) => ({ token, span }));
+  merged(/** @type {Piece} */ piece, /** @type {Encoding} */ into) {
+    /** @type {{token: string, from: number, to: number}[]} */ let parts = [];
+    characters(piece.text).forEach((character, from) => {
+      const known = this.ids.has(character);
+      for (const token of known ? [character] : this.rare(character)) {
+        const last = parts.at(-1);
+        if (!known && last && token === this.names[/** @type {number} */ (this.unknown)] && last.token === token) last.to = from + 1; // neighbours without a token are one
+        else parts.push({ token, from, to: from + 1 });
+      }
     });
     for (;;) {
       const ranks = parts.slice(1).map(({ token }, index) => this.merges.get(`${parts[index].token}\0${token}`) ?? Infinity);
-      const best = ranks.indexOf(Math.min(...ranks));
-      if (best < 0 || ranks[best] === Infinity) break;
+      const best = ranks.reduce((least, rank, index) => (rank < (ranks[least] ?? Infinity) ? index : least), -1);
+      if (best < 0) break;
       const [left, right] = [parts[best], parts[best + 1]];
-      parts = [...parts.slice(0, best), { token: left.token + right.token, span: [left.span[0], right.span[1]] }, ...parts.slice(best + 2)];
+      parts = [...parts.slice(0, best), { token: left.token + right.token, from: left.from, to: right.to }, ...parts.slice(best + 2)];
     }
-    for (const { token, span } of parts) {
-      into.ids.push(this.id(token));
-      into.spans.push(span);
-    }
+    for (const { token, from, to } of parts) this.put(into, this.id(token), piece, from, to);
   }
 
   /** Unigram: of all ways to cut a piece into tokens, the one whose tokens are likeliest together, found from left to right. */
-  likeliest(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
-    const signs = characters(text);
-    const none = this.scores.reduce((least, score) => Math.min(least, score), Infinity) - 10; // of a character that has no token
+  likeliest(/** @type {Piece} */ piece, /** @type {Encoding} */ into) {
+    const signs = characters(piece.text);
+    const none = this.least - 10; // of a character that has no token
     /** The best way to each place: its score, where its last token begins, and whether that is one. @type {{score: number, from: number, known: boolean}[]} */
     const best = [{ score: 0, from: 0, known: true }];
     const offer = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ score, /** @type {boolean} */ known) => {
       if (!best[to] || best[from].score + score > best[to].score) best[to] = { score: best[from].score + score, from, known };
     };
     for (let from = 0; from < signs.length; from += 1) {
+      let token = "";
       for (let to = from + 1; to <= Math.min(signs.length, from + this.longest); to += 1) {
-        const id = this.ids.get(signs.slice(from, to).join(""));
-        if (id !== undefined) offer(from, to, this.scores[id], true);
+        token += signs[to - 1];
+        const id = this.ids.get(token);
+        if (id !== undefined && id < this.scores.length) offer(from, to, this.scores[id], true);
       }
       if (!this.ids.has(signs[from])) offer(from, from + 1, none, false);
     }
@@ -140,10 +161,7 @@ export class Tokenizer {
     }
     for (const { from, to, known } of parts) {
       const token = signs.slice(from, to).join("");
-      for (const each of known ? [token] : bytesOf(token)) {
-        into.ids.push(this.id(each));
-        into.spans.push([start + from, start + to]);
-      }
+      for (const each of known ? [token] : this.rare(token)) this.put(into, this.id(each), piece, from, to);
     }
   }
 
@@ -172,7 +190,7 @@ export class Tokenizer {
 
   /** Turn ids into plain text; special tokens say nothing. */
   decode(/** @type {number[]} */ ids) {
-    const tokens = this.tokens(ids.filter((id) => ![this.start, this.end, this.pad].includes(id)));
+    const tokens = this.tokens(ids.filter((id) => !this.silent.has(id)));
     if (this.spaced) return tokens.join(" ");
     if (this.kind === "WordPiece") return tokens.map((token, n) => tidied(n && !token.startsWith("##") ? ` ${token}` : n ? token.slice(2) : token)).join("");
     return this.kind === "WordLevel" ? tokens.join("") : fromBytes(tokens);
@@ -180,17 +198,19 @@ export class Tokenizer {
 }
 
 /** The tokens of the bytes of a text in UTF-8. */
-const bytesOf = (/** @type {string} */ text) => [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+export const bytesOf = (/** @type {string} */ text) => [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
 
 /** No space before a mark and before the end of a contraction, as the library does it. */
 const tidied = (/** @type {string} */ token) => TIDY.reduce((text, [from, to]) => text.replaceAll(from, to), token);
 const TIDY = [[" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [" 'm", "'m"], [" do not", " don't"], [" 's", "'s"], [" 've", "'ve"], [" 're", "'re"]];
 
 /** Join tokens; a run of bytes becomes the characters that they spell in UTF-8, or a sign for each byte if they spell none. */
-function fromBytes(/** @type {string[]} */ tokens) {
+export function fromBytes(/** @type {string[]} */ tokens, /** @type {(token: string, first: boolean) => string} */ written = (token) => token) {
   let text = "";
+  let count = 0; // of the tokens and runs of bytes that are written
   /** @type {number[]} */ let bytes = [];
   const flush = () => {
+    if (bytes.length) count += 1;
     try {
       text += new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes));
     } catch {
@@ -203,7 +223,8 @@ function fromBytes(/** @type {string[]} */ tokens) {
     if (byte) bytes.push(Number.parseInt(byte[1], 16));
     else {
       flush();
-      text += token;
+      text += written(token, count === 0);
+      count += 1;
     }
   }
   flush();
@@ -234,4 +255,13 @@ function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter
   if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "words are found in another way";
   if (!["WordLevel", "BPE", "Unigram", "WordPiece"].includes(model.type)) return `its sub-words are ${model.type}`;
   return "";
+}
+
+/** The classes for tokenizers of other programs. A module puts its own here; a page without such a model does without the module. @type {(new (json: any, size: number) => Tokenizer)[]} */
+export const OTHERS = [];
+
+/** Make a tokenizer, ours or of another program; the model has `size` tokens. @returns {Tokenizer} */
+export function tokenizerOf(/** @type {any} */ json, /** @type {number} */ size) {
+  const [Other] = OTHERS;
+  return json.padding !== null && Other ? new Other(json, size) : new Tokenizer(json);
 }
