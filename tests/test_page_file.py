@@ -170,9 +170,11 @@ def test_a_chosen_sentence_lights_the_one_that_it_translates(open_file: Open) ->
     expect(page.locator("#mirror mark")).to_have_text("I'm very proud of you.")
     page.locator(".phrase").nth(0).click()
     expect(page.locator("#mirror mark")).to_have_text("Where is the train station?")
-    page.locator("#text").press("End")
-    page.keyboard.type("!")
-    expect(page.locator("#mirror mark")).to_have_count(0)
+    left = page.locator("#text").evaluate(
+        "field => { field.value += '!'; field.dispatchEvent(new Event('input', { bubbles: true }));"
+        " return document.querySelectorAll('#mirror mark').length; }"
+    )
+    assert left == 0  # at once; the new answer may light a sentence again
 
 
 def test_no_example_is_drawn_as_empty_boxes(open_file: Open) -> None:
