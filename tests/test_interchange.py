@@ -281,11 +281,10 @@ def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Se
 
 @pytest.mark.heavy
 def test_the_benchmark_measures_each_setting() -> None:
-    from benchmarks.interchange import FAMILIES as families
-    from benchmarks.interchange import SETTINGS, settings
+    from benchmarks import interchange
 
-    records = [*settings((2, 3))]
-    assert len(records) == len(families) + len(SETTINGS)
+    records = [*interchange.settings((2, 3))]
+    assert len(records) == len(interchange.FAMILIES) + len(interchange.SETTINGS)
     assert all(record["ratio_2"] > 0 and record["ratio_3"] > 0 for record in records)
 
 
