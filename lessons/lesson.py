@@ -57,6 +57,23 @@ def code(*objects: Any) -> Markdown:
     return Markdown("\n\n".join(parts))
 
 
+def check(answer: Any, right: Any, hint: str, digits: int = 3) -> Markdown:
+    """Say whether the answer to an exercise is right. Numbers need be right to a few digits; ``...`` is no answer yet."""
+    if answer is ...:
+        return Markdown("Replace the dots by your answer, and run the cell again.")
+    given, wanted = (_plain(value, digits) for value in (answer, right))
+    return Markdown("**✓ Right.**" if given == wanted else f"Not yet. {hint}")
+
+
+def _plain(value: Any, digits: int) -> Any:
+    """Return a value in a form that compares: tensors and tuples as lists, numbers rounded."""
+    if isinstance(value, torch.Tensor):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(one, digits) for one in value]
+    return round(float(value), digits) if isinstance(value, int | float) else value
+
+
 def _cell(value: Any, digits: int) -> str:
     if isinstance(value, float):
         return as_number(value, digits)

@@ -6,7 +6,7 @@ import gc
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ gc.disable()
 # A busy machine takes longer over an example: that is no fault of the code.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+THOROUGH = bool(os.environ.get("THOROUGH"))  # as in `make verify`
 PATIENCE = 60_000  # milliseconds that a page may take over anything
 expect.set_options(timeout=PATIENCE / 2)
 
@@ -82,6 +83,21 @@ def context_of(browser: Browser) -> Callable[..., BrowserContext]:
         return made[key]
 
     return context
+
+
+def examples(count: int) -> int:
+    """Return how many examples Hypothesis makes up: all of them in `make verify`, a fourth in `make test`."""
+    return count if THOROUGH else count // 4
+
+
+def sweep(values: Iterable[Any], keep: int) -> list[Any]:
+    """Return the parameters of a test: `make test` tries the first ``keep`` of them, `make verify` tries all."""
+    return [
+        value
+        if number < keep
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.heavy)
+        for number, value in enumerate(values)
+    ]
 
 
 def small_model(seed: int = 0, **settings: object) -> Transformer:

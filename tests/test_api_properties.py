@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import seq2see
 from benchmarks.load import wait_for
+from conftest import examples
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Limits
 from seq2see.serve.server import listen
@@ -24,7 +25,11 @@ APP = create_app({"dates": seq2see.load("dates")}, Limits(characters=200, inputs
 
 
 FEW = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 #: Any text that JSON can write, halves of characters among them.
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=250)

@@ -47,6 +47,7 @@ def test_warm_contestants_do_no_work_beside_their_turns(capsys: pytest.CaptureFi
     assert not capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_the_peers_answer_the_same_dates() -> None:
     line = cpu.dates_10000(rounds=1, count=50)
     assert line.agree == "all answers right"
@@ -59,6 +60,7 @@ def test_unknown_benchmarks_are_named() -> None:
     assert "Did you mean 'cold-start'" in done.stderr
 
 
+@pytest.mark.heavy
 def test_both_trainings_take_the_same_steps() -> None:
     threads = torch.get_num_threads()
     line = training.dates_training(rounds=1, block=2, steps=4, count=2000)

@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import seq2see
 from seq2see.data.language import guess
 
@@ -79,6 +81,7 @@ def test_the_checks_notice() -> None:
     assert not checks(row, "TBBBBB", True)["no loop"]
 
 
+@pytest.mark.heavy
 def test_the_challenge() -> None:
     rows = [json.loads(line) for line in CHALLENGE.read_text(encoding="utf-8").splitlines()]
     answers = seq2see.load("en-fr").answers([row["text"] for row in rows])

@@ -43,6 +43,8 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "narrow": (NARROW, {**NARROW, "accumulate": 2}),
     "sharded-narrow": ({**NARROW, "sharded": True}, {**NARROW, "accumulate": 2}),
 }  # fmt: skip
+#: Two processes start, compile and train for half a minute.
+pytestmark = pytest.mark.heavy
 STEPS, STOP, DEATH = 9, 5, 13
 LITTLE = ["--steps", "20", "--set", "training.batch_tokens=300", "--set", "training.evaluate_every=4",
           "--set", "training.evaluate_on=5", "--set", "training.checkpoint_every=5", "--set", "training.average=2",
@@ -240,7 +242,6 @@ def test_processes_with_other_data_are_told_so(cases: Path) -> None:
     assert "Process 1 has other pairs than process 0" in (cases / "error-1").read_text()
 
 
-@pytest.mark.heavy
 def test_a_killed_worker_is_restarted_and_the_result_is_right(
     cases: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -262,7 +263,6 @@ def test_a_killed_worker_is_restarted_and_the_result_is_right(
     assert "torchrun --nproc-per-node 2 -m seq2see train" in (out / "card.md").read_text()
 
 
-@pytest.mark.heavy
 def test_an_ended_run_leaves_one_good_checkpoint(corpus: Path, tmp_path: Path) -> None:
     """SIGTERM, as a cluster sends it when the time is up; it reaches the processes at different steps."""
     out = tmp_path / "run"

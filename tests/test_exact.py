@@ -13,6 +13,7 @@ import srt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import examples
 from seq2see.documents import formats
 from seq2see.errors import UserError
 from test_texts import through
@@ -268,7 +269,7 @@ VALUES: Any = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(HTML)
 def test_any_html_stays_exact_and_the_same_to_a_browser(text: str) -> None:
     try:
@@ -280,7 +281,7 @@ def test_any_html_stays_exact_and_the_same_to_a_browser(text: str) -> None:
         assert tree(repeated(text, "html")) == tree(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(TEXTS, st.sampled_from(["text", "markdown"]))
 def test_any_text_stays_exact(text: str, form: str) -> None:
     if form == "text" or "\r" not in text.replace("\r\n", "\n"):
@@ -289,7 +290,7 @@ def test_any_text_stays_exact(text: str, form: str) -> None:
             assert repeated(text, "text") == text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
 def test_any_json_stays_exact_and_means_the_same(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -298,7 +299,7 @@ def test_any_json_stays_exact_and_means_the_same(value: Any, ascii_only: bool, i
         assert json.loads(repeated(text, "json")) == value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(UNTAGGED.filter(bool), UNTAGGED, st.booleans()), min_size=1, max_size=4))
 def test_any_po_file_gets_the_translations_that_it_lacks(entries: list[tuple[str, str, bool]]) -> None:
     made = polib.POFile(wrapwidth=30)
@@ -327,7 +328,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(LINES, min_size=1, max_size=5))
 def test_any_subtitles_stay_exact_and_keep_their_times(cues: list[list[str]]) -> None:
     made = [

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import seq2see
+from conftest import sweep
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.decoding import engines, layout
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
@@ -80,7 +81,7 @@ def test_shared_embeddings(tmp_path: Path) -> None:
     assert engines.why_not_exported(tmp_path, model.config, one) == ""
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("seed", sweep([0, 1, 3], 1))
 @pytest.mark.parametrize("beam", [1, 2, 4])
 def test_greedy_and_beam_find_what_our_search_finds(tmp_path: Path, seed: int, beam: int) -> None:
     model = model_of(seed)
@@ -108,7 +109,7 @@ def test_greedy_and_beam_find_what_our_search_finds(tmp_path: Path, seed: int, b
         assert a.finished == b.finished
 
 
-@pytest.mark.parametrize("beam", [2, 3])
+@pytest.mark.parametrize("beam", sweep([2, 3], 1))
 def test_an_answer_cut_at_its_limit_does_not_depend_on_longer_texts_beside_it(
     tmp_path: Path, beam: int
 ) -> None:

@@ -9,6 +9,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import torch
 from playwright.sync_api import Browser
 
@@ -32,6 +33,7 @@ def written(found: dict[str, Habit]) -> str:
     return f"{{\n{lines}\n}}\n"
 
 
+@pytest.mark.heavy
 def test_the_page_says_what_the_package_measures(browser: Browser, tmp_path: Path) -> None:
     found = measured()
     assert HABITS.read_text(encoding="utf-8") == written(found)

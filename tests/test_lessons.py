@@ -33,6 +33,7 @@ NAMES = [
     "09-what-the-heads-do",
 ]
 LARGEST = 300_000  # bytes
+PUZZLES = LESSONS.parent / "src" / "seq2see" / "page" / "static" / "puzzles.js"
 #: A path of the machine on which a notebook was run: /home/…, C:\…, or any file below a root folder.
 MACHINE = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|usr|opt|var|work|Users|mnt|private)/|\b[A-Z]:\\")
 
@@ -138,7 +139,7 @@ def test_a_lesson_is_stored_as_a_reader_wants_it(name: str) -> None:
     stored = read(name)
     assert (LESSONS / f"{name}.ipynb").stat().st_size < LARGEST
     assert stored.metadata.kernelspec.name == "python3"
-    assert 10 <= len(stored.cells) <= 26
+    assert 10 <= len(stored.cells) <= 45
     assert [cell.execution_count for cell in code_cells(stored)] == list(
         range(1, len(code_cells(stored)) + 1)
     )
@@ -148,6 +149,43 @@ def test_a_lesson_is_stored_as_a_reader_wants_it(name: str) -> None:
     for text in [*texts(stored), *(cell.source for cell in stored.cells)]:
         for link in re.findall(r"\]\(((?!https?:)[^)#\s]+)\)", text):
             assert (LESSONS / link).exists(), link
+
+
+def is_folded(cell: NotebookNode) -> bool:
+    """Whether the code of a cell is folded, on the site and in JupyterLab."""
+    tags = {*cell.metadata.get("tags", [])} & {"hide-cell", "hide-input"}
+    assert bool(tags) == bool(cell.metadata.get("jupyter", {}).get("source_hidden"))
+    return bool(tags)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise_and_a_puzzle(
+    name: str,
+) -> None:
+    first, picture, *others = read(name).cells
+    assert re.fullmatch(r"# \d\. [^\n]+\n\n\*\*.+\?\*\*|# \d\. [^\n]+\n\n\*+gare\*.+\?\*\*", first.source)
+    assert is_folded(picture)
+    assert "image/png" in picture.outputs[0].data
+    said = [cell.source for cell in others]
+    lives = [index for index, text in enumerate(said) if "<!-- live " in text]
+    formula = next(index for index, text in enumerate(said) if "$" in text)
+    exercise = next(index for index, text in enumerate(said) if text.startswith("## Your turn"))
+    assert lives[0] < formula < exercise < lives[1] == len(said) - 2
+    for cell in code_cells(read(name)):
+        if any("image/png" in output.get("data", {}) for output in cell.outputs):
+            assert len(cell.metadata.mystnb.image.alt) > 30
+        if not is_folded(cell):
+            assert not re.search(r"^(assert |torch\.testing\.|import |from )", cell.source, re.MULTILINE), (
+                cell.source
+            )
+    asked, solved = others[exercise + 1], others[exercise + 2]
+    assert "= ..." in asked.source
+    assert "Replace the dots" in asked.outputs[0].data["text/markdown"]
+    assert 'assert "Right" in check(' in solved.source
+    assert 'assert "Not yet" in check(' in solved.source
+    number, topic = re.match(r"## Puzzle (\d+): (.+)", said[lives[1]]).groups()
+    assert f"<!-- live puzzle={number} -->" in said[lives[1]]
+    assert re.findall(r'topic: "([^"]+)"', PUZZLES.read_text(encoding="utf-8"))[int(number) - 1] == topic
 
 
 def shrink(notebook: NotebookNode) -> None:

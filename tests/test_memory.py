@@ -111,7 +111,7 @@ def test_a_search_that_has_no_room_is_halved(
     by_graphs: bool, beam: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, rules = chatty_model(2, norm="pre"), PAPER.but(beam=beam)
-    sources = [source for source in SOURCES for _ in range(4)]
+    sources = [source for source in SOURCES for _ in range(2)]
     expected = TorchEngine(model, SPECIAL).search(sources, rules)
     engine = on_a_gpu(model, by_graphs, monkeypatch)
     sizes: list[int] = []

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Browser
 
 import seq2see
-from conftest import small_model
+from conftest import small_model, sweep
 from seq2see.answering.texts import CHECKS, Texts
 from seq2see.config import TrainingConfig
 from seq2see.data.batching import Batch
@@ -129,28 +128,29 @@ lines.on("line", async (line) => {
 """
 
 
-@pytest.fixture(scope="module", params=["chromium", "node"])
+#: Where the scripts run. Both are tried by `make verify`; a browser takes longer to hand over its answers.
+PLACES = ["node", pytest.param("chromium", marks=pytest.mark.heavy)] if shutil.which("node") else ["chromium"]
+
+
+@pytest.fixture(scope="module", params=PLACES)
 def where(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def run(where: str, browser: Browser) -> Iterator[Run]:
+def run(where: str, request: pytest.FixtureRequest) -> Iterator[Run]:
     """Call a function of the harness, in the browser or in Node."""
     script = live.bundle(WORKER[:-1]) + HARNESS
     if where == "chromium":
-        page = browser.new_page()
+        page = request.getfixturevalue("browser").new_page()
         page.add_script_tag(content=script)
         yield lambda what, argument: page.evaluate(
             "([what, argument]) => asked[what](argument)", [what, argument]
         )
         page.close()
         return
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node is not installed; the same tests ran in Chromium")
     with subprocess.Popen(
-        [node, "--eval", script + NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ["node", "--eval", script + NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin
         assert process.stdout
@@ -457,8 +457,9 @@ def some_texts(count: int) -> list[str]:
     ]
 
 
-def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer]) -> None:
-    texts = some_texts(4000)
+@pytest.mark.parametrize("count", sweep([800, 4000], 1))
+def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer], count: int) -> None:
+    texts = some_texts(count)
     letters = Tokenizer.characters(["<pad>", "<sos>", "<eos>", *"abcxyz 0123456789-.,'ΣσABCäß", '"'])
     features = Tokenizer.features([f"{''.join(letters.vocabulary()[3:])} <V> <PST> <(> <)> <2>"])
     texts += ["walk\tV;PST", "x\t N(2;PST) |‹V\u2003<2>", "\tV", "abc\t", "a b\tc;d\t(e)", "\t\t"]
@@ -489,7 +490,7 @@ def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer]) -> None:
             assert one["fit"] == fit, (task, text)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sweep(sorted(EXAMPLES, key=lambda name: "dates" not in name), 2))
 def test_every_suggested_text_is_answered_alike_by_file_and_server(
     where: str, loaded: Run, tracers: dict[str, Tracer], name: str
 ) -> None:

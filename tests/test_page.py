@@ -21,7 +21,7 @@ from PIL import Image
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
-from conftest import PATIENCE
+from conftest import PATIENCE, sweep
 from seq2see.answering.translation import read, translate
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.inspection.attribution import logit_lens, saliency
@@ -544,12 +544,19 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize(
     ("view", "settings"),
-    [
-        ("beam=3&muted=cross.1.3&pin=decoder.layers.1.cross_attention.weights~1~7~9", {}),
-        ("box=decoder.self_attention", {"color_scheme": "dark"}),
-        ("box=decoder.self_attention", {"viewport": {"width": 390, "height": 844}}),
-    ],
-    ids=["light", "dark", "narrow"],
+    sweep(
+        [
+            (
+                "box=decoder.self_attention",
+                {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
+            ),
+            ("beam=3&muted=cross.1.3&pin=decoder.layers.1.cross_attention.weights~1~7~9", {}),
+            ("box=decoder.self_attention", {"color_scheme": "dark"}),
+            ("box=decoder.self_attention", {"viewport": {"width": 390, "height": 844}}),
+        ],
+        2,
+    ),
+    ids=["dark-narrow", "light", "dark", "narrow"],
 )
 def test_axe_finds_no_fault(open_page: Open, view: str, settings: dict[str, Any]) -> None:
     page = open_page(view, **settings)

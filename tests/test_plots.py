@@ -15,6 +15,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+from conftest import sweep
 from seq2see.cli import plot
 from seq2see.config import Config, ModelConfig, TrainingConfig, preset
 from seq2see.errors import UserError
@@ -325,7 +326,7 @@ def test_learned_positions_and_shared_tables_are_told() -> None:
     assert not any("one embedding table" in text for text in apart)
 
 
-@pytest.mark.parametrize("layers", [1, 7])
+@pytest.mark.parametrize("layers", sweep([7, 1], 1))
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_encoder_stack_has_every_layer_and_one_enlarged(layers: int, norm: str) -> None:
     ax = architecture.plot_encoder_stack(config_of("base", encoder_layers=layers, norm=norm))
@@ -481,7 +482,7 @@ def test_the_three_attentions_are_the_traced_ones(
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("layer", sweep([0, 1], 1))
 def test_the_projection_is_x_times_w(norm: str, layer: int, folder: Path, tmp_path: Path,
                                      monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     from seq2see.seq2seq import Seq2Seq, load

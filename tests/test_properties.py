@@ -15,7 +15,7 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from conftest import small_model
+from conftest import examples, small_model
 from seq2see.config import DecodingConfig, TrainingConfig
 from seq2see.data import variation
 from seq2see.data.batching import Batches, Ragged
@@ -28,8 +28,8 @@ from seq2see.model.transformer import Transformer
 from seq2see.tokenizers.compare import SAMPLE
 from seq2see.tokenizers.tokenizer import BYTES, UNKNOWN, Tokenizer
 
-few = settings(derandomize=True, database=None, deadline=None, max_examples=20)
-many = settings(few, max_examples=150)
+few = settings(derandomize=True, database=None, deadline=None, max_examples=examples(40))
+many = settings(few, max_examples=examples(150))
 
 # --- tokenizers ----------------------------------------------------------------------------------------------------
 

@@ -54,7 +54,17 @@ def few(
     Path("words.txt").write_text("aaron\nabe\n")
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=[block.split()[3] for block in BLOCKS])
+#: The others take longer, and run with `make verify`.
+QUICK = ("places", "inflection", "roman")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=block.split()[3], marks=() if block.split()[3] in QUICK else pytest.mark.heavy)
+        for block in BLOCKS
+    ],
+)
 def test_the_commands_of_a_recipe(block: str, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in block.splitlines():
         words = shlex.split(line)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import small_model
+from conftest import small_model, sweep
 from seq2see.errors import UserError
 from seq2see.inspection.attribution import SOURCE, TARGET, logit_lens, saliency
 from seq2see.inspection.trace import Trace, mute_head, trace_text
@@ -39,7 +39,7 @@ def log_probability(trace: Trace, name: str, row: int, by: float) -> Tensor:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize(
-    "edit", [{}, {"decoder.layers.1.cross_attention.z": mute_head(2)}], ids=["", "muted"]
+    "edit", sweep([{"decoder.layers.1.cross_attention.z": mute_head(2)}, {}], 1), ids=["muted", ""]
 )
 def test_saliency_is_what_a_longer_embedding_would_do(norm: str, edit: dict[str, object]) -> None:
     """|∇·x| is the slope of log P along x, which two small steps measure."""

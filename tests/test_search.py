@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import small_model
+from conftest import small_model, sweep
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import (
@@ -58,7 +58,7 @@ def plain_greedy(model: Transformer, source: list[int]) -> tuple[list[int], list
     return ids[1:], values
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sweep(range(6), 2))
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_cached_batched_greedy_equals_plain(seed: int, norm: str) -> None:
     model = chatty_model(seed, norm)
@@ -69,7 +69,7 @@ def test_cached_batched_greedy_equals_plain(seed: int, norm: str) -> None:
         assert answer.finished == (ids[-1] == SPECIAL.end)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", sweep(range(2), 1))
 def test_columns_answer_as_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = chatty_model(seed)
     used = []
@@ -98,7 +98,7 @@ def _counting(select: Callable[..., None], used: list[int]) -> Callable[..., Non
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sweep(range(4), 1))
 def test_batch_of_one_equals_batch_of_many(beam: int, seed: int) -> None:
     model = chatty_model(seed, norm="pre")  # post-norm repeats itself, and then many answers score the same
     together = beam_search(model, SOURCES, SPECIAL, with_beam(beam))
@@ -108,7 +108,7 @@ def test_batch_of_one_equals_batch_of_many(beam: int, seed: int) -> None:
         assert [h.score for h in hypotheses] == pytest.approx([h.score for h in alone], abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sweep(range(6), 2))
 def test_beam_of_one_is_greedy(seed: int) -> None:
     model = chatty_model(seed)
     for (first, *_), answer in zip(
@@ -118,7 +118,7 @@ def test_beam_of_one_is_greedy(seed: int) -> None:
         assert first.score == pytest.approx(answer.score, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", sweep(range(5), 2))
 def test_a_wide_beam_finds_the_best_of_all_answers(seed: int) -> None:
     """With 4 tokens and at most 5 steps all answers can be scored; a beam wide enough must find the best."""
     torch.manual_seed(seed)
@@ -161,7 +161,7 @@ def test_answers_that_broke_off_do_not_end_the_search_for_a_likelier_one(beam: i
     assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sweep(range(3), 1))
 def test_an_answer_goes_on_after_what_is_forced(seed: int) -> None:
     model, source = chatty_model(seed), SOURCES[2]
     limit = limits_of(model, [source], rules=PAPER.but(max_length=9))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser
 
+from conftest import examples
 from seq2see.documents import kept
 from seq2see.documents.kept import Read, loops, needed, regrouped, repaired, spellings
 from seq2see.documents.sentences import WORDS, around_quotes, split
@@ -76,7 +77,7 @@ def test_the_page_finds_the_same_sentences(browser: Browser) -> None:
 
 
 @given(st.text(alphabet="aB1 .!?…\"')\n。", max_size=60))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_nothing_is_lost_between_sentences(text: str) -> None:
     spans = split(text)
     at = 0
@@ -208,7 +209,7 @@ def test_what_is_missing_is_put_in(text: str, answer: str, expected: str) -> Non
 
 
 @given(st.text(alphabet="ab 12{}.,!", max_size=30), st.text(alphabet="ab 12{}.,!", max_size=30))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_after_a_repair_nothing_is_missing(text: str, answer: str) -> None:
     read = Read.of(text)
     assert not set(read.missing(repaired(answer, read.missing(answer), read))) & {

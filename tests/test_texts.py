@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seq2see
+from conftest import examples
 from seq2see import Config, ModelConfig, TrainingConfig, Transformer
 from seq2see.answering import translation
 from seq2see.answering.translation import translate
@@ -282,7 +283,7 @@ def test_tags_follow_their_words() -> None:
     st.text(alphabet="ab. <>/\n*_`[]()#-|&;{}1:\"'\\", max_size=50),
     st.sampled_from(["text", "html", "markdown"]),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
     try:
         document = documents.read(text, form)
@@ -353,7 +354,7 @@ def test_tags_without_partners_are_named_and_stay() -> None:
 
 
 @given(st.text('aA.!? "“”»<&', max_size=40))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_plain_text_is_cut_as_text_with_something_held_is(text: str) -> None:
     def cut(run: TextRun) -> list[str]:
         parts = [part if isinstance(part, str) else f"[{part.text}]" for part in run.parts()]

@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from conftest import small_model
+from conftest import small_model, sweep
 from seq2see.config import PRESETS, Config, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.errors import FolderError, UserError
@@ -306,7 +306,8 @@ def test_a_run_of_some_seconds_writes_its_steps_down_and_resumes(
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "change"), [(0.1, 0.3, 10), (0.1, 0.3, 80), (0.1, 0.02, 50), (0.1, 0.3, 40)]
+    ("before", "after", "change"),
+    sweep([(0.1, 0.3, 80), (0.1, 0.02, 50), (0.1, 0.3, 10), (0.1, 0.3, 40)], 1),
 )
 def test_a_run_of_some_seconds_keeps_to_them_when_the_speed_changes(
     before: float, after: float, change: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -324,8 +325,8 @@ def test_a_run_of_some_seconds_keeps_to_them_when_the_speed_changes(
     trainer.finish()
 
 
-@pytest.mark.parametrize("a_line", [0.0, 0.2, 0.5, 1.5])
-@pytest.mark.parametrize("seconds", [3.0, 10.0, 20.0])
+@pytest.mark.parametrize("a_line", sweep([0.5, 0.0, 0.2, 1.5], 1))
+@pytest.mark.parametrize("seconds", sweep([3.0, 10.0, 20.0], 1))
 def test_the_lines_of_the_table_count_in_a_run_of_some_seconds(
     seconds: float, a_line: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,13 +389,12 @@ def test_a_run_can_start_from_other_weights() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
-@pytest.mark.parametrize("settings", [
-    {"layout": "packed", "batch_tokens": 256}, {"accumulate": 2}, {"r_drop": 1.0},
-    pytest.param({"precision": "bfloat16"}, marks=pytest.mark.heavy),
-    pytest.param({"layout": "packed", "batch_tokens": 256, "r_drop": 1.0, "accumulate": 2}, marks=pytest.mark.heavy),
+@pytest.mark.parametrize("settings", sweep([
     {"joined": 0.5, "carried": 0.5, "recased": 0.2, "mistyped": 0.2, "retyped": 0.2, "repunctuated": 0.2},
+    {"layout": "packed", "batch_tokens": 256, "r_drop": 1.0, "accumulate": 2},
+    {"layout": "packed", "batch_tokens": 256}, {"accumulate": 2}, {"r_drop": 1.0}, {"precision": "bfloat16"},
     {"joined": 0.5, "carried": 0.5, "layout": "packed", "batch_tokens": 256},
-])  # fmt: skip
+], 2))  # fmt: skip
 def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> None:
     settings = {"steps": 12, "checkpoint_every": 3, **settings}
     whole = finished(small_trainer(**settings))
@@ -424,7 +424,7 @@ def test_bfloat16_keeps_float32_weights_and_learns() -> None:
         assert torch.equal(ours.bfloat16(), theirs)
 
 
-@pytest.mark.parametrize("stop", [1, 8, 13, 24, 33, 39])
+@pytest.mark.parametrize("stop", sweep([13, 33, 1, 8, 24, 39], 2))
 def test_stopped_and_resumed_equals_uninterrupted(
     stop: int, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]
 ) -> None:

@@ -349,7 +349,9 @@ def test_the_command_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not (small / "human-date.js").exists()
 
 
-def test_what_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("--to", "web", capsys=capsys) == (
         2,
         "seq2see: --to web needs a folder to write to: add --out DIR.",
@@ -371,4 +373,9 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     if shutil.which("node"):
         with pytest.raises(UserError, match="otherwise than the model"):
             web.export(tmp_path / "a", "dates", seq2see.load("dates"), lambda texts: ["wrong"] * len(texts))
+        monkeypatch.setattr(web, "SECONDS", 0.001)
+        with pytest.raises(
+            UserError, match=r"did not answer \d+ texts in 0\.001 seconds\. Nothing was written"
+        ):
+            web.export(tmp_path / "a", "dates", seq2see.load("dates"), lambda texts: [])
     assert not [path for path in tmp_path.iterdir() if path.name != "there"]

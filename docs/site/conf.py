@@ -52,8 +52,8 @@ myst_heading_anchors = 4
 nb_execution_mode = "off"  # the outputs are stored; tests/test_lessons.py runs the notebooks
 nb_render_markdown_format = "gfm"
 nb_number_source_lines = False
-nb_code_prompt_show = "Show the code"
-nb_code_prompt_hide = "Hide the code"
+nb_code_prompt_show = "Show the {type}"
+nb_code_prompt_hide = "Hide the {type}"
 
 
 class CodeLinks(SphinxTransform):
@@ -103,9 +103,14 @@ def code_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def complete(app: Sphinx, docname: str, source: list[str]) -> None:
-    """List the lessons below their overview, and let a model answer on its own card, below what it does."""
+    """List the lessons below their overview, put the live page into them and on each card, below what the model does."""
     if docname == "lessons/README":
         source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+    if docname.startswith("lessons/0"):  # JSON, so the frame must not hold double quotes
+        frame = frame_of("dates", "../models/dates.html#VIEW", 0).replace('"', "'")
+        source[0] = re.sub(
+            r"<!-- live ([\w.&=~-]+) -->", lambda match: frame.replace("VIEW", escape(match[1])), source[0]
+        )
     for name in MODELS:
         if docname == CARD.format(name):
             size = (PAGES / "models" / f"{name}.html").stat().st_size

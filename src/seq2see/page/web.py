@@ -206,10 +206,16 @@ def _tried(place: Path, texts: Sequence[str], answers: Answers, exact: bool) -> 
     if node is None:
         return "not tried, since Node is not installed"
     asked = json.dumps({"folder": f"{place.resolve().as_uri()}/", "texts": list(texts)})
-    run = subprocess.run(
-        [node, "--input-type=module", "--eval", TRIED], input=asked, capture_output=True, encoding="utf-8",
-        timeout=SECONDS, check=False,
-    )  # fmt: skip
+    try:
+        run = subprocess.run(
+            [node, "--input-type=module", "--eval", TRIED], input=asked, capture_output=True, encoding="utf-8",
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"Node did not answer {len(texts)} texts in {SECONDS} seconds. Nothing was written: try again on a machine "
+            "that does less besides, or where Node is not installed, which leaves the check out."
+        ) from None
     if run.returncode:
         last = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise UserError(f"Node could not run the module ({last}): Node 18 or newer was expected.")

@@ -1,18 +1,17 @@
 /** Twelve puzzles on the live page, in an order that teaches. The reader acts, the page checks, and a puzzle is solved when the numbers say so. */
 
 import { askTrace, inside } from "./backend.js";
-import { attention, place } from "./data.js";
+import { Trace, attention, place } from "./data.js";
 import { announce, byId, h, number, percent } from "./dom.js";
 import { stop as rest } from "./scrubber.js";
 import { goTo } from "./section.js";
 import { BEAMS, change, view } from "./state.js";
 import { BASE, fetcher } from "./tour.js";
 
-/** @typedef {import("./data.js").Trace} Trace */
 /** Whether a puzzle is solved, and what is said of an attempt that is not. @typedef {{solved: boolean, says?: string}} Judgement */
 /**
- * `asks` is the puzzle in one sentence, `where` the panel in which the reader acts, `choices` what may be answered, and `then` is said when it is solved.
- * @typedef {{topic: string, asks: string, hint: string, then: (trace: Trace) => string, set: Partial<import("./state.js").View>, where?: string, choices?: string[], judge: (trace: Trace, chosen: string) => Judgement|Promise<Judgement>}} Puzzle
+ * `asks` is the puzzle in one sentence, `where` the panel in which the reader acts, `choices` what may be answered, `then` is said when it is solved, and `solution` finds a view that solves it, or acts.
+ * @typedef {{topic: string, asks: string, hint: string, then: (trace: Trace) => string, set: Partial<import("./state.js").View>, where?: string, choices?: string[], solution: (trace: Trace) => Partial<import("./state.js").View>|void|Promise<Partial<import("./state.js").View>|void>, judge: (trace: Trace, chosen: string) => Judgement|Promise<Judgement>}} Puzzle
  */
 
 const TEXT = "1845-01-05";
@@ -23,6 +22,7 @@ const BEAMED = ["2025-09-03", "September 3, 2225"];
 export const ENOUGH = 5; // heads that can be off while ten dates stay right
 const TEN = [["1845-01-05", ANSWER], ["2025-09-03", "September 3, 2025"], ["1426-08-10", "August 10, 1426"], ["1999-12-31", "December 31, 1999"], ["2000-02-29", "February 29, 2000"], ["1066-10-14", "October 14, 1066"], ["1789-07-14", "July 14, 1789"], ["1969-07-20", "July 20, 1969"], ["3141-05-09", "May 9, 3141"], ["9876-04-30", "April 30, 9876"]];
 const GATE = "cross.1.3";
+const SPARE = ["encoder.1.0", "encoder.1.1", "encoder.0.3", "cross.0.0", "cross.1.1"]; // five heads that ten dates do not need
 
 const letters = (/** @type {Trace} */ trace) => trace.source.map(({ token }) => token).filter((token) => !/^<.+>$/.test(token));
 const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
@@ -30,6 +30,8 @@ const heads = (/** @type {string[]} */ muted) => muted.map((key) => {
   return { attention: kind, layer: Number(layer), head: Number(head) };
 });
 const ask = (/** @type {any} */ more) => askTrace({ model: view.model, names: [], ...more });
+/** The step at which the model is least sure. */
+const leastSure = (/** @type {Trace} */ { steps }) => steps.reduce((found, { entropy }, t) => (entropy > steps[found].entropy ? t : found), 0);
 const untouched = () => !view.muted.length && !view.patches.length && !view.prefix.length;
 
 /** What the answers of a beam of some width say. @returns {Promise<string[]>} */
@@ -50,18 +52,21 @@ const ALL = [
   {
     topic: "Embeddings", asks: "A character has the same vector wherever it stands: type a date that is read with only two different vectors.",
     hint: "One of the two is the hyphen’s. The other must be a digit of which a whole date can be made.", where: "embedding", set: {},
+    solution: () => ({ text: "1111-11-11" }),
     judge: (trace) => ({ solved: new Set(letters(trace)).size === 2, says: `‘${trace.json.text}’ needs ${new Set(letters(trace)).size}.` }),
     then: (trace) => `${trace.json.text} is ten characters and two vectors. What tells its eight digits apart is not in them: that is the next puzzle.`,
   },
   {
     topic: "Positions", asks: `Type a date of the very same characters as ${TEXT} whose answer is another one.`,
     hint: "Let two digits of the year change places.", where: "embedding", set: {},
+    solution: () => ({ text: "1854-01-05" }),
     judge: (trace) => ({ solved: letters(trace).sort().join("") === [...TEXT].sort().join("") && trace.json.text !== TEXT && trace.output !== ANSWER, says: trace.json.text === TEXT ? "" : `‘${trace.json.text}’ has other characters.` }),
     then: (trace) => `“${trace.output}”: the same vectors, but each has waves of its place added to it, and so the order counts.`,
   },
   {
     topic: "Attention", asks: "Find the thread along which the most is looked at the 8 while the 8 is written, and zoom into it.",
     hint: "The thickest thread leads from the 8 above to one of the gates of layer 1: choose it, or the gate and then the 8.", set: {},
+    solution: (trace) => ({ step: 12, zoom: `${fetcher(trace).layer}.${fetcher(trace).head}.2` }),
     judge: (trace) => {
       const { layer, head, share } = fetcher(trace);
       const [l, g, token] = view.zoom.split(".").map(Number);
@@ -73,6 +78,7 @@ const ALL = [
   {
     topic: "Masks", asks: "Choose a cell of the decoder’s self-attention in which a token would look at what is written only after it.",
     hint: "Rows write, columns are read. Right of the diagonal the cells are hatched: choose one of them.", where: "decoder", set: {},
+    solution: () => ({ pin: { name: "decoder.layers.0.self_attention.weights", head: 0, row: 3, col: 5 } }),
     judge: () => {
       const at = view.pin && place(view.pin.name);
       const own = at?.kind === "decoder" && ["weights", "masked", "scaled", "scores"].includes(at.role);
@@ -83,6 +89,7 @@ const ALL = [
   {
     topic: "Heads", asks: "Gate 3 of layer 1 is about to be closed: which digit will the year 1845 begin with then?",
     hint: "Which other digits of the date do the heads beside it look at while the year’s first digit is written? It is one that the date has twice.", set: { step: 11 }, choices: ["0", "1", "4", "5", "8"],
+    solution: async () => void (chosen = /, (\d)/.exec((await ask({ input: TEXT, muted: heads([GATE]) })).output)?.[1] ?? ""),
     judge: async (_, chosen) => {
       if (!chosen) return { solved: false };
       const { output } = await ask({ input: TEXT, muted: heads([GATE]) });
@@ -95,6 +102,7 @@ const ALL = [
   {
     topic: "Heads", asks: `Switch off at least ${ENOUGH} of the 24 heads so that ten dates are still answered rightly.`,
     hint: "The encoder’s second layer and the gates of layer 0 are needed least. Each card of a head has a switch.", where: "encoder", set: {},
+    solution: () => ({ muted: SPARE }),
     judge: async () => {
       if (!view.muted.length) return { solved: false };
       const found = await Promise.all(TEN.map(([input, right]) => ask({ input, muted: heads(view.muted) }).then(({ output }) => output === right)));
@@ -106,6 +114,7 @@ const ALL = [
   {
     topic: "Cross-attention", asks: "Make it write January 5, 1945 by taking over a single position of the encoder’s output from the other date.",
     hint: "Under “Compare” take the encoder’s output, the memory, at the position of the 8.", where: "compare", set: { against: OTHER },
+    solution: () => ({ patches: ["encoder.memory~-1~2~-1~2"] }),
     judge: (trace) => {
       const [name, , row] = (view.patches[0] ?? "").split("~");
       const one = view.patches.length === 1 && name === "encoder.memory" && Number(row) >= 0 && !view.muted.length && !view.prefix.length && trace.json.text === TEXT;
@@ -116,6 +125,11 @@ const ALL = [
   {
     topic: "Feed-forward", asks: "Choose a number of a hidden layer that ReLU has made zero.",
     hint: "In the panel of the layers choose “feed-forward” and a pale cell of h.", where: "layer", set: { part: "encoder.feed_forward" },
+    solution: async () => {
+      const name = "encoder.layers.0.feed_forward.hidden";
+      const hidden = (await Trace.of(await ask({ input: TEXT, names: [name] }))).matrix(name);
+      for (let col = 0; col < hidden.cols; col += 1) if (hidden.at(3, col) === 0) return { pin: { name, head: -1, row: 3, col } };
+    },
     judge: (trace) => {
       const { pin } = view;
       const hidden = pin?.name.endsWith("feed_forward.hidden") && trace.has(pin.name);
@@ -127,22 +141,26 @@ const ALL = [
   {
     topic: "The output", asks: `There is no thirteenth month: find the character of the answer to ${STRANGE} of which the model is least sure.`,
     hint: "Move through the answer and watch the probabilities beside the vector. It must decide on a month when it writes its first letter.", set: { text: STRANGE, anyway: true, step: 12 },
+    solution: (trace) => ({ step: leastSure(trace) }),
     judge: (trace) => {
-      const least = trace.steps.reduce((found, { entropy }, t) => (entropy > trace.steps[found].entropy ? t : found), 0);
       const sure = trace.steps[view.step]?.top[0].probability ?? 0;
-      return { solved: trace.json.text === STRANGE && untouched() && view.step === least, says: `Here its choice has ${percent(sure)}.` };
+      return { solved: trace.json.text === STRANGE && untouched() && view.step === leastSure(trace), says: `Here its choice has ${percent(sure)}.` };
     },
     then: (trace) => `${trace.steps[view.step].top.slice(0, 2).map(({ token, probability }) => `‘${token}’ ${percent(probability)}`).join(", ")}. After that it is sure again: it goes on from its own word.`,
   },
   {
     topic: "The output", asks: "Make it write June 5, 1845 by choosing a single other character.",
     hint: "January and June part at the second character: go there, and choose the u in the list of probabilities.", where: "probabilities", set: { step: 0 },
+    solution: (trace) => ({ prefix: [trace.steps[0].id, trace.steps[1].top.find(({ token }) => token === "u")?.id ?? 0], step: 1 }),
     judge: (trace) => ({ solved: trace.json.text === TEXT && trace.output === "June 5, 1845" && view.prefix.length === 2 && !view.muted.length && !view.patches.length, says: view.prefix.length ? `It goes on: “${trace.output}”.` : "" }),
     then: () => "It reads its own answer: after “Ju” the rest of January would make no word, and day and year stay.",
   },
   {
     topic: "Beam search", asks: `Find the narrowest beam whose tree holds the answer ‘${BEAMED[1]}’.`,
     hint: "Choose a width in the panel of the beam search, and look for an end with this answer. Then try a narrower one.", where: "beams", set: { text: BEAMED[0], beam: 1, step: 0 },
+    solution: async () => {
+      for (const beam of BEAMS) if ((await answersOf(BEAMED[0], beam)).includes(BEAMED[1])) return { beam };
+    },
     judge: async (trace) => {
       if (trace.json.text !== BEAMED[0] || view.beam < 2) return { solved: false };
       const has = async (/** @type {number} */ beam) => (await answersOf(BEAMED[0], beam)).includes(BEAMED[1]);
@@ -154,6 +172,9 @@ const ALL = [
   {
     topic: "Learning", asks: "Let it forget everything, and learn until its loss is half of what it began with.",
     hint: "“Forget everything”, then “Learn”. The curve has a logarithmic scale.", where: "learn", set: {},
+    solution: () => {
+      for (const name of ["Forget everything", "Learn"]) [...byId("learn").querySelectorAll("button")].find((each) => each.textContent === name)?.click();
+    },
     judge: () => ({ solved: learned.first > 0 && learned.loss < learned.first / 2, says: learned.first ? `The loss was ${number(learned.first, 3)} and is ${number(learned.loss, 3)}.` : "" }),
     then: () => `The loss was ${number(learned.first, 3)} and is ${number(learned.loss, 3)}: each step moves every number a little against its slope.`,
   },
@@ -166,6 +187,7 @@ export const PUZZLES = inside ? ALL : ALL.slice(0, -1);
 export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
 
 /** @type {Set<number>} */ const solved = new Set();
+/** Those whose solution was shown. @type {Set<number>} */ const given = new Set();
 let [last, hinted, chosen, says, judged] = [0, false, "", "", 0];
 /** @type {Trace|null} */ let shown = null;
 
@@ -220,7 +242,7 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
       chosen = one;
       again();
     }, { "aria-pressed": String(chosen === one) }))),
-    done ? h("p", { className: "task done" }, "✓ Solved. ", puzzle.then(trace)) : says && h("p", { className: "task", role: "status" }, says),
+    done ? h("p", { className: "task done" }, given.has(n) ? "One solution. " : "✓ Solved. ", puzzle.then(trace)) : says && h("p", { className: "task", role: "status" }, says),
     hinted && !done && h("p", { className: "hint" }, puzzle.hint),
     h("div", { className: "ways" },
       button("Back", () => goToPuzzle(n - 1), { disabled: n === 1 }), button(n === PUZZLES.length ? "End" : "Next", () => goToPuzzle(n === PUZZLES.length ? 0 : n + 1), { className: done ? "quiet next" : "quiet" }),
@@ -228,9 +250,17 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
         hinted = true;
         again();
       }),
+      !done && hinted && button("Show the solution", async () => {
+        given.add(n);
+        goToPuzzle(n);
+        while (!shown || !isOf(shown)) await new Promise((done) => setTimeout(done, 50)); // what an attempt has changed is undone first
+        change((await puzzle.solution(shown)) ?? {});
+        if (chosen) again();
+      }),
       where && button("Show me where", () => (where === "learn" ? byId("learn").scrollIntoView() : goTo(where))),
       button("Begin again", () => {
         solved.delete(n);
+        given.delete(n);
         [hinted, chosen, says] = [false, "", ""];
         goToPuzzle(n);
         again();
