@@ -80,9 +80,9 @@ def bench(
             say(text)
         return
     if name == "interchange":
-        from benchmarks.interchange import interchange, published, speed
+        from benchmarks.interchange import interchange, published, settings, speed
 
-        for record in chain(interchange(), published(), speed()):
+        for record in chain(speed(), published(), interchange(), settings()):
             say(
                 json.dumps(record)
                 if as_json

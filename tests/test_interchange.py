@@ -280,6 +280,15 @@ def test_the_search_of_graphs_follows_the_rules_too(both: tuple[str, Any, Seq2Se
 
 
 @pytest.mark.heavy
+def test_the_benchmark_measures_each_setting() -> None:
+    from benchmarks import interchange
+
+    records = [*interchange.settings((2, 3))]
+    assert len(records) == len(interchange.FAMILIES) + len(interchange.SETTINGS)
+    assert all(record["ratio_2"] > 0 and record["ratio_3"] > 0 for record in records)
+
+
+@pytest.mark.heavy
 def test_the_benchmark_compares_each_family() -> None:
     from benchmarks.interchange import interchange
 

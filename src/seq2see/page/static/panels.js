@@ -241,8 +241,9 @@ function arcDiagram(/** @type {Trace} */ trace) {
 export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolean} */ live) {
   const body = h("div", { className: "bars" });
   const build = () => {
-    const step = trace.steps[view.step];
-    const before = trace.steps.slice(0, view.step).map(({ id }) => id);
+    const at = Math.min(view.step, trace.steps.length - 1); // while a model learns, the view follows a newer answer
+    const step = trace.steps[at];
+    const before = trace.steps.slice(0, at).map(({ id }) => id);
     const list = (/** @type {import("./data.js").Choice[]} */ choices) => h("ol", {}, ...choices.map((choice) => {
       const bar = h("i");
       bar.style.width = `${100 * choice.probability}%`;
@@ -253,7 +254,7 @@ export function probabilitiesPanel(/** @type {Trace} */ trace, /** @type {boolea
         : h("div", { className: "row" }, ...row));
     }));
     body.replaceChildren(
-      h("p", { className: "so-far" }, h("span", { className: "past" }, trace.target.slice(1, view.step + 1).map(({ token }) => token).join("") || "at the beginning"), " … ",
+      h("p", { className: "so-far" }, h("span", { className: "past" }, trace.target.slice(1, at + 1).map(({ token }) => token).join("") || "at the beginning"), " … ",
         h("b", {}, visible(step.token)), h("small", {}, `probability ${percent(Math.exp(step.log_probability))} · log P ${nats(step.log_probability)} · entropy ${nats(step.entropy)} nats`)),
       list(step.top.slice(0, 8)), step.top.length > 8 && h("details", {}, h("summary", {}, `${step.top.length - 8} more`), list(step.top.slice(8))));
   };

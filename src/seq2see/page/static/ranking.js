@@ -73,7 +73,7 @@ export function rankingPanel(trace, model, ask) {
     } }, words)));
   const show = () => {
     choice.hidden = false;
-    const { token: written } = trace.steps[view.step];
+    const written = trace.steps[view.step]?.token ?? "";
     [...choice.querySelectorAll("button")].forEach((button, index) => button.setAttribute("aria-pressed", String(token === index > 0)));
     choice.lastChild.textContent = `this token, ‘${visible(written).trim()}’`;
     const most = Math.max(1e-9, ...effects.map((effect) => lossOf(effect, token)));
