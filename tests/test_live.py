@@ -147,6 +147,7 @@ def test_no_label_of_an_axis_is_cut(open_page: Open) -> None:
         assert "with label smoothing and R-Drop" in page.locator("#chart-loss").inner_text()
 
 
+@pytest.mark.heavy
 def test_by_pointer_and_by_keyboard(open_page: Open, run: Path) -> None:
     log = log_of(run)
     with watched(run) as address:

@@ -174,6 +174,7 @@ def test_other_shapes_make_room_before_a_batch_is_halved(monkeypatch: pytest.Mon
     assert engine.room == torch.inf
 
 
+@pytest.mark.heavy
 def test_answers_that_are_held_to_something_keep_their_own_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     model = seq2see.load("dates", engine="torch")
     all_on_a_gpu(monkeypatch)
@@ -224,6 +225,7 @@ def test_a_server_goes_on_and_says_when_it_cannot(monkeypatch: pytest.MonkeyPatc
         assert "The GPU's memory is full" in answer.json()["error"]
 
 
+@pytest.mark.heavy
 def test_scores_and_alignments_are_the_same_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     model = seq2see.load("dates")
     network, tokenizers = model.network.inner(), model.tokenizers

@@ -211,10 +211,13 @@ def test_tokens_have_their_numbers(open_page: Open, trace: Trace) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "layer", "head", "name"),
-    [
-        ("cross", 1, 2, "decoder.layers.1.cross_attention"),
-        ("decoder", 0, 1, "decoder.layers.0.self_attention"),
-    ],
+    sweep(
+        [
+            ("cross", 1, 2, "decoder.layers.1.cross_attention"),
+            ("decoder", 0, 1, "decoder.layers.0.self_attention"),
+        ],
+        1,
+    ),
 )
 def test_every_number_of_a_head_is_the_models(
     open_page: Open, trace: Trace, kind: str, layer: int, head: int, name: str
@@ -554,7 +557,7 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
             ("box=decoder.self_attention", {"color_scheme": "dark"}),
             ("box=decoder.self_attention", {"viewport": {"width": 390, "height": 844}}),
         ],
-        2,
+        1,
     ),
     ids=["dark-narrow", "light", "dark", "narrow"],
 )
@@ -686,6 +689,7 @@ def saved(page: Page, panel: str, kind: str, text: str = "1845-01-05") -> bytes:
     return Path(waiting.value.path()).read_bytes()
 
 
+@pytest.mark.heavy
 def test_panels_can_be_kept_as_png(open_page: Open) -> None:
     page = open_page("beam=3&muted=cross.1.3")
     page.locator("#saliency").scroll_into_view_if_needed()
@@ -708,7 +712,7 @@ def test_a_kept_matrix_has_the_colours_of_the_page(open_page: Open) -> None:
     assert image.getpixel((2, 2)) == (0x13, 0x14, 0x17)  # the paper of the dark theme
 
 
-@pytest.mark.parametrize("panel", ["figure", "head", "beams", "saliency"])
+@pytest.mark.parametrize("panel", sweep(["head", "figure", "beams", "saliency"], 1))
 def test_drawings_can_be_kept_as_svg(open_page: Open, panel: str) -> None:
     page = open_page("beam=3")
     page.locator(f"#{panel}").scroll_into_view_if_needed()
@@ -772,6 +776,7 @@ FETCHED = [
 ]
 
 
+@pytest.mark.heavy
 def test_a_pin_outlives_the_page_though_its_numbers_come_later(open_page: Open, other: Trace) -> None:
     name, head, row, col, _ = FETCHED[0]
     page = open_page(pinned(f"{name}~{head}~{row}~{col}"))
@@ -816,6 +821,7 @@ def test_norms_before_are_told_as_such(open_page: Open, other: Trace) -> None:
         assert_adds_up(page)
 
 
+@pytest.mark.heavy
 def test_the_lens_and_the_saliency_of_a_large_pre_norm_model(open_page: Open, other: Trace) -> None:
     page = open_page(f"model=pre&text={SENTENCE}&step=2")
     expect(page.locator("#remark")).to_have_text("The answer was cut: it did not come to its end.")
@@ -885,6 +891,7 @@ def test_english_to_french(open_page: Open) -> None:
     expect(page.locator("#remark")).to_be_empty()
 
 
+@pytest.mark.heavy
 def test_a_glossary_holds_the_answer(open_page: Open) -> None:
     page = open_page("model=dates", expected="422")
     expect(page.locator("#glossary")).to_be_hidden()
@@ -1055,6 +1062,7 @@ def test_a_file_goes_in_and_comes_out(open_page: Open, tmp_path: Path) -> None:
     expect(page.locator("#error")).to_be_empty()
 
 
+@pytest.mark.heavy
 def test_a_selection_that_does_not_fit_the_next_answer_disturbs_nothing(open_page: Open) -> None:
     page = open_page()
     page.select_option("#model", "en-fr")
@@ -1163,6 +1171,7 @@ def test_the_last_of_many_quick_changes_stays(open_page: Open) -> None:
     answer(page).to_have_text("August 10, 1426")
 
 
+@pytest.mark.heavy
 def test_a_large_models_file_holds_every_head(
     open_page: Open, folder: Path, other: Trace, tmp_path: Path
 ) -> None:
@@ -1218,7 +1227,7 @@ def test_a_notebook_shows_the_page_in_a_frame(open_page: Open, model: Seq2Seq, t
     assert str(Path(seq2see.__file__).parent) not in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("positions", ["fairseq", "opennmt", "halves"])
+@pytest.mark.parametrize("positions", sweep(["fairseq", "opennmt", "halves"], 1))
 def test_the_arithmetic_of_models_of_others(open_page: Open, tmp_path: Path, positions: str) -> None:
     """A norm of the embedding, embeddings that are not scaled, other positions: drawn in Figure 1, and written out."""
     tokenizer = Tokenizer.characters_of(["abcdefgh"])
@@ -1248,6 +1257,7 @@ def test_the_arithmetic_of_models_of_others(open_page: Open, tmp_path: Path, pos
             assert "variance" in text
 
 
+@pytest.mark.heavy
 def test_long_work_is_done_in_slices_and_given_up_for_newer_work(open_page: Open) -> None:
     page = open_page()
     told = page.evaluate(

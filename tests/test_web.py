@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
-from conftest import small_disk
+from conftest import small_disk, sweep
 from seq2see.answering.answer import Answer
 from seq2see.cli import main
 from seq2see.config import Config, DecodingConfig, TrainingConfig
@@ -125,7 +125,7 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize("worker", [True, False])
+@pytest.mark.parametrize("worker", sweep([True, False], 1))
 def test_dates_are_answered_as_python_answers_them(folders: dict[str, Path], worker: bool) -> None:
     texts = some_dates(60)
     compare(node(folders["dates"], texts, worker)["found"], seq2see.load("dates").answers(texts))
@@ -143,6 +143,7 @@ def test_dates_of_people_are_answered_as_python_answers_them(folders: dict[str, 
     assert month["output"] == "2020-03-04"
 
 
+@pytest.mark.heavy
 def test_sentences_are_answered_as_python_answers_them(folders: dict[str, Path]) -> None:
     model = seq2see.load("en-fr", engine="torch")
     found = node(folders["en-fr"], SENTENCES)
@@ -153,6 +154,7 @@ def test_sentences_are_answered_as_python_answers_them(folders: dict[str, Path])
     assert found["about"]["sentences"]
 
 
+@pytest.mark.heavy
 def test_several_answers_are_those_of_a_beam(folders: dict[str, Path]) -> None:
     model, texts = seq2see.load("dates", engine="torch"), some_dates(10)
     found = node(folders["dates"], texts, nBest=3, beam=4)["found"]
@@ -164,7 +166,7 @@ def test_several_answers_are_those_of_a_beam(folders: dict[str, Path]) -> None:
             assert one["logProbability"] == pytest.approx(other.log_probability, rel=1e-3)
 
 
-@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("forced", sweep([True, False], 1))
 def test_answers_that_never_end_are_cut_as_python_cuts_them(tmp_path: Path, forced: bool) -> None:
     dates = seq2see.load("dates", engine="torch")
     rules = DecodingConfig.of(length_ratio=0.0, length_offset=9, forced_end=forced)
