@@ -89,12 +89,16 @@ def test_nothing_is_lost_between_sentences(text: str) -> None:
 
 
 def test_a_long_paragraph_takes_a_time_that_grows_with_its_length() -> None:
-    seconds = []
-    for count in (4_000, 16_000):
-        start = time.perf_counter()
-        assert len(split("It was a nice day. " * count)) == count
-        seconds.append(time.perf_counter() - start)
-    assert seconds[1] < 10 * seconds[0] + 0.1
+    def seconds(count: int) -> float:
+        """The least processor time of three trials, which other work on the machine changes little."""
+        found = []
+        for _ in range(3):
+            start = time.process_time()
+            assert len(split("It was a nice day. " * count)) == count
+            found.append(time.process_time() - start)
+        return min(found)
+
+    assert seconds(16_000) < 10 * seconds(4_000) + 0.1
 
 
 HIDDEN = {
