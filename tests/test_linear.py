@@ -41,6 +41,9 @@ MADE = {
 }
 SHORT = 1500  # characters of the shorter text
 FLOOR = 0.004  # seconds below which growth cannot be told from noise: a quadratic pattern takes longer
+CEILING = (
+    0.5  # seconds that no pattern of linear time takes over so short a text; a longer one might take minutes
+)
 
 
 class Use(NamedTuple):
@@ -259,10 +262,13 @@ def grows(use: Use, made: Callable[[int], str], rounds: Sequence[int] = (1, 3, 3
     """Return how many times as long a text takes that is four times as long; 0 if both are quick."""
     growth = 0.0
     for often in rounds:  # again and better, since other programs run
+        short = seconds(use, made(SHORT), often)
+        if short > CEILING:
+            return float("inf")
         long = seconds(use, made(4 * SHORT), often)
         if long < FLOOR:
             return 0.0
-        growth = long / max(seconds(use, made(SHORT), often), 1e-9)
+        growth = long / max(short, 1e-9)
         if growth < 8:
             return 0.0
     return growth
