@@ -14,6 +14,7 @@ import torch
 import transformers
 
 import seq2see
+from conftest import sweep
 from seq2see.config import ModelConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
@@ -246,7 +247,7 @@ def answers_of(theirs: Any, sources: list[list[int]], pad: int, **settings: Any)
     return [row[start : row.index(end, start) + 1] if end in row[start:] else row[start:] for row in rows]
 
 
-@pytest.mark.parametrize("beam", [1, pytest.param(4, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("beam", sweep([1, 4], 1))
 def test_answers_are_those_of_generate(both: tuple[str, Any, Seq2Seq], beam: int) -> None:
     _, theirs, ours = both
     torch.manual_seed(3)

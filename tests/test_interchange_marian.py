@@ -17,6 +17,7 @@ from ctranslate2.converters import marian as their_converter
 from ctranslate2.converters.opus_mt import OpusMTConverter
 
 import seq2see
+from conftest import sweep
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
@@ -191,7 +192,7 @@ def both(place: Path, **settings: Any) -> tuple[dict[str, np.ndarray], Seq2Seq]:
 
 @pytest.mark.parametrize(
     ("tied", "count"),
-    [(True, 3), *(pytest.param(tied, 250, marks=pytest.mark.heavy) for tied in (True, False))],
+    sweep([(True, 3), (True, 250), (False, 250)], 1),
 )
 def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tmp_path: Path) -> None:
     arrays, ours = both(tmp_path, tied=tied)
@@ -214,10 +215,14 @@ def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tm
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"tied": False, "wider": True, "transformer-decoder-dim-ffn": F // 3},
-        *(pytest.param(one, marks=pytest.mark.heavy) for one in ({}, {"tied": False, "pre": True})),
-    ],
+    sweep(
+        [
+            {"tied": False, "wider": True, "transformer-decoder-dim-ffn": F // 3},
+            {},
+            {"tied": False, "pre": True},
+        ],
+        1,
+    ),
     ids=str,
 )
 def test_answers_are_those_of_another_converter(

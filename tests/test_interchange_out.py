@@ -20,6 +20,7 @@ import torch
 from typer.testing import CliRunner
 
 import seq2see
+from conftest import sweep
 from seq2see.cli import app
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.decoding.hypothesis import Special
@@ -439,7 +440,7 @@ PROGRAMS = re.findall(
 )
 
 
-@pytest.mark.parametrize("form", ["hf", pytest.param("onnx", marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("form", sweep(["hf", "onnx"], 1))
 def test_the_programs_of_the_documentation_run(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

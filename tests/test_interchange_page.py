@@ -14,6 +14,7 @@ import pytest
 import sentencepiece
 
 import seq2see
+from conftest import sweep
 from seq2see.interchange.reading import import_model
 from seq2see.page import live, web
 from seq2see.tokenizers import sentencepiece as spm
@@ -110,7 +111,7 @@ def in_node(tokenizer: Tokenizer, texts: list[str], place: Path) -> list[dict[st
     return found
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("count", sweep([200, 5000], 1))
 @pytest.mark.parametrize("name", KINDS)
 def test_texts_are_cut_in_the_page_as_here(name: str, count: int, tmp_path: Path) -> None:
     kind, settings = KINDS[name]
@@ -126,9 +127,7 @@ def test_texts_are_cut_in_the_page_as_here(name: str, count: int, tmp_path: Path
     plain = [*CHALLENGE, *LINES[:8]]
     for text, ids in zip(plain, tokenizer.encode_batch(plain), strict=True):
         own = theirs.encode(text)
-        if (
-            ids[1:-1] != own
-        ):  # two ways that are equally likely, between which ``tokenizers`` chooses otherwise
+        if ids[1:-1] != own:  # two ways are equally likely, and ``tokenizers`` chooses the other one
             assert kind == "unigram"
             scores = [sum(map(theirs.get_score, some)) for some in (ids[1:-1], own)]
             assert scores[0] == pytest.approx(scores[1], rel=1e-6), text
@@ -141,10 +140,7 @@ def test_every_token_says_which_characters_it_stands_for(tmp_path: Path) -> None
         assert [tuple(span) for span in one["spans"]][1:-1] == tokenizer.offsets(text)[1:-1], text
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["marian", "m2m100", *(pytest.param(name, marks=pytest.mark.heavy) for name in ("mbart", "pegasus"))],
-)
+@pytest.mark.parametrize("name", sweep(["marian", "m2m100", "mbart", "pegasus"], 2))
 def test_an_imported_model_answers_in_node_as_here(name: str, tmp_path: Path) -> None:
     """The export compares the answers itself, and refuses what differs: greedy, and by the beam that the model has."""
     (tmp_path / "theirs").mkdir()

@@ -15,6 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import seq2see
+from conftest import sweep
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
@@ -392,7 +393,7 @@ def many_languages(path: Path, missing: int = 0, **about: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("missing", [0, 99, *(pytest.param(n, marks=pytest.mark.heavy) for n in (7, 100))])
+@pytest.mark.parametrize("missing", sweep([0, 99, 7, 100], 2))
 def test_a_language_is_its_special_token_and_never_a_subword(missing: int, tmp_path: Path) -> None:
     """An incomplete list is completed by that of the family, whose size the table proves."""
     path = tmp_path / "theirs"

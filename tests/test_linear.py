@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import seq2see
+from conftest import sweep
 from seq2see.documents import formats as documents
 from seq2see.errors import UserError
 
@@ -285,7 +286,7 @@ def test_patterns_are_found() -> None:
 @pytest.mark.parametrize(
     "name", [name for name in names() if "import re\n" in (ROOT / name).read_text("utf-8")]
 )
-@pytest.mark.parametrize("thorough", [False, pytest.param(True, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("thorough", sweep([False, True], 1))
 def test_the_patterns_of_a_module_take_a_time_that_grows_with_the_text(name: str, thorough: bool) -> None:
     for use in uses(name):
         for made in hostile(use, thorough):

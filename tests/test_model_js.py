@@ -129,7 +129,7 @@ lines.on("line", async (line) => {
 
 
 #: Where the scripts run. Both are tried by `make verify`; a browser takes longer to hand over its answers.
-PLACES = ["node", pytest.param("chromium", marks=pytest.mark.heavy)] if shutil.which("node") else ["chromium"]
+PLACES = sweep(["node", "chromium"], 1) if shutil.which("node") else ["chromium"]
 
 
 @pytest.fixture(scope="module", params=PLACES)

@@ -85,10 +85,9 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None, home:
     )
     description = describe_model(name, model.config, model.card, model.path)
     size, parts = packed(weights.file)
-    both = (model.tokenizers.source, model.tokenizers.target)
-    left = set() if any(not one.own for one in both) else {SENTENCEPIECE}
-    code = bundle(tuple(name for name in WORKER if name not in left))
-    inside = Inside({**described(model), "packed": size}, parts, code)
+    is_own = model.tokenizers.source.own and model.tokenizers.target.own
+    modules = tuple(module for module in WORKER if not (is_own and module == SENTENCEPIECE))
+    inside = Inside({**described(model), "packed": size}, parts, bundle(modules))
     return single_file(description, trace, inside, home)
 
 
@@ -109,7 +108,7 @@ def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
 
 
 def _is_sentencepiece(form: dict[str, Any]) -> bool:
-    """Whether tokenizer.js cuts as a tokenizer of others does: SentencePiece's unigram and BPE, with its normaliser."""
+    """Whether sentencepiece.js cuts as this tokenizer of others does: unigram or BPE, with SentencePiece's normaliser."""
     model, cutter, frame = form["model"], form["pre_tokenizer"] or {}, form["post_processor"] or {}
     plain = not any(
         token[how]

@@ -52,10 +52,8 @@ VARIED_AT_ONCE = 100_000
 ERRORS = 3  # standard errors by which the best line must beat the average to replace it
 BLEU_CHANCE = 0.5  # difference in BLEU between evaluations of equally good models
 SAMPLES = 3  # answers kept with each line of the table
-SLOW, RESTS = (
-    0.5,
-    5,
-)  # seconds from which writing a checkpoint is slow; the pause after it, in multiples of that time
+SLOW = 0.5  # seconds from which writing a checkpoint is slow
+RESTS = 5  # the pause after a slow one, in multiples of its time
 EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watched run has a line
 NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
 SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
