@@ -62,8 +62,8 @@ LEFT_OUT = (
 #: how a picture or a table looks.
 NOT_SEEN = {
     "device", "encoding", "strict",
-    "alpha", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors", "fontfamily",
-    "fontsize", "fontstyle", "fontweight", "frameon", "ha", "joinstyle", "justify", "labelpad", "linestyle", "lw",
+    "alpha", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
+    "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "ha", "joinstyle", "justify", "labelpad", "linestyle", "lw",
     "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
 }  # fmt: skip
 PROSE = 4  # spaces of a text that is a help or a message, which a test need not repeat
@@ -177,7 +177,7 @@ def mutants_of(file: str) -> Found:
         names = names_of(path)
         first = next((n for n, one in enumerate(path) if isinstance(one, FUNCTIONS)), None)
         outer = "" if first is None else ".".join(names_of(path[: first + 1]))
-        for new in changes(node) if not is_prose(node, holder) else ():
+        for new in changes(node) if not is_prose(node, holder) and not is_for_gpu(node) else ():
             where, (before, after) = ".".join(names) or "module", described(node, new)
             seen[f"{where} {before} {after}"] += 1
             if (count := seen[f"{where} {before} {after}"]) > 1:
@@ -243,6 +243,12 @@ def is_prose(node: ast.AST, holder: ast.AST) -> bool:
         and node.value[:1].isalpha()
         and not isinstance(holder, ast.Attribute)
     )
+
+
+def is_for_gpu(node: ast.AST) -> bool:
+    """Whether a statement is a call that does nothing without a GPU, such as ``torch.cuda.empty_cache()``."""
+    node = node.value if isinstance(node, ast.Expr) else node
+    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch.cuda.")
 
 
 def is_type_only(node: ast.AST) -> bool:
@@ -670,7 +676,8 @@ def main() -> int:
     if not asked.all and not asked.only:
         drawn = random.Random(asked.seed).sample(drawn, min(asked.count, len(drawn)))
     wanted = set(drawn)
-    sources = {m: write() for file in files for m, write in mutants_of(file) if m in wanted}
+    changed = sorted({mutant.file for mutant in drawn})
+    sources = {m: write() for file in changed for m, write in mutants_of(file) if m in wanted}
     chosen = [(mutant, sources[mutant]) for mutant in drawn]
     warm_up()
     tests = asked.tests.split(",")

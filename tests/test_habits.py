@@ -66,9 +66,9 @@ def test_dates_that_measure_heads_are_spread() -> None:
 class Traced:
     """One head, whose row t has nine tenths of its attention at one place."""
 
-    source_tokens = ["1", "8", "4", "-", "0", "5", "<eos>"]
-    target_tokens = ["<sos>", "J", "a", ",", " ", "8", "1"]
-    output_tokens = ["J", "a", ",", " ", "8", "1", "<eos>"]
+    source_tokens = ("1", "8", "4", "-", "0", "5", "<eos>")
+    target_tokens = ("<sos>", "J", "a", ",", " ", "8", "1")
+    output_tokens = ("J", "a", ",", " ", "8", "1", "<eos>")
 
     def __init__(self, kind: str, at: Callable[[int], int]) -> None:
         self.path = f"{ATTENTIONS[kind].format('*')}.weights"
