@@ -315,6 +315,7 @@ def test_evaluate_searches_with_the_beam_that_is_given(
 
 def test_a_model_says_what_it_is() -> None:
     model = seq2see.load("dates")
+    assert model.network.engine == seq2see.Seq2Seq.load("dates").network.engine == "auto"
     assert repr(model) == (
         "<Seq2Seq dates: 18,692 parameters, 2+2 layers, 4 heads, d_model 16, characters → characters, on cpu>"
     )
