@@ -1298,3 +1298,14 @@ def test_a_server_has_the_puzzles_that_need_no_training(open_page: Open) -> None
         "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~encoder.0.3'; }"
     )
     expect(card.locator(".done")).to_contain_text("all ten dates are right", timeout=30_000)
+
+
+def test_a_row_is_drawn_on_a_servers_page(open_page: Open) -> None:
+    page = open_page("puzzle=3")
+    slider = page.get_by_role("slider", name="Share of ‘7’, position 7")
+    slider.focus()
+    page.keyboard.press("End")
+    answer(page).to_have_text("July 5, 1745")
+    expect(page.locator("#puzzle .done")).to_contain_text("July 5, 1745")
+    expect(slider).to_be_focused()
+    expect(page.locator("#remark")).to_contain_text("a row drawn")

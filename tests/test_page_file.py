@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
@@ -450,6 +451,29 @@ def took_over(position: str) -> Callable[[Page], None]:
     return act
 
 
+def share_of(page: Page, token: int) -> Any:
+    """The share of a character of 1845-07-05 in the row that can be drawn."""
+    return page.get_by_role("slider", name=re.compile(f"Share of ‘{token}’"))
+
+
+def drew(token: int) -> Callable[[Page], None]:
+    """Sweep along the bottom of the row, then raise one bar, as a finger or a mouse does."""
+
+    def act(page: Page) -> None:
+        bars = [bar.bounding_box() for bar in page.locator(".drawable .column").all()]
+        page.mouse.move(bars[0]["x"], bars[0]["y"] + 70)
+        page.mouse.down()
+        page.mouse.move(bars[-1]["x"], bars[0]["y"] + 200)
+        box = share_of(page, token).bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, bars[0]["y"] + 90)
+        page.mouse.move(box["x"] + box["width"] / 2, bars[0]["y"])
+        answer(page).to_have_text(f"July 5, 1{token}45")  # before the button is released
+        page.mouse.up()
+        expect(share_of(page, token)).to_have_attribute("aria-valuenow", "100")
+
+    return act
+
+
 def took_step(page: Page) -> None:
     page.get_by_role("button", name="Forget everything", exact=True).click()
     page.get_by_role("button", name="One step").click()
@@ -465,7 +489,7 @@ FIVE = ("encoder layer 1, head 0", "encoder layer 1, head 1", "cross layer 1, he
 PUZZLES: list[tuple[Callable[[Page], None], str, Callable[[Page], None]]] = [
     (typed("1111-11-12"), "needs 3", typed("1111-11-11")),
     (typed("1845-01-06"), "has other characters", typed("1854-01-05")),
-    (viewed("zoom=0.1.2"), "There is a thicker one", viewed("zoom=1.3.2")),
+    (drew(8), "It writes “July 5, 1845”", drew(7)),
     (viewed(f"{PINNED}5~3"), "This look is allowed", viewed(f"{PINNED}3~5")),
     (chose("8"), "Not 8", chose("5")),
     (switched(*FIVE), "3 heads are off, and 10 of 10", switched("encoder layer 0, head 3", "cross layer 0, head 0")),
@@ -515,6 +539,27 @@ def test_every_puzzle_can_be_solved_and_not_by_chance(open_file: Open, model: Se
         expect(card.locator(".done")).to_contain_text("One solution.", timeout=120_000)
     card.get_by_role("button", name="Leave the puzzles").click()
     expect(card).to_be_hidden()
+
+
+def test_a_row_is_drawn_by_keyboard_and_by_touch_and_undone(open_file: Open) -> None:
+    page = open_file(view="text=1845-07-05&zoom=1.3.2&step=9", has_touch=True)
+    share_of(page, 7).focus()
+    for name in ("End", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(name)
+        expected = "90" if name == "ArrowDown" else "100"
+        expect(share_of(page, 7)).to_have_attribute("aria-valuenow", expected)
+        expect(share_of(page, 7)).to_be_focused()
+        answer(page).to_have_text("July 5, 1745")
+    page.locator("#remark").get_by_role("button", name="undo").click()
+    answer(page).to_have_text("July 5, 1845")
+    expect(page.locator("#remark")).not_to_contain_text("drawn")
+    box = share_of(page, 7).bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + 8)
+    expect(page.locator("#remark")).to_contain_text("a row drawn")
+    assert "drawn=1.3.9" in unquote(page.url)
+    typed("1999-12-31")(page)  # another text has other columns
+    answer(page).to_have_text("December 31, 1999")
+    assert "drawn" not in page.url
 
 
 def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
@@ -894,11 +939,14 @@ def test_tensors_can_be_taken_along(open_file: Open, model: Seq2Seq, tmp_path: P
 
     name = "decoder.layers.1.cross_attention.weights"
     page = open_file(
-        view=f"muted=cross.0.1&against=1945-01-05&patches=encoder.memory~-1~2~-1~2&pin={name}~3~12~2"
+        view=f"muted=cross.0.1&against=1945-01-05&patches=encoder.memory~-1~2~-1~2&pin={name}~3~12~2&drawn=0.2.5~0~0~1~0~3~0~0~0~0~0~0~0"
     )
     expect(page.locator("#versus")).to_be_visible()
     over = TakeOver(model.trace("1945-01-05")["encoder.memory"], "encoder.memory", row=2)
-    edits = {"decoder.layers.0.cross_attention.z": mute_head(1), "encoder.memory": over}
+    first = name.replace("1", "0")
+    row = torch.tensor([0, 0, 0.25, 0, 0.75, *[0] * 7]).expand(4, 1, -1)
+    drawn = TakeOver(row, first, head=2, row=5, from_row=0)
+    edits = {"decoder.layers.0.cross_attention.z": mute_head(1), "encoder.memory": over, first: drawn}
     trace = model.trace("1845-01-05", edit=edits)
     expected = array_of(trace, name)
     kept = {}

@@ -124,7 +124,8 @@ def create_app(
         wanted = partial(
             describe_trace, tracers[name], prefix=request.prefix, muted=muted, names=request.names,
             beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
-            column=request.column, anyway=request.anyway, patches=request.patches, glossary=request.glossary,
+            column=request.column, anyway=request.anyway, patches=request.patches, drawn=request.drawn,
+            glossary=request.glossary,
         )  # fmt: skip
         (data,) = await tracing.do(
             object(),

@@ -20,7 +20,7 @@ import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
-import { change, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
+import { change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { setUpTraining } from "./training.js";
@@ -45,13 +45,13 @@ let typing = false; // whether the reader is in the middle of it
 const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
 
 /** @returns {Promise<Trace>} */
-function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = []) {
+function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = [], drawn = drawnRow("")) {
   const { small } = chosenModel();
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches) };
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches), ...(drawn ? { drawn } : {}) };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    const first = inside && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
+    const first = inside && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length && !drawn; // the file holds what is seen first
     cache.set(key, first ? fromFile() : askTrace(body, input === view.text && !whole ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
@@ -83,12 +83,6 @@ const taken = (/** @type {string[]} */ patches) => (patches.length && view.again
   }),
 } : {});
 
-/** The request that the shown trace answers; the view may already ask for another. */
-const questionOf = (/** @type {Trace} */ { json }) => ({
-  model: json.model, input: json.text, muted: json.muted.map((/** @type {[string, number, number]} */ [attention, layer, head]) => ({ attention, layer, head })),
-  ...(json.patches?.length ? { patches: json.patches } : {}),
-});
-
 /** @type {Map<string, Promise<string|undefined>>} */ const coming = new Map(); // two may ask for the same
 
 /**
@@ -99,7 +93,7 @@ const questionOf = (/** @type {Trace} */ { json }) => ({
 const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   if (into !== trace || !live) return undefined;
   const prefix = into.steps.map(({ id }) => id);
-  const body = { ...questionOf(into), prefix, names, ...more, ...anyway() };
+  const body = { ...into.question, prefix, names, ...more, ...anyway() };
   const key = JSON.stringify(body);
   const add = async () => {
     try {
@@ -123,7 +117,7 @@ const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, cho
 
 /** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
 const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
-  const body = { ...questionOf(of), names: [], beam, ...anyway() };
+  const body = { ...of.question, names: [], beam, ...anyway() };
   return (await askTrace(body)).beams;
 };
 
@@ -131,7 +125,7 @@ const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
 const asking = (/** @type {Trace} */ of) => ({
   /** The same answer without a head. */
   off: async (/** @type {{kind: string, layer: number, head: number}} */ { kind, layer, head }) => {
-    const question = questionOf(of);
+    const { question } = of;
     const muted = [...question.muted, { attention: kind, layer, head }];
     return Trace.of(await askTrace({ ...question, prefix: of.steps.map(({ id }) => id), muted, names: [], ...anyway() }));
   },
@@ -149,7 +143,7 @@ async function fromFile() {
 const bySentences = () => Boolean(chosenModel().sentences) && live;
 
 /** Whether the reader has changed how the model answers. */
-const isTouched = () => view.prefix.length > 0 || view.muted.length > 0 || view.patches.length > 0;
+const isTouched = () => view.prefix.length > 0 || view.muted.length > 0 || view.patches.length > 0 || view.drawn !== "";
 
 /** The translation of the text of the view; what is left over from another text is given up. */
 function translated() {
@@ -200,7 +194,7 @@ async function look(/** @type {number} */ mine) {
 const plainTrace = () => (looked?.parts ? getTrace(looked.parts[0].read, looked.parts[0].ids ?? [], []) : getTrace(view.text, [], []));
 
 /** The trace of the view. */
-const wantedTrace = () => (isTouched() ? getTrace(looked?.parts?.[0].read ?? view.text, view.prefix, view.muted, view.patches) : plainTrace());
+const wantedTrace = () => (isTouched() ? getTrace(looked?.parts?.[0].read ?? view.text, view.prefix, view.muted, view.patches, drawnRow()) : plainTrace());
 
 /** Fade an answer that belongs to another text than the one in the field, and say to which. */
 function showAge() {
@@ -354,6 +348,7 @@ function buildRemark(/** @type {Trace} */ found) {
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
+  if (view.drawn) remarks.push(undo("a row drawn", { drawn: "" }));
   if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));
   byId("remark").replaceChildren(...remarks);
 }
@@ -386,7 +381,7 @@ async function compare(mine = asked) {
     if (mine !== asked) return;
     const plain = touched && view.against ? await plainTrace() : other; // without any change
     if (mine !== asked) return;
-    if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
+    if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.drawn ? "a row drawn" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
     if (view.against) {
       byId("patching").replaceChildren(patchForm(trace, other));
       showAside(); // a pinned cell can be taken over
@@ -447,7 +442,7 @@ onChange((changed) => {
     byId("model").value = view.model;
     showExamples(chosenModel());
   }
-  if (["model", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
+  if (["model", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "drawn", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
