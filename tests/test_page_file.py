@@ -56,7 +56,7 @@ def open_file(context_of: Callable[..., BrowserContext], files: dict[str, Path])
     faults: list[str] = []
     pages = []
 
-    def open_(name: str = "dates", view: str = "", **settings: Any) -> Page:
+    def open_(name: str | Path = "dates", view: str = "", **settings: Any) -> Page:
         page = context_of(
             **{
                 "viewport": {"width": 1280, "height": 900},
@@ -73,7 +73,8 @@ def open_file(context_of: Callable[..., BrowserContext], files: dict[str, Path])
             lambda message: message.type in {"error", "warning"} and faults.append(message.text),
         )
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.goto(f"{files[name].as_uri()}#{view}")
+        file = name if isinstance(name, Path) else files[name]
+        page.goto(f"{file.as_uri()}#{view}")
         page.wait_for_selector("#answer:not(:empty)")
         page.wait_for_function("() => !document.querySelector('[data-waiting]')")
         return page
@@ -782,12 +783,23 @@ def test_everything_is_forgotten_learned_downloaded_and_brought_back(
     said = loaded("1969-07-20")
     assert said != "July 20, 1969"
     answer(page).to_have_text(said)
+    with page.expect_download() as saved:
+        learn.get_by_role("button", name="Download as a page").click()
+    saved.value.save_as(tmp_path / "model.html")
+    sent = open_file(tmp_path / "model.html")
+    answer(sent).to_have_text(said)
+    assert sent.locator("#text").input_value() == "1969-07-20"
+    typed("1845-01-05")(sent)
+    answer(sent).to_have_text(loaded("1845-01-05"))
+    expect(sent.locator("#learn")).to_be_visible()  # it learns on, and can be sent on
     learn.get_by_role("button", name="Back to the trained model").click()
     answer(page).to_have_text("January 5, 1845")
     expect(page.locator('[data-gate="cross.1.3"]')).to_contain_text("copies")
 
 
-def test_pairs_of_ones_own_are_learned(open_file: Open, tmp_path: Path) -> None:
+def test_pairs_of_ones_own_are_learned(
+    open_file: Open, context_of: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
     page = open_file()
     learn, status = page.locator("#learn"), page.locator("#learn [role=status]")
     page.locator("#learn summary").click()
@@ -807,6 +819,16 @@ def test_pairs_of_ones_own_are_learned(open_file: Open, tmp_path: Path) -> None:
     expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
     # After so few steps the model may still answer with nothing at all.
     assert re.fullmatch(r"[IVXLCD]*", page.locator("#answer").inner_text())
+    with page.expect_download() as saved:
+        learn.get_by_role("button", name="Download as a page").click()
+    saved.value.save_as(tmp_path / "model.html")
+    said = page.locator("#answer").inner_text()
+    sent = context_of(offline=True).new_page()
+    sent.goto((tmp_path / "model.html").as_uri())
+    expect(sent.locator(".gate")).to_have_count(4)
+    expect(sent.locator("#answer")).to_have_text(said)
+    expect(sent.locator("#does")).to_be_empty()  # it no longer reads dates
+    sent.close()
 
 
 def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:

@@ -132,6 +132,15 @@ def test_a_trace_says_what_is_wrong_with_its_glossary_or_its_drawn_row(client: T
         assert said in refused.json()["error"]
 
 
+def test_the_page_of_a_small_model_is_sent_as_one_file(client: TestClient) -> None:
+    page = client.post("/api/page", json={})
+    assert page.headers["content-type"].startswith("text/html")
+    assert 'class="weights"' in page.text
+    assert client.get("/api/models").json()["models"][0]["inside"]["task"] == "dates"
+    refused = client.post("/api/page", json={"model": "nobody"})
+    assert (refused.status_code, "There is no model" in refused.json()["error"]) == (422, True)
+
+
 def test_only_the_wanted_tensors_are_sent(client: TestClient) -> None:
     body = {"input": "1845-01-05", "names": ["*.cross_attention.weights"]}
     assert list(tensors(client.post("/api/trace", json=body).json())) == [

@@ -1,7 +1,7 @@
 /** The page: asks the model, builds the panels, handles keys. */
 
 import { lacking } from "./arithmetic.js";
-import { askText, askTrace, inside, isTrained, listModels, live, saved, wake } from "./backend.js";
+import { askText, askTrace, forgetTraining, inside, isTrained, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
 import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
@@ -25,11 +25,13 @@ import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { setUpTraining } from "./training.js";
 
-/** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean}} Model */
+/** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean, inside?: any}} Model  inside: what training in the page must know of it, on a server’s page */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
 /** @type {Model[]} */ let models = [];
+/** @type {Model|null} */ let learned = null; // the one that is trained here, while it answers
+/** @type {Model|null} */ let offered = null; // the one that can be trained here
 /** @type {Trace|null} */ let trace = null;
 /** @type {Panel[]} */ let shown = [];
 /** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
@@ -42,7 +44,7 @@ let typed = false; // whether the reader has entered a text
 let begins = false; // whether the page opens with no view of its own: the answer is written once
 let typing = false; // whether the reader is in the middle of it
 
-const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
+const chosenModel = () => learned ?? models.find(({ name }) => name === view.model) ?? models[0];
 
 /** @returns {Promise<Trace>} */
 function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = [], drawn = drawnRow("")) {
@@ -51,7 +53,7 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    const first = inside && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length && !drawn; // the file holds what is seen first
+    const first = inside && saved.trace.steps && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length && !drawn; // the file holds what is seen first
     cache.set(key, first ? fromFile() : askTrace(body, input === view.text && !whole ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
@@ -439,8 +441,9 @@ function onKey(/** @type {KeyboardEvent} */ event) {
 
 onChange((changed) => {
   if (changed.has("model") && live) {
-    byId("model").value = view.model;
+    byId("model").value = (learned ? offered : chosenModel())?.name;
     showExamples(chosenModel());
+    offerTraining();
   }
   if (["model", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "drawn", "anyway"].some((key) => changed.has(key))) {
     load();
@@ -528,6 +531,7 @@ async function start() {
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
+    learned = null;
     change({ model: chosen.name, text: chosen.examples[0] ?? view.text, terms: "", form: "", sentence: 0, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
   });
   byId("model-choice").hidden = saved !== null;
@@ -542,12 +546,21 @@ async function start() {
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first
-  setUpTraining(model, { use: useModel, glance, settle });
+  offerTraining();
 }
 
-/** Let another model answer from now on: one that is trained here, or the file’s own again. */
+/** Offer to train a network like the chosen one, unless one is being trained. */
+function offerTraining() {
+  if (learned || offered === chosenModel()) return;
+  offered = chosenModel();
+  forgetTraining();
+  cache.clear(); // it holds answers of the network that was trained
+  setUpTraining(offered, { use: useModel, glance, settle });
+}
+
+/** Let another model answer from now on: one that is trained here, or the original again. */
 function useModel(/** @type {Model} */ model, /** @type {string} */ text) {
-  models = [model];
+  learned = isTrained() ? model : null;
   cache.clear();
   [trace, answered] = [null, null];
   showExamples(model);

@@ -1,6 +1,6 @@
 /** Twelve puzzles on the live page, in an order that teaches. The reader acts, the page checks, and a puzzle is solved when the numbers say so. */
 
-import { askTrace, inside } from "./backend.js";
+import { askTrace } from "./backend.js";
 import { Trace, attention, place } from "./data.js";
 import { announce, byId, h, number, percent } from "./dom.js";
 import { stop as rest } from "./scrubber.js";
@@ -49,7 +49,7 @@ async function answersOf(/** @type {string} */ input, /** @type {number} */ beam
 let learned = { first: 0, loss: 0 }; // the losses of a training on this page
 
 /** @type {Puzzle[]} */
-const ALL = [
+export const PUZZLES = [
   {
     topic: "Embeddings", asks: "A character has the same vector wherever it stands: type a date that is read with only two different vectors.",
     hint: "One of the two is the hyphen’s. The other must be a digit of which a whole date can be made.", where: "embedding", set: {},
@@ -181,8 +181,6 @@ const ALL = [
   },
 ];
 
-/** The puzzles that can be solved here: a server’s page trains nothing. */
-export const PUZZLES = inside ? ALL : ALL.slice(0, -1);
 
 /** What a puzzle begins with. @returns {Partial<import("./state.js").View>} */
 export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
