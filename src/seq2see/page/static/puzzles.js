@@ -189,6 +189,7 @@ export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...P
 /** Those whose solution was shown. @type {Set<number>} */ const given = new Set();
 let [last, hinted, chosen, says, judged] = [0, false, "", "", 0];
 /** @type {Trace|null} */ let shown = null;
+/** Is told of the next answer that belongs to the view. @type {(trace: Trace) => void} */ let resume = () => {};
 
 /** Go to a puzzle; 0 ends them. */
 export function goToPuzzle(/** @type {number} */ n) {
@@ -214,6 +215,7 @@ export async function showPuzzle(/** @type {Trace} */ trace) {
   if (moved) [hinted, chosen, says, last] = [false, "", "", view.puzzle];
   draw(puzzle, trace);
   if (moved) announce(`Puzzle ${view.puzzle}, ${puzzle.topic}. ${puzzle.asks}`);
+  if (isOf(trace)) resume(trace);
   if (solved.has(view.puzzle) || !isOf(trace)) return;
   const mine = (judged += 1);
   const { puzzle: n } = view;
@@ -252,8 +254,10 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
       !done && hinted && button("Show the solution", async () => {
         given.add(n);
         goToPuzzle(n);
-        while (!shown || !isOf(shown)) await new Promise((done) => setTimeout(done, 50)); // what an attempt has changed is undone first
-        change((await puzzle.solution(shown)) ?? {});
+        // what an attempt has changed is undone first
+        const start = shown && isOf(shown) ? shown : await new Promise((/** @type {(trace: Trace) => void} */ resolve) => { resume = resolve; });
+        if (view.puzzle !== n) return;
+        change((await puzzle.solution(start)) ?? {});
         if (chosen) again();
       }),
       where && button("Show me where", () => (where === "learn" ? byId("learn").scrollIntoView() : goTo(where))),
