@@ -47,6 +47,7 @@ const written = ({ shape, data }) => {
   for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode(...bytes.subarray(i, i + 8192));
   return { shape, data: btoa(text) };
 };
+const right = ({ tried, answerer }) => tried.filter(([text, answer]) => answerer.says(text) === answer).length;
 const weightsOf = async ({ packed, parts }) => {
   const bytes = new Uint8Array(await new Blob(parts.map(fromBase85)).arrayBuffer()).slice(0, packed);
   return readWeights(await inflate(bytes));
@@ -104,11 +105,10 @@ const asked = {
     const flat = (data) => written({ shape: [data.length], data });
     return { loss, gradients: [...learner.parameters].map(([name, { grad }]) => ({ name, ...flat(grad) })) };
   },
-  train({ about, plan, steps }) {
+  train({ about, plan, steps, counted }) {
     const trainer = new Trainer(about, plan);
     const losses = Array.from({ length: steps }, () => (trainer.step(), trainer.loss));
-    const right = trainer.tried.filter(([text, answer]) => trainer.answerer.says(text) === answer).length;
-    return { losses, right, tried: trainer.tried, learned: trainer.pairs };
+    return { losses, right: counted && right(trainer), tried: trainer.tried, learned: trainer.pairs };
   },
   drawn({ config, seed }) {
     return [...drawn(config, randomOf(seed))].map(([name, value]) => ({ name, ...written(value) }));
@@ -319,7 +319,7 @@ def test_a_trainer_keeps_some_pairs_apart_and_its_loss_falls(run: Run) -> None:
     assert all(in_words(date.fromisoformat(text)) == answer for text, answer in found["tried"])
     pairs = [[str(n), str(n)[::-1]] for n in range(100, 160)]
     found = run(
-        "train", {"about": about, "plan": {**PLAN, "steps": 60, "heads": 2, "pairs": pairs}, "steps": 60}
+        "train", {"about": about, "plan": {**PLAN, "steps": 20, "heads": 2, "pairs": pairs}, "steps": 20}
     )
     assert found["losses"][-1] < found["losses"][0]
     assert len(found["tried"]) == 6
@@ -328,7 +328,13 @@ def test_a_trainer_keeps_some_pairs_apart_and_its_loss_falls(run: Run) -> None:
 @pytest.mark.heavy
 def test_dates_are_learned_from_nothing(run: Run) -> None:
     found = run(
-        "train", {"about": live.described(seq2see.load("dates")), "plan": PLAN, "steps": PLAN["steps"]}
+        "train",
+        {
+            "about": live.described(seq2see.load("dates")),
+            "plan": PLAN,
+            "steps": PLAN["steps"],
+            "counted": True,
+        },
     )
     assert found["right"] >= 190
 

@@ -503,7 +503,7 @@ PUZZLES: list[tuple[Callable[[Page], None], str, Callable[[Page], None]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number_", sweep([1, 5, 8, 12, 2, 3, 4, 6, 7, 9, 10, 11], 4))
+@pytest.mark.parametrize("number_", sweep([5, 1, 8, 12, 2, 3, 4, 6, 7, 9, 10, 11], 1))
 def test_every_puzzle_can_be_solved_and_not_by_chance(open_file: Open, model: Seq2Seq, number_: int) -> None:
     wrong, said, right = PUZZLES[number_ - 1]
     if number_ == 8:  # a number that ReLU left, and one that it made zero
@@ -811,10 +811,7 @@ def test_pairs_of_ones_own_are_learned(
     learn.get_by_role("button", name="take these pairs").click()
     expect(page.locator(".gate")).to_have_count(4)
     learn.get_by_role("button", name="Learn", exact=True).click()
-    page.wait_for_function(
-        "() => parseFloat(/loss ([\\d.]+)/.exec(document.querySelector('#learn [role=status]').textContent)?.[1]) < 2",
-        timeout=120_000,
-    )
+    expect(status).to_contain_text(re.compile(r"loss \d"), timeout=60_000)
     learn.get_by_role("button", name="Pause").click()
     expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
     # After so few steps the model may still answer with nothing at all.
@@ -853,20 +850,18 @@ def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
     assert max(links, key=lambda one: one[1])[0] == "sister"
 
 
+@pytest.mark.heavy  # half a minute each; `make test` looks at the server's page, which has the same parts
 @pytest.mark.parametrize(
     ("view", "settings"),
-    sweep(
-        [
-            ("puzzle=5&step=12", {"color_scheme": "dark"}),
-            ("step=12", {}),
-            ("tour=3&step=12&zoom=1.3.2&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
-            (
-                "tour=2&muted=cross.1.3&against=1945-01-05",
-                {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
-            ),
-        ],
-        1,
-    ),
+    [
+        ("puzzle=5&step=12", {"color_scheme": "dark"}),
+        ("step=12", {}),
+        ("tour=3&step=12&zoom=1.3.2&pin=decoder.layers.1.cross_attention.weights~3~12~2", {}),
+        (
+            "tour=2&muted=cross.1.3&against=1945-01-05",
+            {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+        ),
+    ],
     ids=["puzzle", "flight", "tour", "narrow"],
 )
 def test_axe_finds_no_fault(open_file: Open, view: str, settings: dict[str, Any]) -> None:
