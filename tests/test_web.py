@@ -23,7 +23,7 @@ from seq2see.answering.answer import Answer
 from seq2see.cli import main
 from seq2see.config import Config, DecodingConfig, TrainingConfig
 from seq2see.errors import UserError
-from seq2see.page import web
+from seq2see.page import live, web
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import find
 from seq2see.tasks.written_dates import pairs
@@ -123,6 +123,11 @@ SENTENCES = [
     "zxqj wvkk pqrzt mmmw",
     "東京 is far away.",
 ]
+
+
+def test_a_folder_tells_whether_its_weights_are_rounded() -> None:
+    assert live.is_rounded(seq2see.load("human-dates")) is True
+    assert live.is_rounded(seq2see.load("dates")) is False
 
 
 @pytest.mark.parametrize("worker", sweep([True, False], 1))
