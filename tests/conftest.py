@@ -41,6 +41,16 @@ FLAGS = [
 ]  # fmt: skip
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Try a test that fails in the browser once more, since a busy machine may draw a page late.
+
+    The last lines of a run name each test that needed it (RERUN).
+    """
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()

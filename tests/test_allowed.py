@@ -407,6 +407,11 @@ def test_a_pattern_with_too_many_states_is_refused_while_they_are_counted(
         allowed.matching(pattern, TOKENIZER)
 
 
+def test_a_pattern_of_8_192_states_is_refused_as_it_is() -> None:
+    with pytest.raises(UserError, match="needs more than 5,000 states"):
+        allowed.matching(".*a.{12}", TOKENIZER)
+
+
 def test_honest_patterns_need_few_states() -> None:
     for pattern, most in (
         (

@@ -293,6 +293,18 @@ def test_evaluate_counts_misses(model: seq2see.Seq2Seq) -> None:
     assert scores.loss > 0.1
 
 
+def test_evaluate_searches_with_the_beam_that_is_given(
+    model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = []
+    monkeypatch.setattr(
+        "seq2see.evaluation.evaluate.evaluate", lambda *given, rules, **more: widths.append(rules.beam)
+    )
+    for beam in (None, 3):
+        model.evaluate([("1845-01-05", "January 5, 1845")], beam=beam)
+    assert widths == [model.config.decoding.beam, 3]
+
+
 def test_a_model_says_what_it_is() -> None:
     model = seq2see.load("dates")
     assert repr(model) == (

@@ -14,6 +14,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner, Result
 
+from seq2see import cli
 from seq2see.cli import app, main, output
 from seq2see.cli.answering import LONGEST, NoText, lines_of
 from seq2see.errors import UserError
@@ -211,6 +212,8 @@ def test_binary_data_and_a_huge_line_are_refused_in_one_sentence(tmp_path: Path)
     some = [*[b"1845-01-05"] * 30, b"a\0b", b"\xff\xfe", "é".encode()]  # text, but for a few lines
     source.write_bytes(b"\n".join(some * 100) + b"\n")
     assert len(list(lines_of(source))) == 3300
+    source.write_bytes(b"\n".join([b"\0\xff" * 40, b"1845-01-05", b"2025-09-03"] * 100) + b"\n")
+    assert [*lines_of(source)][1::3] == ["1845-01-05"] * 100
     source.write_bytes(b"a" * LONGEST + b" more\n1845-01-05\n")  # its end is not lost without a word
     found = list(lines_of(source))
     assert isinstance(found[0], NoText)
@@ -431,6 +434,31 @@ def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run
     code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"seq2see: Stopped.\n")
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(130)])
+def test_after_ctrl_c_nothing_is_unloaded_and_no_output_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: BaseException
+) -> None:
+    """Python needs a second to unload what a server imports. Typer turns an interrupt into SystemExit."""
+    out = (tmp_path / "out").open("w", encoding="utf-8")
+
+    def run() -> None:
+        print("January", end="")
+        raise ended
+
+    def leave(status: int) -> None:
+        raise RuntimeError(f"{status} {(tmp_path / 'out').read_text(encoding='utf-8')}")
+
+    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(sys, "stdout", out)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(RuntimeError, match="130 January"):
+            cli.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_interrupted_predict_is_quiet() -> None:

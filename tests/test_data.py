@@ -56,6 +56,8 @@ def test_splits_are_disjoint_seeded_and_within_years() -> None:
         ("١٨٤٥-٠١-٠٥", r"digit ١ \(U\+0661\)"),
         ("1845-01-0²", r"digit ² \(U\+00B2\)"),
         ("9" * 10_000, "too long"),
+        ("9" * 41, "too long"),
+        ("9" * 40, "not of the form"),
         ("yesterday", "not of the form YYYY-MM-DD"),
         ("1845-01-05-06", "not of the form"),
     ],

@@ -399,6 +399,21 @@ def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -
     assert seq2see.load("dates").network.engine_for(10_000).name == "torch, float32"
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_export_of_fewer_bits_in_the_folder_serves_whoever_asks_for_fewer(
+    exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "why_not_exported", lambda *given: "")
+    monkeypatch.setattr(engines, "is_exact", lambda path: exact)
+    monkeypatch.setattr(engines, "kept_in", lambda *given: tmp_path / "cache")
+    model = seq2see.load("dates")
+    assert (
+        engines.found_export(tmp_path, model.config.model, model.tokenizers)[0] == tmp_path / engines.FORMAT
+    )
+    found, _ = engines.found_export(tmp_path, model.config.model, model.tokenizers, "int8")
+    assert found == (None if exact else tmp_path / engines.FORMAT)
+
+
 def test_eight_bits_are_used_where_they_are_asked_for(bare: Path, tmp_path: Path) -> None:
     model = seq2see.load(bare, engine="int8")
     assert model.network.engine_for(1).name.startswith("ctranslate2, int8")

@@ -22,6 +22,7 @@ from seq2see.model.ensemble import Ensemble, averaged, network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
 from seq2see.training import run as runs
+from seq2see.training import stack
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.stack import Rows, Stack
 
@@ -54,8 +55,17 @@ def test_probabilities_are_averaged() -> None:
     assert torch.allclose(model(source, target), averaged([m(source, target) for m in model.all]), atol=1e-6)
     assert model.config.parameters == model.parameter_count() == 3 * small_model().parameter_count()
     assert model.member(2) is model.all[2]
+    assert model.member() is model.all[0]
     alone = small_model()
     assert alone.member(0) is alone
+
+
+def test_members_side_by_side_are_normalised_with_the_epsilon_that_is_given() -> None:
+    x, gain, shift = torch.randn(2, 3, 4), torch.randn(2, 4), torch.randn(2, 4)
+    found = stack._normed(x, [4], gain, shift, 0.5)
+    for member in range(2):
+        alone = torch.nn.functional.layer_norm(x[member], [4], gain[member], shift[member], 0.5)
+        assert torch.allclose(found[member], alone, atol=1e-6)
 
 
 def test_both_searches_follow_the_average() -> None:

@@ -210,6 +210,24 @@ def test_a_write_that_takes_only_some_bytes_goes_on(tmp_path: Path, monkeypatch:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_what_is_carried_over_leaves_out_names_temporary_files_and_what_is_new(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for path in (old / "inner", old / "begun", new):
+        path.mkdir(parents=True)
+    for name in ("card.md", "left", "changed", "inner/file"):
+        (old / name).write_text("old")
+    (old / "link").symlink_to("card.md")
+    with files.replacing(old / "begun") as temporary:
+        (new / "changed").write_text("new")
+        files.carry_over(old, new, {"left"})
+        assert temporary.exists()
+    found = {str(path.relative_to(new)) for path in new.rglob("*")}
+    assert found == {"begun", "card.md", "changed", "inner", "inner/file", "link"}
+    assert (new / "changed").read_text() == "new"
+    assert (new / "link").is_symlink()
+    assert (new / "inner/file").samefile(old / "inner/file")
+
+
 def test_a_reason_is_never_none() -> None:
     assert files.reason(OSError("1000 requested and 0 written")) == "1000 requested and 0 written"
     assert files.reason(OSError()) == "OSError"

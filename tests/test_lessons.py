@@ -116,12 +116,12 @@ def kinds_of(cell: NotebookNode) -> list[str]:
     ]
 
 
-#: The one that trains the longest runs with `make verify`; the training that it shows is tested elsewhere.
-LONG = "07-training-on-dates"
+#: The two that take the longest run with `make verify`; the training and the heads that they show are tested elsewhere.
+LONG = ("07-training-on-dates", "09-what-the-heads-do")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.heavy] if name == LONG else []) for name in NAMES]
+    "name", [pytest.param(name, marks=[pytest.mark.heavy] if name in LONG else []) for name in NAMES]
 )
 def test_a_lesson_runs_from_top_to_bottom(name: str, kernel: KernelManager) -> None:
     done = execute(name, kernel)

@@ -237,7 +237,7 @@ def hostile(use: Use, thorough: bool = True) -> Iterator[Callable[[int], str]]:
     fronts = ["", *(beginnings if len(beginnings) < 6 else [beginnings[0], *draw.sample(beginnings, 5)])]
     for number, pump in enumerate(pumps):
         for place, front in enumerate(fronts if len(pump) <= 2 else [""]):
-            if not thorough and len(pump) > 1 and (number + place) % 5:
+            if not thorough and len(pump) > 1 and (number + place) % 9:
                 continue
             yield lambda n, pump=pump, front=front: front + pump * (n // len(pump)) + "\x00"
     for one in letters:  # longer and longer: `, ``, ```, …

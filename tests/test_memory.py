@@ -14,6 +14,7 @@ import torch
 from fastapi.testclient import TestClient
 
 import seq2see
+from conftest import sweep
 from seq2see import devices
 from seq2see.cli import main
 from seq2see.data.batching import Batches, Ragged
@@ -105,7 +106,7 @@ def all_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchEngine, "__init__", as_on_a_gpu)
 
 
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("beam", sweep([3, 1], 1))
 @pytest.mark.parametrize("by_graphs", [False, True])
 def test_a_search_that_has_no_room_is_halved(
     by_graphs: bool, beam: int, monkeypatch: pytest.MonkeyPatch

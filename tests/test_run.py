@@ -148,6 +148,16 @@ def test_pairs_that_are_too_long_are_left_out_with_their_ids() -> None:
     assert found.longest == 4
 
 
+def test_only_a_corpus_larger_than_memory_is_surveyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"number {n}\tnombre {n}\n" for n in range(60)), encoding="utf-8")
+    assert Data.read(path).survey is None
+    monkeypatch.setattr(run, "is_large", lambda paths: True)
+    assert Data.read(path).survey is not None
+
+
 def test_what_is_asked_for_wrongly_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="smal"):
         Request(preset="smal")

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seq2see
+from conftest import sweep
 from seq2see import files
 from seq2see.cli.output import in_json
 from seq2see.config import Config, ModelConfig, TrainingConfig
@@ -327,7 +328,7 @@ def _end_before(number: int) -> None:
     sys.addaudithook(hook)
 
 
-@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("exchange", sweep([True, False], 1))
 def test_a_save_over_a_model_is_one_or_the_other_at_every_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:

@@ -21,6 +21,8 @@ from seq2see.cli import inspect
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.tables import (
     ATTENTIONS,
+    MOST_COLUMNS,
+    Table,
     explain,
     print_table,
     tables_of,
@@ -82,6 +84,19 @@ def test_twelve_columns_stay_together_in_a_terminal_of_80() -> None:
     assert max(map(len, lines)) <= 80
     assert [line.split() for line in lines if "<eos>" in line] == [["<sos>", *"1845-01-05", "<eos>"]]
     assert len([line for line in lines if line.split()[:2] == ["12", "1"]]) == 1
+
+
+def test_columns_that_a_terminal_does_not_show_are_counted() -> None:
+    for columns, said in ((MOST_COLUMNS, ""), (MOST_COLUMNS + 2, "… and 2 more columns")):
+        out = io.StringIO()
+        labels = [f"Dim {number}" for number in range(columns)]
+        print_table(
+            Console(file=out, width=100), Table("logits", None, ["1"], labels, np.zeros((1, columns)))
+        )
+        assert said in out.getvalue()
+        assert ("more columns" in out.getvalue()) is bool(said)
+        assert f"Dim {MOST_COLUMNS - 1}" in out.getvalue()
+        assert f"Dim {MOST_COLUMNS} " not in out.getvalue()
 
 
 @pytest.mark.parametrize(

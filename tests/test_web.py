@@ -18,12 +18,12 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
-from conftest import small_disk, sweep
+from conftest import examples, small_disk, sweep
 from seq2see.answering.answer import Answer
 from seq2see.cli import main
 from seq2see.config import Config, DecodingConfig, TrainingConfig
 from seq2see.errors import UserError
-from seq2see.page import web
+from seq2see.page import live, web
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import find
 from seq2see.tasks.written_dates import pairs
@@ -125,6 +125,11 @@ SENTENCES = [
 ]
 
 
+def test_a_folder_tells_whether_its_weights_are_rounded() -> None:
+    assert live.is_rounded(seq2see.load("human-dates")) is True
+    assert live.is_rounded(seq2see.load("dates")) is False
+
+
 @pytest.mark.parametrize("worker", sweep([True, False], 1))
 def test_dates_are_answered_as_python_answers_them(folders: dict[str, Path], worker: bool) -> None:
     texts = some_dates(60)
@@ -132,11 +137,12 @@ def test_dates_are_answered_as_python_answers_them(folders: dict[str, Path], wor
 
 
 def test_dates_of_people_are_answered_as_python_answers_them(folders: dict[str, Path]) -> None:
-    texts, model = written(80), seq2see.load("human-dates")
+    count, model = examples(80), seq2see.load("human-dates")
+    texts = written(count)
     expected = model.answers(texts)
     compare(node(folders["human-dates"], texts)["found"], expected)
-    assert sum(one.error is None for one in expected) > 40
-    assert sum(one.error is not None for one in expected) > 10
+    assert sum(one.error is None for one in expected) > count / 2
+    assert sum(one.error is not None for one in expected) > count / 8
     [two] = node(folders["human-dates"], ["03/04/2020"])["found"]
     assert (two["output"], two["readings"]) == (None, ["2020-04-03", "2020-03-04"])
     [month] = node(folders["human-dates"], ["03/04/2020"], order="month")["found"]

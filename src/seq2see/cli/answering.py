@@ -33,7 +33,6 @@ HELD = 2**24  # characters of inputs in memory at a time
 LONGEST = 4_000_004  # most bytes of a line; no model takes as many characters
 PACKED = 3  # estimated ratio of a text to its gzip or xz file
 HEAD = 8192  # bytes that tell whether a file is text
-FOREIGN = 16  # that many of them may be invalid UTF-8
 
 RECORDS = (".jsonl", ".ndjson")
 TEXT_KEYS = ("input", "source", "text")  # of a JSON object, the first that is there
@@ -401,12 +400,15 @@ def lines_of(path: Path | None, columns: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _check_text(file: IO[bytes], name: str) -> None:
-    """Refuse binary data by the first bytes: some are zero, or many are invalid UTF-8.
+    """Refuse binary data by the first lines: most of them have a NUL byte or invalid UTF-8, and some a NUL byte.
 
-    If a text has only a few such bytes, their lines are refused one by one.
+    If a text has only some such lines, they are refused one by one.
     """
     head = file.peek(HEAD)[:HEAD] if hasattr(file, "peek") else b""
-    if b"\0" in head and head.decode("utf-8", "replace").count("\ufffd") > max(FOREIGN, len(head) // 50):
+    lines = head.split(b"\n")
+    lines = lines[:-1] or lines  # the last one may be cut
+    foreign = sum(b"\0" in line or "\ufffd" in line.decode("utf-8", "replace") for line in lines)
+    if b"\0" in head and 2 * foreign > len(lines):
         raise UserError(f"{name} is binary data, not text: one input a line was expected, in UTF-8.")
 
 

@@ -20,8 +20,8 @@ from seq2see.errors import UserError, shown
 from seq2see.stopping import go_on
 
 LONGEST = 1000  # characters of a pattern
-MOST_STATES = 10_000
-MOST_STEPS = 200_000  # most steps while the states are made
+MOST_STATES = 5_000
+MOST_STEPS = 100_000  # most steps while the states are made
 MOST_NAMED = 512  # most characters of a range that count as named
 WITHOUT = "a regular expression without back-references, look-behinds and word boundaries was expected"
 
@@ -283,7 +283,10 @@ class _Build:
         for at, pending in state:
             for number, rest, more in self.heads(at)[0]:
                 self.step()
-                if number in taken and (left := self._looked(pending | more, taken)) is not None:
+                if number not in taken:
+                    continue
+                looks = pending | more
+                if (left := self._looked(looks, taken) if looks else NO_PENDING) is not None:
                     found.add((rest, left))
         return frozenset(found)
 
