@@ -28,7 +28,7 @@ from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.page import WORKER, live
 from seq2see.page.describe import EXAMPLES
-from seq2see.serve.api_trace import Patch, Tracer, describe_trace
+from seq2see.serve.api_trace import Drawn, Patch, Tracer, describe_trace
 from seq2see.serve.batching import Limits
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
@@ -557,12 +557,20 @@ CELL = {
 }
 ROWS = {"input": "2025-09-28", "name": "decoder.layers.0.cross_attention.weights", "head": 2}
 MEMORY = {"input": "2025-09-28", "name": "encoder.memory", "row": 4, "fromRow": 6}
+DRAWN = {
+    "attention": "cross",
+    "layer": 1,
+    "head": 3,
+    "row": 9,
+    "shares": [0, 0.05, 0.1, 0, 0, 0, 0, 0.85, 0, 0, 0, 0],
+}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("dates", {"input": "1845-01-05", "beam": 4, "also": ["lens", "saliency"]}),
     ("dates", {"input": "2025-09-03", "muted": [("cross", 1, 3), ("encoder", 0, 1)], "beam": 2, "also": ["saliency"]}),
     ("dates", {"input": "1426-08-10", "prefix": [22, 36], "also": ["lens"]}),
     ("dates", {"input": "1845-01-05", "patches": [CELL, ROWS], "muted": [("cross", 1, 3)], "beam": 2, "also": ["lens"]}),
     ("dates", {"input": "1845-01-05", "patches": [MEMORY], "beam": 2, "also": ["saliency"]}),
+    ("dates", {"input": "1845-07-05", "drawn": DRAWN, "beam": 2, "also": ["saliency"]}),
     ("en-fr", {"input": "Where is the train station?", "beam": 3, "also": ["lens"], "names": VALUES}),
     ("en-fr", {"input": "  She doesn’t want 😀 to go. ", "muted": [("cross", 1, 2)], "names": ["*.weights", "logits"]}),
 ]  # fmt: skip
@@ -579,7 +587,8 @@ def test_an_answer_is_described_as_the_server_describes_it(
     patches = [Patch(**patch) for patch in request_.get("patches", [])]
     expected = describe_trace(
         tracers[name],
-        **{("text" if k == "input" else k): v for k, v in request_.items()} | {"patches": patches},
+        **{("text" if k == "input" else k): v for k, v in request_.items()}
+        | {"patches": patches, "drawn": Drawn(**request_["drawn"]) if "drawn" in request_ else None},
     )
     muted = [
         dict(zip(("attention", "layer", "head"), head, strict=True)) for head in request_.get("muted", [])
@@ -587,6 +596,9 @@ def test_an_answer_is_described_as_the_server_describes_it(
     found = loaded(name, {**request_, "muted": muted, "patches": [patch.model_dump() for patch in patches]})
     if patches:
         assert found["patches"] == expected["patches"]
+    if "drawn" in request_:
+        assert found["drawn"] == expected["drawn"]
+        assert found["output"] == "July 5, 1745"
     for key in ("text", "output", "finished", "forced", "muted", "d_model", "norm", "source", "target"):
         assert found[key] == expected[key], key
     data = b64decode(expected["data"])

@@ -1288,10 +1288,10 @@ def test_long_work_is_done_in_slices_and_given_up_for_newer_work(open_page: Open
 # --- puzzles -------------------------------------------------------------------------------------------
 
 
-def test_a_server_has_the_puzzles_that_need_no_training(open_page: Open) -> None:
+def test_a_server_has_the_puzzles_too(open_page: Open) -> None:
     page = open_page("puzzle=6")
     card = page.locator("#puzzle")
-    expect(card).to_contain_text("6 of 11")
+    expect(card).to_contain_text("6 of 12")
     page.evaluate(
         "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~cross.1.3'; }"
     )
@@ -1301,3 +1301,49 @@ def test_a_server_has_the_puzzles_that_need_no_training(open_page: Open) -> None
         "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~encoder.0.3'; }"
     )
     expect(card.locator(".done")).to_contain_text("all ten dates are right", timeout=30_000)
+
+
+def test_a_row_is_drawn_on_a_servers_page(open_page: Open) -> None:
+    page = open_page("puzzle=3")
+    slider = page.get_by_role("slider", name="Share of ‘7’, position 7")
+    slider.focus()
+    page.keyboard.press("End")
+    answer(page).to_have_text("July 5, 1745")
+    expect(page.locator("#puzzle .done")).to_contain_text("July 5, 1745")
+    expect(slider).to_be_focused()
+    expect(page.locator("#remark")).to_contain_text("a row drawn")
+
+
+# --- training ------------------------------------------------------------------------------------------
+
+
+def test_a_servers_page_trains_a_small_model_and_brings_the_servers_back(
+    open_page: Open, context_of: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
+    page = open_page()
+    learn, status = page.locator("#learn"), page.locator("#learn [role=status]")
+    learn.get_by_role("button", name="Forget everything", exact=True).click()
+    expect(status).to_contain_text("Everything is forgotten")
+    answer(page).not_to_have_text("January 5, 1845")
+    learn.get_by_role("button", name="One step").click()
+    expect(status).to_contain_text("Step 1 of 800, loss 4.")
+    filled(page)
+    said = page.locator("#answer").inner_text()
+    with page.expect_download() as saved:
+        learn.get_by_role("button", name="Download as a page").click()
+    saved.value.save_as(tmp_path / "model.html")
+    learn.get_by_role("button", name="Back to the trained model").click()
+    answer(page).to_have_text("January 5, 1845")
+    sent = context_of(offline=True).new_page()
+    sent.goto((tmp_path / "model.html").as_uri())
+    expect(sent.locator("#answer")).to_have_text(said)
+    sent.close()
+    # a model that is too large for it is not offered to be trained, and choosing it ends a training
+    learn.get_by_role("button", name="Forget everything", exact=True).click()
+    answer(page).not_to_have_text("January 5, 1845")
+    page.locator("#model").select_option("en-fr")
+    expect(learn).to_be_hidden()
+    expect(page.locator("#learn-start")).to_be_hidden()
+    page.locator("#model").select_option("dates")
+    expect(learn).to_be_visible()
+    answer(page).to_have_text("January 5, 1845")

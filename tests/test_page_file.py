@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
@@ -55,7 +56,7 @@ def open_file(context_of: Callable[..., BrowserContext], files: dict[str, Path])
     faults: list[str] = []
     pages = []
 
-    def open_(name: str = "dates", view: str = "", **settings: Any) -> Page:
+    def open_(name: str | Path = "dates", view: str = "", **settings: Any) -> Page:
         page = context_of(
             **{
                 "viewport": {"width": 1280, "height": 900},
@@ -72,7 +73,8 @@ def open_file(context_of: Callable[..., BrowserContext], files: dict[str, Path])
             lambda message: message.type in {"error", "warning"} and faults.append(message.text),
         )
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.goto(f"{files[name].as_uri()}#{view}")
+        file = name if isinstance(name, Path) else files[name]
+        page.goto(f"{file.as_uri()}#{view}")
         page.wait_for_selector("#answer:not(:empty)")
         page.wait_for_function("() => !document.querySelector('[data-waiting]')")
         return page
@@ -450,6 +452,29 @@ def took_over(position: str) -> Callable[[Page], None]:
     return act
 
 
+def share_of(page: Page, token: int) -> Any:
+    """The share of a character of 1845-07-05 in the row that can be drawn."""
+    return page.get_by_role("slider", name=re.compile(f"Share of ‘{token}’"))
+
+
+def drew(token: int) -> Callable[[Page], None]:
+    """Sweep along the bottom of the row, then raise one bar, as a finger or a mouse does."""
+
+    def act(page: Page) -> None:
+        bars = [bar.bounding_box() for bar in page.locator(".drawable .column").all()]
+        page.mouse.move(bars[0]["x"], bars[0]["y"] + 70)
+        page.mouse.down()
+        page.mouse.move(bars[-1]["x"], bars[0]["y"] + 200)
+        box = share_of(page, token).bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, bars[0]["y"] + 90)
+        page.mouse.move(box["x"] + box["width"] / 2, bars[0]["y"])
+        answer(page).to_have_text(f"July 5, 1{token}45")  # before the button is released
+        page.mouse.up()
+        expect(share_of(page, token)).to_have_attribute("aria-valuenow", "100")
+
+    return act
+
+
 def took_step(page: Page) -> None:
     page.get_by_role("button", name="Forget everything", exact=True).click()
     page.get_by_role("button", name="One step").click()
@@ -465,7 +490,7 @@ FIVE = ("encoder layer 1, head 0", "encoder layer 1, head 1", "cross layer 1, he
 PUZZLES: list[tuple[Callable[[Page], None], str, Callable[[Page], None]]] = [
     (typed("1111-11-12"), "needs 3", typed("1111-11-11")),
     (typed("1845-01-06"), "has other characters", typed("1854-01-05")),
-    (viewed("zoom=0.1.2"), "There is a thicker one", viewed("zoom=1.3.2")),
+    (drew(8), "It writes “July 5, 1845”", drew(7)),
     (viewed(f"{PINNED}5~3"), "This look is allowed", viewed(f"{PINNED}3~5")),
     (chose("8"), "Not 8", chose("5")),
     (switched(*FIVE), "3 heads are off, and 10 of 10", switched("encoder layer 0, head 3", "cross layer 0, head 0")),
@@ -517,6 +542,27 @@ def test_every_puzzle_can_be_solved_and_not_by_chance(open_file: Open, model: Se
     expect(card).to_be_hidden()
 
 
+def test_a_row_is_drawn_by_keyboard_and_by_touch_and_undone(open_file: Open) -> None:
+    page = open_file(view="text=1845-07-05&zoom=1.3.2&step=9", has_touch=True)
+    share_of(page, 7).focus()
+    for name in ("End", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(name)
+        expected = "90" if name == "ArrowDown" else "100"
+        expect(share_of(page, 7)).to_have_attribute("aria-valuenow", expected)
+        expect(share_of(page, 7)).to_be_focused()
+        answer(page).to_have_text("July 5, 1745")
+    page.locator("#remark").get_by_role("button", name="undo").click()
+    answer(page).to_have_text("July 5, 1845")
+    expect(page.locator("#remark")).not_to_contain_text("drawn")
+    box = share_of(page, 7).bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + 8)
+    expect(page.locator("#remark")).to_contain_text("a row drawn")
+    assert "drawn=1.3.9" in unquote(page.url)
+    typed("1999-12-31")(page)  # another text has other columns
+    answer(page).to_have_text("December 31, 1999")
+    assert "drawn" not in page.url
+
+
 def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
     page = open_file()
     page.get_by_role("button", name="Puzzles").click()
@@ -525,10 +571,10 @@ def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
     typed("1111-11-11")(page)
     expect(card.locator(".done")).to_contain_text("two vectors")
     assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
-    for topic in ("Positions", "Attention", "Masks"):
+    for topic, month in (("Positions", "January"), ("Attention", "July"), ("Masks", "January")):
         card.get_by_role("button", name="Next").click()
         expect(card.locator("h2")).to_have_text(topic)
-        answer(page).to_have_text("January 5, 1845")
+        answer(page).to_have_text(f"{month} 5, 1845")
         expect(card.locator(".done")).to_have_count(0)
     card.get_by_role("button", name="Show me where").click()
     expect(page.locator("#decoder-title")).to_be_focused()
@@ -737,12 +783,23 @@ def test_everything_is_forgotten_learned_downloaded_and_brought_back(
     said = loaded("1969-07-20")
     assert said != "July 20, 1969"
     answer(page).to_have_text(said)
+    with page.expect_download() as saved:
+        learn.get_by_role("button", name="Download as a page").click()
+    saved.value.save_as(tmp_path / "model.html")
+    sent = open_file(tmp_path / "model.html")
+    answer(sent).to_have_text(said)
+    assert sent.locator("#text").input_value() == "1969-07-20"
+    typed("1845-01-05")(sent)
+    answer(sent).to_have_text(loaded("1845-01-05"))
+    expect(sent.locator("#learn")).to_be_visible()  # it learns on, and can be sent on
     learn.get_by_role("button", name="Back to the trained model").click()
     answer(page).to_have_text("January 5, 1845")
     expect(page.locator('[data-gate="cross.1.3"]')).to_contain_text("copies")
 
 
-def test_pairs_of_ones_own_are_learned(open_file: Open, tmp_path: Path) -> None:
+def test_pairs_of_ones_own_are_learned(
+    open_file: Open, context_of: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
     page = open_file()
     learn, status = page.locator("#learn"), page.locator("#learn [role=status]")
     page.locator("#learn summary").click()
@@ -759,6 +816,16 @@ def test_pairs_of_ones_own_are_learned(open_file: Open, tmp_path: Path) -> None:
     expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
     # After so few steps the model may still answer with nothing at all.
     assert re.fullmatch(r"[IVXLCD]*", page.locator("#answer").inner_text())
+    with page.expect_download() as saved:
+        learn.get_by_role("button", name="Download as a page").click()
+    saved.value.save_as(tmp_path / "model.html")
+    said = page.locator("#answer").inner_text()
+    sent = context_of(offline=True).new_page()
+    sent.goto((tmp_path / "model.html").as_uri())
+    expect(sent.locator(".gate")).to_have_count(4)
+    expect(sent.locator("#answer")).to_have_text(said)
+    expect(sent.locator("#does")).to_be_empty()  # it no longer reads dates
+    sent.close()
 
 
 def test_forty_tokens_are_legible_and_linked(open_file: Open) -> None:
@@ -889,11 +956,14 @@ def test_tensors_can_be_taken_along(open_file: Open, model: Seq2Seq, tmp_path: P
 
     name = "decoder.layers.1.cross_attention.weights"
     page = open_file(
-        view=f"muted=cross.0.1&against=1945-01-05&patches=encoder.memory~-1~2~-1~2&pin={name}~3~12~2"
+        view=f"muted=cross.0.1&against=1945-01-05&patches=encoder.memory~-1~2~-1~2&pin={name}~3~12~2&drawn=0.2.5~0~0~1~0~3~0~0~0~0~0~0~0"
     )
     expect(page.locator("#versus")).to_be_visible()
     over = TakeOver(model.trace("1945-01-05")["encoder.memory"], "encoder.memory", row=2)
-    edits = {"decoder.layers.0.cross_attention.z": mute_head(1), "encoder.memory": over}
+    first = name.replace("1", "0")
+    row = torch.tensor([0, 0, 0.25, 0, 0.75, *[0] * 7]).expand(4, 1, -1)
+    drawn = TakeOver(row, first, head=2, row=5, from_row=0)
+    edits = {"decoder.layers.0.cross_attention.z": mute_head(1), "encoder.memory": over, first: drawn}
     trace = model.trace("1845-01-05", edit=edits)
     expected = array_of(trace, name)
     kept = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import matplotlib
@@ -22,6 +23,7 @@ from seq2see.errors import UserError
 from seq2see.inspection import architecture, plots, style, vectors
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
+from seq2see.page import STATIC
 from seq2see.storage.folder import Tokenizers, write
 from seq2see.storage.weights import weights_bytes, weights_of
 from seq2see.tokenizers.tokenizer import DOCUMENT_VOCABULARY, Tokenizer
@@ -82,7 +84,16 @@ def test_lightness_of_the_magnitude_map_falls_evenly() -> None:
     red, green, blue = style.MAGNITUDE(np.linspace(0, 1, 50))[:, :3].T
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     assert (np.diff(luminance) < 0).all()
-    assert style.MAGNITUDE(0.0)[:3] == (1.0, 1.0, 1.0)
+
+
+def test_the_pictures_have_the_colours_of_the_page() -> None:
+    css = (STATIC / "style.css").read_text(encoding="utf-8")
+    light = dict(re.findall(r"--([\w-]+): ([^;]+);", css.partition("@media")[0]))
+    assert light["shares"].split() == [*style.SHARES]
+    assert light["signed"].split() == [*style.SIGNS]
+    for box in ("attention", "norm", "embedding", "linear", "softmax"):
+        assert light[f"box-{box}"] == getattr(architecture, box.upper())
+    assert light["box-feed"] == architecture.FEED_FORWARD
 
 
 def test_pyplot_and_its_settings_are_left_alone() -> None:

@@ -117,14 +117,29 @@ def test_a_trace_holds_the_models_numbers(client: TestClient, model: Seq2Seq) ->
         assert step["top"][0]["id"] == step["id"]
 
 
-def test_a_trace_by_a_glossary_says_what_is_wrong_with_it(client: TestClient) -> None:
+def test_a_trace_says_what_is_wrong_with_its_glossary_or_its_drawn_row(client: TestClient) -> None:
+    row = {"attention": "cross", "layer": 1, "head": 3, "row": 9}
     for more, said in (
         ({"glossary": {"x": None}, "prefix": [1]}, "A glossary cannot be used with prefix"),
+        ({"drawn": {**row, "shares": [1]}}, "The drawn row has 1 shares, but the text has 12 tokens"),
+        ({"drawn": {**row, "layer": 2, "shares": [0] * 12}}, "There is no layer 2"),
+        ({"drawn": {**row, "head": 4, "shares": [0] * 12}}, "There is no head 4"),
+        ({"drawn": {**row, "shares": [-1]}}, "drawn.shares.0"),
+        ({"drawn": {**row, "attention": "decoder", "shares": [0] * 12}}, "drawn.attention"),
         ({"glossary": {"x": "y", "X": "z"}}, "contradicts an earlier one"),
     ):
         refused = client.post("/api/trace", json={"input": "1845-01-05", "names": [], **more})
         assert refused.status_code == 422
         assert said in refused.json()["error"]
+
+
+def test_the_page_of_a_small_model_is_sent_as_one_file(client: TestClient) -> None:
+    page = client.post("/api/page", json={})
+    assert page.headers["content-type"].startswith("text/html")
+    assert 'class="weights"' in page.text
+    assert client.get("/api/models").json()["models"][0]["inside"]["task"] == "dates"
+    refused = client.post("/api/page", json={"model": "nobody"})
+    assert (refused.status_code, "There is no model" in refused.json()["error"]) == (422, True)
 
 
 def test_only_the_wanted_tensors_are_sent(client: TestClient) -> None:

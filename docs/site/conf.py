@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -141,15 +142,11 @@ def context(app: Sphinx, pagename: str, template: str, context: dict[str, Any], 
     if pagename == "index":
         context["furo_hide_toc"] = True
         context["live"] = frame_of("dates", "models/dates.html", 0)
-        context["models"] = [(name, f"{CARD.format(name)}.html", *said(name)) for name in MODELS]
-
-
-def said(name: str) -> tuple[str, str]:
-    """Return the first sentence of a card, which says what the model does, and the size of its live page."""
-    card = (ROOT / f"{CARD.format(name)}.md").read_text(encoding="utf-8")
-    first = card.split("\n\n", 2)[1].replace("\n", " ").replace("*", "").split(". ")[0]
-    size = (PAGES / "models" / f"{name}.html").stat().st_size
-    return f"{first}.", f"{size / 1e6:.1f} MB"
+        does = json.loads((PAGES / "models.json").read_text(encoding="utf-8"))
+        sizes = {name: (PAGES / "models" / f"{name}.html").stat().st_size / 1e6 for name in MODELS}
+        context["models"] = [
+            (name, f"{CARD.format(name)}.html", does[name], f"{sizes[name]:.1f} MB") for name in MODELS
+        ]
 
 
 def inline_math(self: Any, node: nodes.math) -> None:

@@ -26,12 +26,12 @@ TEXT, SMALL, TINY = 9.0, 7.5, 6.5
 #: because it is faint on white.
 CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#F0E442")
 
-#: The dark half of viridis, faded to white: zero is blank, and lightness falls evenly from 0 to 1.
-MAGNITUDE = LinearSegmentedColormap.from_list(
-    "magnitude",
-    [(0.0, PAPER), *((0.47 + 0.53 * t, colormaps["viridis"](0.6 * (1 - t))) for t in np.linspace(0, 1, 9))],
-)
-SIGNED = colormaps["RdBu_r"]
+#: The shades of shares from 0 to 1 and of numbers with a sign. The page's ``style.css`` has the same, so that a reader of
+#: both sees one colour for one quantity.
+SHARES = ("#f3f2ee", "#c3d3f1", "#7a9fe0", "#2f63c0", "#12306e")
+SIGNS = ("#8f4a12", "#e3b583", "#f6f4ef", "#9db9ea", "#1f4fa8")
+MAGNITUDE = LinearSegmentedColormap.from_list("shares", SHARES)
+SIGNED = LinearSegmentedColormap.from_list("signs", SIGNS)
 
 
 def categories(count: int) -> list[str]:

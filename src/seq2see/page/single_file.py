@@ -120,6 +120,8 @@ def _modules() -> list[Path]:
 def _url(path: Path) -> str:
     """Return a module as a data: URL; it imports the other modules by their names in the import map."""
     code = re.sub(r'from "\./(\w+\.js)"', r'from "seq2see/\1"', bare(path))
+    code = re.sub(r"^//.*\n", "", code, flags=re.MULTILINE)
+    code = re.sub(r"([{(\[,;])\n", r"\1", code)  # a line break takes three characters in a URL
     return "data:text/javascript;charset=utf-8," + code.translate(QUOTED)
 
 

@@ -19,7 +19,7 @@ from seq2see.decoding.search import CachedReader, Special, WholeReader, continue
 from seq2see.documents.terms import Glossary
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of
-from seq2see.inspection.tables import Head, muting
+from seq2see.inspection.tables import Head, attention_name, muting
 from seq2see.inspection.trace import (
     Edit,
     Recording,
@@ -40,6 +40,8 @@ from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Hasty, Request_, Text, check_work
 from seq2see.serve.batching import Limits
 
+#: What is edited in a trace: heads that are off, copied values, a drawn row.
+_Edits = tuple[tuple[Head, ...], "tuple[Patch, ...]", "Drawn | None"]
 KEPT = 2**24  # most numbers of a trace that is kept
 
 
@@ -66,6 +68,16 @@ class Patch(BaseModel):
     fromRow: int = Field(-1, ge=-1, description="The position in the other run; −1 is the same.")  # noqa: N815 - the page's name
 
 
+class Drawn(HeadName):
+    """A row of a head's attention to the source, with shares of the caller's choice."""
+
+    attention: Literal["encoder", "cross"]  # a row of the decoder's own attention grows with the answer
+    row: int = Field(ge=0, description="Which position looks.")
+    shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], Hasty()] = Field(
+        description="The share of each token that it looks at."
+    )
+
+
 class TraceRequest(Request_):
     """A text to answer, with every number on the way."""
 
@@ -77,6 +89,7 @@ class TraceRequest(Request_):
     patches: Annotated[list[Patch], Hasty()] = Field(
         [], description="Values to copy from runs on other texts.", max_length=8
     )
+    drawn: Drawn | None = Field(None, description="One row of attention to replace.")
     names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
     beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
     compact: bool = Field(
@@ -108,7 +121,7 @@ class Tracer:
 
     def __init__(self, model: Seq2Seq, limits: Limits | None = None) -> None:
         self.model, self.limits = model, limits or Limits()
-        self.last: tuple[tuple[int, ...], tuple[Head, ...], tuple[Patch, ...], Trace] | None = None
+        self.last: tuple[tuple[int, ...], _Edits, Trace] | None = None
 
     @cached_property
     def network(self) -> Transformer:
@@ -162,26 +175,29 @@ class Tracer:
         muted: Sequence[Head] = (),
         anyway: bool = False,
         patches: Sequence[Patch] = (),
+        drawn: Drawn | None = None,
     ) -> Trace:
-        """Answer a text greedily, after a forced beginning, with muted heads and values of other runs."""
+        """Answer a text greedily, after a forced beginning, with muted heads, values of other runs and a drawn row."""
         self.model.texts.check(text, anyway)
         text = self.model.texts.read(text)
         self._check_prefix(prefix)
         if self.last is not None:
-            forced, off, taken, last = self.last
+            forced, edits, last = self.last
             # A request for more of an answer forces the whole answer.
             same = tuple(prefix) in (forced, tuple(last.output_ids))
-            if same and last.text == text and off == tuple(muted) and taken == tuple(patches):
+            if same and last.text == text and edits == (tuple(muted), tuple(patches), drawn):
                 return last
         self.last = None  # frees its memory before the new trace needs memory
         with threads_of(1) if self.model.config.model.d_model < SMALL else without_onednn():
-            found = self._new(text, prefix, self._edits(muted, patches))
+            found = self._new(text, prefix, self._edits(text, muted, patches, drawn))
         if sum(value.numel() for value in found.values.values()) <= KEPT:
-            self.last = tuple(prefix), tuple(muted), tuple(patches), found
+            self.last = tuple(prefix), (tuple(muted), tuple(patches), drawn), found
         return found
 
-    def _edits(self, muted: Sequence[Head], patches: Sequence[Patch]) -> dict[str, Edit]:
-        """Return the edits that mute heads and copy values, by the name of the value."""
+    def _edits(
+        self, text: str, muted: Sequence[Head], patches: Sequence[Patch], drawn: Drawn | None
+    ) -> dict[str, Edit]:
+        """Return the edits that mute heads, copy values and replace a row, by the name of the value."""
         found: dict[str, list[Edit]] = {name: [one] for name, one in muting(self.network, muted).items()}
         others: dict[str, Trace] = {}
         for patch in patches:
@@ -196,7 +212,21 @@ class Tracer:
             )
             taken = TakeOver(others[patch.input][patch.name], patch.name, *places)
             found.setdefault(patch.name, []).append(taken)
+        if drawn is not None:
+            name = f"{attention_name(self.names, drawn.attention, drawn.layer)}.weights"
+            row = self._row(text, drawn).expand(self.network.config.heads, 1, -1)
+            found.setdefault(name, []).append(TakeOver(row, name, drawn.head, drawn.row, from_row=0))
         return {name: all_of(*edits) for name, edits in found.items()}
+
+    def _row(self, text: str, drawn: Drawn) -> Tensor:
+        """Return the shares of a drawn row. There must be one for each token that the row looks at."""
+        _check_head(self.network, drawn.head)
+        wanted = len(self.model.tokenizers.source.encode(text))
+        if len(drawn.shares) != wanted:
+            raise InputError(
+                f"The drawn row has {len(drawn.shares)} shares, but the text has {wanted} tokens: give one for each."
+            )
+        return torch.tensor(drawn.shares)
 
     @torch.inference_mode()
     def _new(self, text: str, prefix: Sequence[int], edit: Mapping[str, Edit]) -> Trace:
@@ -291,13 +321,15 @@ def describe_trace(
     column: int | None = None,
     anyway: bool = False,
     patches: Sequence[Patch] = (),
+    drawn: Drawn | None = None,
     glossary: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
     """Answer a text and describe the trace.
 
     ``prefix`` has the first ids of the answer. ``muted`` names heads as (attention, layer, head). ``anyway`` accepts a
-    text that the model was not made for. ``patches`` are values of runs on other texts. With a ``glossary`` the answer
-    with its terms is forced. The other arguments are those of ``describe``.
+    text that the model was not made for. ``patches`` are values of runs on other texts, and ``drawn`` is a row of
+    attention to use. With a ``glossary`` the answer with its terms is forced. The other arguments are those of
+    ``describe``.
     """
     _check_head(tracer.network, head)
     saliencies = 0 if "saliency" not in also else None if step is None else 1
@@ -306,19 +338,21 @@ def describe_trace(
         tracer.check_size(patch.input, [], 1, compact, 0)
     known: dict[str, Any] = {}
     if glossary is not None:
-        if prefix or muted or patches:
-            raise UserError("A glossary cannot be used with prefix, muted or patches: leave one out.")
+        if prefix or muted or patches or drawn:
+            raise UserError("A glossary cannot be used with prefix, muted, patches or drawn: leave one out.")
         prefix, known = _with_terms(tracer, text, glossary)
-    traced = tracer.trace(text, prefix, muted, anyway, patches)
+    traced = tracer.trace(text, prefix, muted, anyway, patches, drawn)
     found = {**describe(traced, names, beam, compact, head, also, step, column), **known}
-    if not prefix and not muted and not patches:  # otherwise the answer is not the model's own
+    if not (prefix or muted or patches or drawn):  # otherwise the answer is not the model's own
         values = [one["log_probability"] for one in found["steps"]]
         sure, remark = tracer.model.texts.judged(text, values, found["finished"])
         known = {"confidence": sure, "remark": remark}
         found |= {name: value for name, value in known.items() if value is not None}
     if anyway and (why := tracer.model.texts.unfit(text)):
         found["unfit"] = why
-    taken = {"patches": [patch.model_dump() for patch in patches]} if patches else {}
+    taken: dict[str, Any] = {"patches": [patch.model_dump() for patch in patches]} if patches else {}
+    if drawn is not None:
+        taken["drawn"] = drawn.model_dump()
     return {**found, "forced": len(prefix), "muted": [list(key) for key in muted], **taken}
 
 

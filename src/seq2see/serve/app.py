@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
@@ -16,8 +16,11 @@ from starlette.types import Scope
 
 from seq2see import __version__
 from seq2see.errors import UserError
-from seq2see.page import STATIC
+from seq2see.interchange.checks import made_up
+from seq2see.page import STATIC, live
 from seq2see.page.describe import describe_model
+from seq2see.page.live import live_page, why_not
+from seq2see.page.wire import SMALL
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import (
     JSON,
@@ -27,6 +30,7 @@ from seq2see.serve.api_predict import (
     JsonRoute,
     Predictor,
     PredictRequest,
+    Request_,
     check_beam,
     in_json,
     known,
@@ -46,6 +50,12 @@ class Page(Mount):
         return (Match.NONE, {}) if scope["path"].startswith("/api/") else super().matches(scope)
 
 
+def _trainable(model: Seq2Seq) -> dict[str, Any]:
+    """Return what the page must know to train a network like a small model, or nothing."""
+    runs = model.config.model.parameters <= SMALL and why_not(model.tokenizers, model.config.decoding) is None
+    return {"inside": live.described(model)} if runs else {}
+
+
 def create_app(
     models: Mapping[str, Seq2Seq],
     limits: Limits | None = None,
@@ -63,7 +73,10 @@ def create_app(
     texts = Texts(models, limits, batcher, reading, metrics)
     tracers = {name: Tracer(model, limits) for name, model in models.items()}
     workers = (reading, batcher, tracing)
-    described = [describe_model(name, model.config, model.card, model.path) for name, model in models.items()]
+    described = [
+        describe_model(name, model.config, model.card, model.path) | _trainable(model)
+        for name, model in models.items()
+    ]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -103,6 +116,24 @@ def create_app(
 
     app.router.route_class = JsonRoute
 
+    @app.post("/api/page", responses=REFUSALS, response_class=HTMLResponse)
+    async def page(request: Request_, http: Request) -> Response:
+        """Return the page of a small model as one file that runs in a browser."""
+        name = known(models, request.model)
+        about = next(one for one in described if one["name"] == name)
+        if "inside" not in about:
+            raise UserError(
+                f"{name} is too large for this, or cannot run in a page: use `seq2see see --html`."
+            )
+        model = models[name]
+        texts = about["examples"] or [
+            model.tokenizers.source.decode(row) for row in made_up(model.config.model, model.tokenizers, 1)
+        ]
+        (data,) = await tracing.do(
+            object(), texts[:1], lambda texts: [live_page(name, model, texts[0])], http.scope["asker"]
+        )
+        return HTMLResponse(data)
+
     @app.post(PATH, responses=REFUSALS, response_model=dict[str, Any])
     async def predict(request: PredictRequest, http: Request) -> Response:
         """Answer texts. A text that is refused gets an error; the others are still answered."""
@@ -124,7 +155,8 @@ def create_app(
         wanted = partial(
             describe_trace, tracers[name], prefix=request.prefix, muted=muted, names=request.names,
             beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
-            column=request.column, anyway=request.anyway, patches=request.patches, glossary=request.glossary,
+            column=request.column, anyway=request.anyway, patches=request.patches, drawn=request.drawn,
+            glossary=request.glossary,
         )  # fmt: skip
         (data,) = await tracing.do(
             object(),

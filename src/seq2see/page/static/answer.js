@@ -1,7 +1,7 @@
 /** Answers a text and describes every number on the way, as the server’s /api/trace does. */
 
 import { lens, saliency } from "./attribution.js";
-import { everywhere, muted, recorder } from "./edits.js";
+import { everywhere, muted, recorder, rowDrawn } from "./edits.js";
 import { Reader } from "./reader.js";
 import { faultOf } from "./reading.js";
 import { beamNodes, greedy, likeliest, logSum } from "./search.js";
@@ -12,7 +12,7 @@ import { largestOf, softmax } from "./tensors.js";
 /** @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {import("./edits.js").Head} Head */
 /** Numbers taken from the run on another text. @typedef {{input: string, name: string, head: number, row: number, col: number, fromRow?: number}} Patch */
-/** @typedef {{model?: string, input: string, prefix?: number[], muted?: Head[], patches?: Patch[], names?: string[], beam?: number, also?: string[], anyway?: boolean}} Request */
+/** @typedef {{model?: string, input: string, prefix?: number[], muted?: Head[], patches?: Patch[], drawn?: import("./edits.js").Drawn, names?: string[], beam?: number, also?: string[], anyway?: boolean}} Request */
 /** @typedef {{text: string, sourceIds: number[], spans: [number, number][], targetIds: number[], outputIds: number[], forced: number, edits: Edit[], values: Map<string, Tensor>, seconds: number}} Run */
 
 const TOP = 20; // likeliest tokens listed at each step
@@ -28,12 +28,12 @@ export class Answerer extends Reader {
   }
 
   /** Answer a text, and run the model once more on the text and the answer, all positions at once, to keep every value. @returns {Run} */
-  run(/** @type {Request} */ { input, prefix = [], muted: off = [], patches = [], anyway = false }, /** @type {(text: string) => void} */ onText = () => {}) {
+  run(/** @type {Request} */ { input, prefix = [], muted: off = [], patches = [], drawn: row, anyway = false }, /** @type {(text: string) => void} */ onText = () => {}) {
     const { text, ids: sourceIds, spans } = this.read(input, anyway);
-    const question = JSON.stringify([text, off, patches]);
+    const question = JSON.stringify([text, off, patches, row]);
     const known = this.runs.get(JSON.stringify([question, prefix])); // a request for more of an answer forces the whole answer
     if (known) return known;
-    const edits = [...off.map(muted), ...patches.map((patch) => this.donated(patch))];
+    const edits = [...off.map(muted), ...patches.map((patch) => this.donated(patch)), ...(row ? [rowDrawn(row)] : [])];
     const { start, end, forced } = this.target;
     const { decoding } = this.about;
     const began = performance.now();
@@ -67,7 +67,7 @@ export class Answerer extends Reader {
     const { end } = this.target;
     /** @type {any} */ const found = {
       model: request.model, text: run.text, output: this.target.decode(run.outputIds), finished: run.outputIds.at(-1) === end,
-      forced: request.prefix?.length ?? 0, muted: off.map(({ attention, layer, head }) => [attention, layer, head]), patches,
+      forced: request.prefix?.length ?? 0, muted: off.map(({ attention, layer, head }) => [attention, layer, head]), patches, drawn: request.drawn,
       source: tokens(this.source, run.sourceIds, run.spans), target: tokens(this.target, run.targetIds, this.targetSpans(run.targetIds)),
       steps: this.steps(run), beams: beam > 1 ? this.beams(run, beam) : [], tensors: this.tensors(run, names),
     };

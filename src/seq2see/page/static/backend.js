@@ -2,6 +2,7 @@
 
 import { byId, nextTask } from "./dom.js";
 import { partsOf } from "./sentences.js";
+import { toBase85 } from "./weights.js";
 
 /** @typedef {{resolve: (json: any) => void, reject: (error: Error) => void, onText?: (text: string) => void}} Waiting */
 
@@ -9,6 +10,8 @@ import { partsOf } from "./sentences.js";
 export const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : null;
 /** Whether a model is in this file. */
 export const inside = saved !== null && saved.inside !== undefined;
+/** This page as it was opened, before anything was changed; only that of a small model can be sent on with other weights. */
+const opened = inside && saved.model.small ? document.documentElement.outerHTML : "";
 /** Whether there is somebody to ask. */
 export const live = saved === null || inside;
 
@@ -29,7 +32,7 @@ async function begin() {
 }
 
 function made() {
-  const found = new Worker(URL.createObjectURL(new Blob([byId("worker").textContent], { type: "text/javascript" })));
+  const found = inside ? new Worker(URL.createObjectURL(new Blob([byId("worker").textContent], { type: "text/javascript" }))) : new Worker("worker.js", { type: "module" });
   const fail = (/** @type {string} */ why) => {
     for (const { reject } of waiting.values()) reject(new Error(why));
     waiting.clear();
@@ -43,24 +46,24 @@ function made() {
     else asked?.reject(new Error(error));
     return undefined;
   };
-  found.onerror = (event) => fail(`The model in this file has failed: ${event.message}.`);
+  found.onerror = (event) => fail(`The model in this page has failed: ${event.message}.`);
   return found;
 }
 
-/** Begin to train a network of the same kind beside the page, which from then on answers in place of the file’s own. `tell` gets its reports. */
-export function train(/** @type {any} */ plan, /** @type {(report: any) => void} */ tell) {
+/** Begin to train a network in a worker; it answers from then on. `about` describes the model whose shape it has, and `tell` gets its reports. */
+export function train(/** @type {any} */ about, /** @type {any} */ plan, /** @type {(report: any) => void} */ tell) {
   trained?.terminate();
   trained = made();
   trained.addEventListener("message", ({ data }) => data.id === undefined && tell(data));
   const order = (/** @type {any} */ what) => trained?.postMessage({ train: what });
-  order({ about: saved.inside, plan });
+  order({ about, plan });
   return order;
 }
 
 /** Whether a network that is trained here answers. */
 export const isTrained = () => trained !== undefined;
 
-/** Let the file’s own model answer again. */
+/** End the training: the file’s own model, or the server, answers again. */
 export function forgetTraining() {
   trained?.terminate();
   trained = undefined;
@@ -73,13 +76,15 @@ export function wake() {
   begin();
 }
 
-/** @returns {Promise<any>} */
-async function fetchJson(/** @type {string} */ path, /** @type {any} */ body) {
-  const answer = await fetch(path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  const json = await answer.json();
-  if (!answer.ok) throw new Error(json.error);
-  return json;
+/** Ask the server; a refusal becomes an error. */
+async function post(/** @type {string} */ path, /** @type {any} */ body, /** @type {AbortSignal|undefined} */ signal = undefined) {
+  const answer = await fetch(path, body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+  if (!answer.ok) throw new Error((await answer.json()).error);
+  return answer;
 }
+
+/** @returns {Promise<any>} */
+const fetchJson = async (/** @type {string} */ path, /** @type {any} */ body) => (await post(path, body)).json();
 
 /** @type {Map<string, any>} */ const known = new Map(); // sentences that the model of this file has translated
 const KNOWN = 1000;
@@ -109,9 +114,8 @@ async function translateInside(/** @type {any} */ { model, input }, /** @type {(
 /** Translate a text sentence by sentence; `onLine` gets the lines of the answer as they come. */
 export async function askText(/** @type {any} */ body, /** @type {(line: any) => void} */ onLine, /** @type {AbortSignal} */ signal) {
   if (inside) return translateInside(body, onLine, signal);
-  const answer = await fetch("api/text", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
-  if (!answer.ok || !answer.body) throw new Error((await answer.json()).error);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const answer = await post("api/text", body, signal);
+  const reader = /** @type {ReadableStream} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
@@ -125,13 +129,23 @@ export async function askText(/** @type {any} */ body, /** @type {(line: any) =>
 
 /** Answer a text and describe the numbers that the request names; `onText` is told what is written so far. @returns {Promise<any>} */
 export function askTrace(/** @type {any} */ body, /** @type {((text: string) => void)|undefined} */ onText = undefined) {
-  if (!inside) return fetchJson("api/trace", body);
+  if (!inside && !trained) return fetchJson("api/trace", body);
   wake();
   const id = (requests += 1);
   return new Promise((resolve, reject) => {
     waiting.set(id, { resolve, reject, onText });
     (trained ?? worker)?.postMessage({ id, request: body });
   });
+}
+
+/** A page file whose model is one that was trained here; `text` is answered when it opens. @returns {Promise<Blob>} */
+export async function pageFile(/** @type {any} */ model, /** @type {any} */ about, /** @type {Uint8Array<ArrayBuffer>} */ weights, /** @type {string} */ text, /** @type {string} */ own) {
+  const page = opened || (await (await post("api/page", { model: own })).text()).replace(/^<!doctype html>\s*/i, "");
+  const small = new Uint8Array(await new Response(new Blob([weights]).stream().pipeThrough(new CompressionStream("deflate"))).arrayBuffer());
+  const held = JSON.stringify({ model, more: [], trace: { text }, inside: { ...about, packed: small.length } }).replaceAll("<", "\\u003c");
+  const file = page.replace(/<script type="text\/plain" class="weights">[^<]*(<\/script>)?/g, "").replace(/<h1><a [^>]*>(.*?)<\/a>/, "<h1>$1")
+    .replace(/(id="saved">)[^<]*/, (_, before) => before + held).replace("</body>", () => `<script type="text/plain" class="weights">${toBase85(small)}</script></body>`);
+  return new Blob([`<!doctype html>\n${file}`], { type: "text/html" });
 }
 
 /** The models, and what the server takes at once. @returns {Promise<{models: any[], limits: {body: number}}>} */

@@ -180,6 +180,15 @@ export class Trace {
     return { cols, rows: reads.map((token, t) => `${token} → ${writes[t].trim()}`), says: reads.map((token, t) => `reads ‘${token.trim()}’, writes ‘${writes[t].trim()}’`) };
   }
 
+  /** The request that this trace answers; the view may already ask for another. */
+  get question() {
+    const { model, text, muted, patches, drawn } = this.json;
+    return {
+      model, input: text, muted: muted.map((/** @type {[string, number, number]} */ [kind, layer, head]) => ({ attention: kind, layer, head })),
+      ...(patches?.length ? { patches } : {}), ...(drawn ? { drawn } : {}),
+    };
+  }
+
   /** Log-probability of the whole answer. */
   get logProbability() {
     return this.steps.reduce((sum, step) => sum + step.log_probability, 0);

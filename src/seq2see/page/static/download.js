@@ -84,12 +84,17 @@ export function python(/** @type {Trace} */ trace, /** @type {Cell} */ { name, h
     const chosen = [["head", places.head], ["row", places.row], ["col", places.col], ["from_row", places.fromRow]].filter(([, place]) => place >= 0).map(([key, place]) => `, ${key}=${place}`);
     act(value, `TakeOver(model.trace(${quoted(input)})[${quoted(value)}], ${quoted(value)}${chosen.join("")})`);
   }
+  const { drawn } = trace.json;
+  if (drawn) {
+    const value = `${attention(drawn.attention, drawn.layer)}.weights`;
+    act(value, `TakeOver(torch.tensor([${drawn.shares.join(", ")}]).expand(${trace.heads}, 1, -1), ${quoted(value)}, head=${drawn.head}, row=${drawn.row}, from_row=0)`);
+  }
   const edit = [...edits].map(([value, calls]) => `${quoted(value)}: ${calls.length > 1 ? `all_of(${calls.join(", ")})` : calls[0]}`);
   const used = ["TakeOver", "all_of", "mute_head"].filter((each) => edit.some((line) => line.includes(`${each}(`)));
   const settings = [...(forced ? [`target=${quoted(trace.output)}`] : []), ...(edit.length ? [`edit={${edit.join(", ")}}`] : [])];
   const byPosition = /\.(q|k|v|z)$/.test(name);
   return [
-    "import seq2see", ...(used.length ? [`from seq2see.inspection.trace import ${used.join(", ")}`] : []),
+    ...(drawn ? ["import torch"] : []), "import seq2see", ...(used.length ? [`from seq2see.inspection.trace import ${used.join(", ")}`] : []),
     `model = seq2see.load(${quoted(view.model)})`, `trace = model.trace(${[quoted(text), ...settings].join(", ")})`,
     `trace[${quoted(name)}]${head < 0 ? "" : byPosition ? `[:, ${head}]` : `[${head}]`}`,
   ].join("\n");

@@ -7,6 +7,9 @@
  * @typedef {{name: string, head: number, row: number, col: number, value?: number, from?: Tensor, fromRow?: number}} Edit
  */
 /** A head. @typedef {{attention: "encoder"|"decoder"|"cross", layer: number, head: number}} Head */
+/** The shares of one row of a head. @typedef {Head & {row: number, shares: number[]}} Drawn */
+
+const moduleOf = (/** @type {Head["attention"]} */ attention, /** @type {number} */ layer) => (attention === "encoder" ? `encoder.layers.${layer}.self_attention` : `decoder.layers.${layer}.${attention === "cross" ? "cross" : "self"}_attention`);
 
 /** Where the numbers of a row stand in a value that may have heads: roles by position are (T, H, K), the others (H, T, S). */
 function layout(/** @type {string} */ name, /** @type {number[]} */ shape) {
@@ -40,8 +43,14 @@ export function edited(/** @type {Tensor} */ value, /** @type {Edit} */ { name, 
 
 /** A head that is off hands on nothing. @returns {Edit} */
 export function muted(/** @type {Head} */ { attention, layer, head }) {
-  const module = attention === "encoder" ? `encoder.layers.${layer}.self_attention` : `decoder.layers.${layer}.${attention === "cross" ? "cross" : "self"}_attention`;
-  return { name: `${module}.z`, head, row: -1, col: -1, value: 0 };
+  return { name: `${moduleOf(attention, layer)}.z`, head, row: -1, col: -1, value: 0 };
+}
+
+/** A row of a head whose shares the reader has drawn. @returns {Edit} */
+export function rowDrawn(/** @type {Drawn} */ { attention, layer, head, row, shares }) {
+  const data = new Float32Array((head + 1) * shares.length);
+  data.set(shares, head * shares.length);
+  return { name: `${moduleOf(attention, layer)}.weights`, head, row, col: -1, from: { shape: [head + 1, 1, shares.length], data }, fromRow: 0 };
 }
 
 /** Whether an edit does the same at every position, so that a model may go on from keys and values that it has kept. */

@@ -4,10 +4,11 @@
  */
 
 import { arithmetic, needed } from "./arithmetic.js";
+import { askTrace } from "./backend.js";
 import { attention } from "./data.js";
 import { byId, exact, h, number, percent, roving, visible } from "./dom.js";
 import { habitOf } from "./ranking.js";
-import { change, view } from "./state.js";
+import { change, drawnRow, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./ranking.js").Model} Model */
@@ -20,6 +21,7 @@ import { change, view } from "./state.js";
 const TAKES = 560; // milliseconds of one flight
 const FAINT = 0.02; // a share below which a thread is not drawn
 const CANDIDATES = 4;
+const TALL = 72; // pixels of a bar that can be drawn
 
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const ease = (/** @type {number} */ t) => (t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2);
@@ -448,6 +450,9 @@ async function showZoom() {
     inner.style.setProperty("--tall", `${Math.round(100 * share)}%`);
     return h("span", { className: "column" }, inner, h("small", {}, text));
   };
+  const shares = h("tr", { className: found.live ? "drawable" : "" }, h("th", { scope: "row" }, h("b", {}, "softmax"), h("small", {}, `so much of the look${found.live ? ": draw it anew" : ""}`)),
+    ...columns.map((s) => h("td", { className: s === token ? "strong" : "", ...(found.live ? { role: "slider", tabIndex: 0, "aria-label": `Share of ‘${visible(trace.source[s].token).trim()}’, position ${s}`, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * weights.at(row, s)) } : {}) }, bar(weights.at(row, s), percent(weights.at(row, s))))));
+  if (found.live) drawable(shares, columns, `${layer}.${head}.${row}`, Array.from({ length: weights.cols }, (_, s) => weights.at(row, s)), found);
   const cell = { name: `${base}.weights`, head, row, col: token };
   const { lines } = arithmetic(trace, cell, "");
   const said = trace.labels(cell.name, head).says[row].replace(",", " and");
@@ -460,7 +465,7 @@ async function showZoom() {
       h("tbody", {},
         line("k", "what each token offers", (s) => vector(k, s, span.k)),
         line("q·k ÷ √d", "how well they match", (s) => bar(Math.abs(scaled.at(row, s)) / span.scaled, number(scaled.at(row, s), 1), scaled.at(row, s) < 0)),
-        line("softmax", "so much of the look", (s) => bar(weights.at(row, s), percent(weights.at(row, s)))),
+        shares,
         line("v", "what each token carries, as strong as its share", (s) => {
           const carried = vector(v, s, span.v);
           carried.style.opacity = String(0.12 + 0.88 * weights.at(row, s));
@@ -472,6 +477,80 @@ async function showZoom() {
       one.sum !== undefined && h("p", { className: "result" }, h("span", {}, one.sum), one.about ? " ≈ " : " = ", h("b", {}, number(one.value ?? weights.at(row, token), 4))))))));
   if (document.activeElement === document.body || byId("stage").contains(document.activeElement)) place.querySelector("h2")?.focus({ preventScroll: true });
   return undefined;
+}
+
+/**
+ * Let the reader draw the shares of a row, with a pointer over its bars or with the arrow keys on one of them. The answer follows
+ * while the pointer is down, and the view when it is released.
+ */
+function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ columns, /** @type {string} */ place, /** @type {number[]} */ given, /** @type {Flight} */ of) {
+  const cells = /** @type {HTMLElement[]} */ ([...bars.querySelectorAll("td")]);
+  let shares = [...given];
+  let [last, asking] = [-1, false];
+  const written = () => `${place}~${shares.map((share) => Math.round(1000 * share)).join("~")}`;
+  const any = () => shares.some((share) => share >= 0.001);
+  /** Ask what would be written, one request after the other. */
+  const follow = async () => {
+    if (asking || !any()) return;
+    asking = true;
+    for (let asked = ""; flight === of && asked !== written() && any();) {
+      asked = written();
+      const json = await askTrace({ ...of.trace.question, drawn: drawnRow(asked), prefix: view.prefix, names: [], ...(view.anyway ? { anyway: true } : {}) }).catch(() => null);
+      if (json && flight === of) byId("answer").textContent = json.output;
+    }
+    asking = false;
+  };
+  const paint = () => {
+    const total = shares.reduce((sum, share) => sum + share, 0) || 1;
+    columns.forEach((s, n) => {
+      /** @type {HTMLElement} */ (cells[n].querySelector("i")).style.setProperty("--tall", `${100 * shares[s]}%`);
+      /** @type {HTMLElement} */ (cells[n].querySelector("small")).textContent = percent(shares[s] / total);
+    });
+    follow();
+  };
+  const draw = (/** @type {PointerEvent} */ { clientX, clientY }) => {
+    const boxes = cells.map((cell) => /** @type {HTMLElement} */ (cell.querySelector(".column")).getBoundingClientRect());
+    const n = boxes.reduce((best, { left, width }, at) => (Math.abs(left + width / 2 - clientX) < Math.abs(boxes[best].left + boxes[best].width / 2 - clientX) ? at : best), 0);
+    const { top } = boxes[n];
+    const share = Math.min(1, Math.max(0, 1 - (clientY - top) / TALL));
+    // a quick pointer jumps over columns
+    for (let at = last < 0 ? n : last; ; at += Math.sign(n - at)) {
+      shares[columns[at]] = share;
+      if (at === n) break;
+    }
+    last = n;
+    paint();
+  };
+  const end = () => {
+    if (last < 0) return;
+    last = -1;
+    if (any()) change({ drawn: written() });
+    else {
+      shares = [...given];
+      paint();
+    }
+  };
+  bars.addEventListener("pointerdown", (event) => {
+    if (event.button || !(/** @type {Element} */ (event.target).closest("td"))) return;
+    event.preventDefault();
+    bars.setPointerCapture(event.pointerId);
+    draw(event);
+  });
+  bars.addEventListener("pointermove", (event) => last >= 0 && draw(event));
+  bars.addEventListener("pointerup", end);
+  bars.addEventListener("pointercancel", end);
+  bars.addEventListener("keydown", (event) => {
+    const s = columns[cells.indexOf(/** @type {HTMLElement} */ (event.target))];
+    const to = { ArrowUp: shares[s] + 0.1, ArrowRight: shares[s] + 0.1, ArrowDown: shares[s] - 0.1, ArrowLeft: shares[s] - 0.1, Home: 0, End: 1 }[event.key];
+    if (s === undefined || to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    // what one token gets the others lose
+    const share = Math.min(1, Math.max(0, to));
+    const rest = 1 - shares[s];
+    shares = shares.map((other, at) => (at === s ? share : rest > 0.001 ? (other * (1 - share)) / rest : (1 - share) / (shares.length - 1)));
+    change({ drawn: written() });
+  });
 }
 
 const back = () => h("button", { type: "button", className: "quiet", onclick: () => change({ zoom: "" }) }, "Back to the flight (Esc)");

@@ -1,7 +1,7 @@
 /** The page: asks the model, builds the panels, handles keys. */
 
 import { lacking } from "./arithmetic.js";
-import { askText, askTrace, inside, isTrained, listModels, live, saved, wake } from "./backend.js";
+import { askText, askTrace, forgetTraining, inside, isTrained, listModels, live, saved, wake } from "./backend.js";
 import { beamPanel } from "./beams.js";
 import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
@@ -20,16 +20,18 @@ import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel } from "./section.js";
-import { change, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
+import { change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
 import { setUpTraining } from "./training.js";
 
-/** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean}} Model */
+/** @typedef {import("./figure.js").Network & import("./ranking.js").Model & {sentences?: boolean, inside?: any}} Model  inside: what training in the page must know of it, on a server’s page */
 
 const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched when the reader looks at them
 
 /** @type {Model[]} */ let models = [];
+/** @type {Model|null} */ let learned = null; // the one that is trained here, while it answers
+/** @type {Model|null} */ let offered = null; // the one that can be trained here
 /** @type {Trace|null} */ let trace = null;
 /** @type {Panel[]} */ let shown = [];
 /** @type {{of: Model, panel: Panel}|undefined} */ let drawing; // the same for all texts
@@ -42,16 +44,16 @@ let typed = false; // whether the reader has entered a text
 let begins = false; // whether the page opens with no view of its own: the answer is written once
 let typing = false; // whether the reader is in the middle of it
 
-const chosenModel = () => models.find(({ name }) => name === view.model) ?? models[0];
+const chosenModel = () => learned ?? models.find(({ name }) => name === view.model) ?? models[0];
 
 /** @returns {Promise<Trace>} */
-function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = []) {
+function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = [], drawn = drawnRow("")) {
   const { small } = chosenModel();
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches) };
+  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches), ...(drawn ? { drawn } : {}) };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    const first = inside && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length; // the file holds what is seen first
+    const first = inside && saved.trace.steps && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length && !drawn; // the file holds what is seen first
     cache.set(key, first ? fromFile() : askTrace(body, input === view.text && !whole ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
@@ -83,12 +85,6 @@ const taken = (/** @type {string[]} */ patches) => (patches.length && view.again
   }),
 } : {});
 
-/** The request that the shown trace answers; the view may already ask for another. */
-const questionOf = (/** @type {Trace} */ { json }) => ({
-  model: json.model, input: json.text, muted: json.muted.map((/** @type {[string, number, number]} */ [attention, layer, head]) => ({ attention, layer, head })),
-  ...(json.patches?.length ? { patches: json.patches } : {}),
-});
-
 /** @type {Map<string, Promise<string|undefined>>} */ const coming = new Map(); // two may ask for the same
 
 /**
@@ -99,7 +95,7 @@ const questionOf = (/** @type {Trace} */ { json }) => ({
 const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
   if (into !== trace || !live) return undefined;
   const prefix = into.steps.map(({ id }) => id);
-  const body = { ...questionOf(into), prefix, names, ...more, ...anyway() };
+  const body = { ...into.question, prefix, names, ...more, ...anyway() };
   const key = JSON.stringify(body);
   const add = async () => {
     try {
@@ -123,7 +119,7 @@ const showAside = () => trace && panels.showAside(byId("arithmetic"), trace, cho
 
 /** Fetch the prefixes that a beam keeps open. @returns {(beam: number) => Promise<import("./beams.js").Node[]>} */
 const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
-  const body = { ...questionOf(of), names: [], beam, ...anyway() };
+  const body = { ...of.question, names: [], beam, ...anyway() };
   return (await askTrace(body)).beams;
 };
 
@@ -131,7 +127,7 @@ const fetchBeamsOf = (/** @type {Trace} */ of) => async (beam) => {
 const asking = (/** @type {Trace} */ of) => ({
   /** The same answer without a head. */
   off: async (/** @type {{kind: string, layer: number, head: number}} */ { kind, layer, head }) => {
-    const question = questionOf(of);
+    const { question } = of;
     const muted = [...question.muted, { attention: kind, layer, head }];
     return Trace.of(await askTrace({ ...question, prefix: of.steps.map(({ id }) => id), muted, names: [], ...anyway() }));
   },
@@ -149,7 +145,7 @@ async function fromFile() {
 const bySentences = () => Boolean(chosenModel().sentences) && live;
 
 /** Whether the reader has changed how the model answers. */
-const isTouched = () => view.prefix.length > 0 || view.muted.length > 0 || view.patches.length > 0;
+const isTouched = () => view.prefix.length > 0 || view.muted.length > 0 || view.patches.length > 0 || view.drawn !== "";
 
 /** The translation of the text of the view; what is left over from another text is given up. */
 function translated() {
@@ -200,7 +196,7 @@ async function look(/** @type {number} */ mine) {
 const plainTrace = () => (looked?.parts ? getTrace(looked.parts[0].read, looked.parts[0].ids ?? [], []) : getTrace(view.text, [], []));
 
 /** The trace of the view. */
-const wantedTrace = () => (isTouched() ? getTrace(looked?.parts?.[0].read ?? view.text, view.prefix, view.muted, view.patches) : plainTrace());
+const wantedTrace = () => (isTouched() ? getTrace(looked?.parts?.[0].read ?? view.text, view.prefix, view.muted, view.patches, drawnRow()) : plainTrace());
 
 /** Fade an answer that belongs to another text than the one in the field, and say to which. */
 function showAge() {
@@ -354,6 +350,7 @@ function buildRemark(/** @type {Trace} */ found) {
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
+  if (view.drawn) remarks.push(undo("a row drawn", { drawn: "" }));
   if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));
   byId("remark").replaceChildren(...remarks);
 }
@@ -386,7 +383,7 @@ async function compare(mine = asked) {
     if (mine !== asked) return;
     const plain = touched && view.against ? await plainTrace() : other; // without any change
     if (mine !== asked) return;
-    if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
+    if (touched) showVersus(plain, trace, view.patches.length ? "numbers taken over" : view.drawn ? "a row drawn" : view.muted.length ? `${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off` : "forced");
     if (view.against) {
       byId("patching").replaceChildren(patchForm(trace, other));
       showAside(); // a pinned cell can be taken over
@@ -444,10 +441,11 @@ function onKey(/** @type {KeyboardEvent} */ event) {
 
 onChange((changed) => {
   if (changed.has("model") && live) {
-    byId("model").value = view.model;
+    byId("model").value = (learned ? offered : chosenModel())?.name;
     showExamples(chosenModel());
+    offerTraining();
   }
-  if (["model", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "anyway"].some((key) => changed.has(key))) {
+  if (["model", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "drawn", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
@@ -533,6 +531,7 @@ async function start() {
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
+    learned = null;
     change({ model: chosen.name, text: chosen.examples[0] ?? view.text, terms: "", form: "", sentence: 0, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
   });
   byId("model-choice").hidden = saved !== null;
@@ -547,12 +546,21 @@ async function start() {
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
   requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first
-  setUpTraining(model, { use: useModel, glance, settle });
+  offerTraining();
 }
 
-/** Let another model answer from now on: one that is trained here, or the file’s own again. */
+/** Offer to train a network like the chosen one, unless one is being trained. */
+function offerTraining() {
+  if (learned || offered === chosenModel()) return;
+  offered = chosenModel();
+  forgetTraining();
+  cache.clear(); // it holds answers of the network that was trained
+  setUpTraining(offered, { use: useModel, glance, settle });
+}
+
+/** Let another model answer from now on: one that is trained here, or the original again. */
 function useModel(/** @type {Model} */ model, /** @type {string} */ text) {
-  models = [model];
+  learned = isTrained() ? model : null;
   cache.clear();
   [trace, answered] = [null, null];
   showExamples(model);

@@ -1,12 +1,12 @@
 /** Twelve puzzles on the live page, in an order that teaches. The reader acts, the page checks, and a puzzle is solved when the numbers say so. */
 
-import { askTrace, inside } from "./backend.js";
+import { askTrace } from "./backend.js";
 import { Trace, attention, place } from "./data.js";
 import { announce, byId, h, number, percent } from "./dom.js";
 import { stop as rest } from "./scrubber.js";
 import { goTo } from "./section.js";
-import { BEAMS, change, view } from "./state.js";
-import { BASE, fetcher } from "./tour.js";
+import { BEAMS, change, drawnRow, view } from "./state.js";
+import { BASE } from "./tour.js";
 
 /** Whether a puzzle is solved, and what is said of an attempt that is not. @typedef {{solved: boolean, says?: string}} Judgement */
 /**
@@ -21,6 +21,7 @@ const STRANGE = "2000-13-01";
 const BEAMED = ["2025-09-03", "September 3, 2225"];
 export const ENOUGH = 5; // heads that can be off while ten dates stay right
 const TEN = [["1845-01-05", ANSWER], ["2025-09-03", "September 3, 2025"], ["1426-08-10", "August 10, 1426"], ["1999-12-31", "December 31, 1999"], ["2000-02-29", "February 29, 2000"], ["1066-10-14", "October 14, 1066"], ["1789-07-14", "July 14, 1789"], ["1969-07-20", "July 20, 1969"], ["3141-05-09", "May 9, 3141"], ["9876-04-30", "April 30, 9876"]];
+const SEVEN = { text: "1845-07-05", output: "July 5, 1745", layer: 1, head: 3, row: 9 }; // where the 8 of the year is written
 const GATE = "cross.1.3";
 const SPARE = ["encoder.1.0", "encoder.1.1", "encoder.0.3", "cross.0.0", "cross.1.1"]; // five heads that ten dates do not need
 
@@ -48,7 +49,7 @@ async function answersOf(/** @type {string} */ input, /** @type {number} */ beam
 let learned = { first: 0, loss: 0 }; // the losses of a training on this page
 
 /** @type {Puzzle[]} */
-const ALL = [
+export const PUZZLES = [
   {
     topic: "Embeddings", asks: "A character has the same vector wherever it stands: type a date that is read with only two different vectors.",
     hint: "One of the two is the hyphen’s. The other must be a digit of which a whole date can be made.", where: "embedding", set: {},
@@ -64,16 +65,16 @@ const ALL = [
     then: (trace) => `“${trace.output}”: the same vectors, but each has waves of its place added to it, and so the order counts.`,
   },
   {
-    topic: "Attention", asks: "Find the thread along which the most is looked at the 8 while the 8 is written, and zoom into it.",
-    hint: "The thickest thread leads from the 8 above to one of the gates of layer 1: choose it, or the gate and then the 8.", set: {},
-    solution: (trace) => ({ step: 12, zoom: `${fetcher(trace).layer}.${fetcher(trace).head}.2` }),
-    judge: (trace) => {
-      const { layer, head, share } = fetcher(trace);
-      const [l, g, token] = view.zoom.split(".").map(Number);
-      const shown = view.zoom ? trace.matrix(`${attention("cross", l)}.weights`, g).at(view.step, token) : 0;
-      return { solved: view.zoom === `${layer}.${head}.2` && view.step === 12 && untouched(), says: view.zoom && shown < share ? `This thread is ${percent(shown)} of its head’s look. There is a thicker one.` : "" };
+    topic: "Attention", asks: "To write the 8 of 1845 this head looks at the 8. Draw its row of shares anew, by finger, mouse or arrow keys, so that it writes 7.",
+    hint: "The month has a 7. In the row “softmax” pull the bar of the 8 down, and the bar of the 7 up.", set: { text: SEVEN.text, step: SEVEN.row, zoom: `${SEVEN.layer}.${SEVEN.head}.2` },
+    solution: async (trace) => {
+      for (let s = 0; s < trace.source.length; s += 1) {
+        const drawn = `${SEVEN.layer}.${SEVEN.head}.${SEVEN.row}~${trace.source.map((_, at) => (at === s ? 1000 : 0)).join("~")}`;
+        if ((await ask({ input: SEVEN.text, drawn: drawnRow(drawn) })).output === SEVEN.output) return { drawn };
+      }
     },
-    then: (trace) => `Head ${fetcher(trace).head} of layer ${fetcher(trace).layer} spends ${percent(fetcher(trace).share)} of its look on the 8.`,
+    judge: (trace) => ({ solved: view.drawn !== "" && trace.json.text === SEVEN.text && trace.steps[SEVEN.row]?.token === "7" && view.drawn.startsWith(`${SEVEN.layer}.${SEVEN.head}.${SEVEN.row}~`) && untouched(), says: view.drawn ? `It writes “${trace.output}”.` : "" }),
+    then: (trace) => `“${trace.output}”. The head hands on what it looks at, and the rest of the network writes it: shares decide what is copied.`,
   },
   {
     topic: "Masks", asks: "Choose a cell of the decoder’s self-attention in which a token would look at what is written only after it.",
@@ -180,8 +181,6 @@ const ALL = [
   },
 ];
 
-/** The puzzles that can be solved here: a server’s page trains nothing. */
-export const PUZZLES = inside ? ALL : ALL.slice(0, -1);
 
 /** What a puzzle begins with. @returns {Partial<import("./state.js").View>} */
 export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
@@ -190,15 +189,16 @@ export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...P
 /** Those whose solution was shown. @type {Set<number>} */ const given = new Set();
 let [last, hinted, chosen, says, judged] = [0, false, "", "", 0];
 /** @type {Trace|null} */ let shown = null;
+/** Is told of the next answer that belongs to the view. @type {(trace: Trace) => void} */ let resume = () => {};
 
 /** Go to a puzzle; 0 ends them. */
 export function goToPuzzle(/** @type {number} */ n) {
   rest();
-  change(n ? puzzleView(n) : { puzzle: 0, muted: [], prefix: [], patches: [], zoom: "", anyway: false, ...(view.text === STRANGE ? { text: TEXT } : {}) });
+  change(n ? puzzleView(n) : { puzzle: 0, muted: [], prefix: [], patches: [], drawn: "", zoom: "", anyway: false, ...(view.text === STRANGE ? { text: TEXT } : {}) });
 }
 
 /** Whether an answer is that of the view, and not of an earlier one. */
-const isOf = (/** @type {Trace} */ { json }) => json.text === view.text && json.muted.length === view.muted.length && (json.patches?.length ?? 0) === view.patches.length && json.forced === view.prefix.length;
+const isOf = (/** @type {Trace} */ { json }) => json.text === view.text && json.muted.length === view.muted.length && (json.patches?.length ?? 0) === view.patches.length && JSON.stringify(json.drawn ?? null) === JSON.stringify(drawnRow()) && json.forced === view.prefix.length;
 
 /** Show the puzzle of the view, or nothing, and judge what the reader has done. */
 export async function showPuzzle(/** @type {Trace} */ trace) {
@@ -215,6 +215,7 @@ export async function showPuzzle(/** @type {Trace} */ trace) {
   if (moved) [hinted, chosen, says, last] = [false, "", "", view.puzzle];
   draw(puzzle, trace);
   if (moved) announce(`Puzzle ${view.puzzle}, ${puzzle.topic}. ${puzzle.asks}`);
+  if (isOf(trace)) resume(trace);
   if (solved.has(view.puzzle) || !isOf(trace)) return;
   const mine = (judged += 1);
   const { puzzle: n } = view;
@@ -253,8 +254,10 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
       !done && hinted && button("Show the solution", async () => {
         given.add(n);
         goToPuzzle(n);
-        while (!shown || !isOf(shown)) await new Promise((done) => setTimeout(done, 50)); // what an attempt has changed is undone first
-        change((await puzzle.solution(shown)) ?? {});
+        // what an attempt has changed is undone first
+        const start = shown && isOf(shown) ? shown : await new Promise((/** @type {(trace: Trace) => void} */ resolve) => { resume = resolve; });
+        if (view.puzzle !== n) return;
+        change((await puzzle.solution(start)) ?? {});
         if (chosen) again();
       }),
       where && button("Show me where", () => (where === "learn" ? byId("learn").scrollIntoView() : goTo(where))),

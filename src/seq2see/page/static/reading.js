@@ -5,7 +5,8 @@
 
 /** @typedef {import("./tokenizer.js").Tokenizer} Tokenizer */
 
-const WHITE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u; // as in Python
+const BLANKS = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"; // as in Python
+const WHITE = new RegExp(`[${BLANKS}]+`, "u");
 
 /** White space folded: each run is one space, with none at the ends. */
 export const spaced = (/** @type {string} */ text) => text.split(WHITE).filter(Boolean).join(" ");
@@ -64,7 +65,7 @@ function foldUnknown(/** @type {Tokenizer} */ tokenizer, /** @type {string} */ t
 }
 
 const FEATURE = /^ <[^<>\s]+>$/u;
-const NAME_OR_BRACKET = /[^;,|()\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[()]/gu;
+const NAME_OR_BRACKET = new RegExp(`[^;,|()${BLANKS}]+|[()]`, "gu");
 
 /** Write a word and the features that follow it after tabs as one text: walk, V;PST become walk <V> <PST>. */
 function withFeatures(/** @type {string} */ text) {

@@ -23,6 +23,7 @@
  * @property {string} part the value shown between the attentions, as stack.part
  * @property {string} box the box of Figure 1 that is open; none if empty
  * @property {string[]} patches what is taken over from the run on the other text, as name~head~row~col~fromRow
+ * @property {string} drawn shares that the reader gave a row of the cross-attention, as layer.head.row~share~share…; none if empty
  * @property {string} zoom the thread of the flight that is opened, as layer.head.token; none if empty
  * @property {number} tour the stop of the tour, from 1; 0 if there is none
  * @property {number} puzzle the puzzle, from 1; 0 if there is none
@@ -33,7 +34,7 @@
 /** @type {View} */
 export const view = {
   model: "", text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
-  side: "source", part: "encoder.feed_forward", box: "", zoom: "", tour: 0, puzzle: 0, anyway: false, pin: null,
+  side: "source", part: "encoder.feed_forward", box: "", drawn: "", zoom: "", tour: 0, puzzle: 0, anyway: false, pin: null,
 };
 
 /** @type {Cell|null} */
@@ -47,7 +48,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "beam", "box", "zoom", "tour", "puzzle", "anyway"];
+const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "drawn", "beam", "box", "zoom", "tour", "puzzle", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -55,6 +56,7 @@ export function change(/** @type {Partial<View>} */ changes, passing = false) {
     JSON.stringify(/** @type {any} */ (view)[key]) !== JSON.stringify(/** @type {any} */ (changes)[key])));
   if (!changed.size) return;
   Object.assign(view, changes);
+  if (!("drawn" in changes) && ["model", "text", "sentence"].some((key) => changed.has(key))) view.drawn = ""; // another text has other columns
   write(!passing && view.text !== "" && started && BIG.some((key) => changed.has(key)));
   started ||= view.text !== "";
   for (const listener of listeners) listener(changed);
@@ -110,6 +112,15 @@ function write(page = false) {
   if (!framed && address !== location.hash) history[page ? "pushState" : "replaceState"](null, "", address);
 }
 
+/** The row that the reader has drawn, or null: its shares sum to 1. @returns {{attention: "cross", layer: number, head: number, row: number, shares: number[]}|null} */
+export function drawnRow(drawn = view.drawn) {
+  if (!drawn) return null;
+  const [place, ...given] = drawn.split("~");
+  const [layer, head, row] = place.split(".").map(Number);
+  const total = given.reduce((sum, share) => sum + Number(share), 0);
+  return { attention: "cross", layer, head, row, shares: given.map((share) => Number(share) / total) };
+}
+
 /** Read the view from the address. @returns {Partial<View>} */
 export function fromAddress() {
   /** @type {any} */ const found = structuredClone(START);
@@ -129,5 +140,6 @@ export function fromAddress() {
   found.beam = BEAMS.findLast((width) => width <= found.beam) ?? START.beam;
   if (found.side !== "target") found.side = "source";
   if (!/^\d+\.\d+\.\d+$/.test(found.zoom)) found.zoom = "";
+  if (!/^\d+\.\d+\.\d+(~\d+)*~[1-9]\d*(~\d+)*$/.test(found.drawn)) found.drawn = "";
   return found;
 }

@@ -18,12 +18,12 @@ const TEXT = "1845-01-05";
 const ANSWER = "January 5, 1845";
 const [STEP, KEY] = [12, 2]; // the moment at which the 8 of the year is written, and the place of the 8 in the date
 /** What every stop begins with. @type {Partial<View>} */
-export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", zoom: "", step: STEP, puzzle: 0 };
+export const BASE = { text: TEXT, prefix: [], muted: [], patches: [], against: "", anyway: false, pin: null, box: "", drawn: "", zoom: "", step: STEP, puzzle: 0 };
 
 const em = (/** @type {string} */ text) => h("em", {}, text);
 
 /** The head that looks most at the 8 while it is written, and how much. */
-export function fetcher(/** @type {Trace} */ trace) {
+function fetcher(/** @type {Trace} */ trace) {
   let best = { layer: 0, head: 0, share: 0 };
   for (let layer = 0; layer < trace.layers("cross"); layer += 1) {
     for (let head = 0; head < trace.heads; head += 1) {
@@ -90,7 +90,7 @@ export const viewOf = (/** @type {number} */ stop) => ({ ...BASE, ...STOPS[stop 
 export function goToStop(/** @type {number} */ stop) {
   const ended = view.tour === STOPS.length && stop === 0;
   rest();
-  change(stop ? viewOf(stop) : { tour: 0, muted: [], prefix: [], zoom: "" });
+  change(stop ? viewOf(stop) : { tour: 0, muted: [], prefix: [], drawn: "", zoom: "" });
   if (stop) byId("tour").querySelector(".next")?.focus({ preventScroll: true });
   else if (ended) byId("text").focus();
 }

@@ -1,11 +1,12 @@
 /** Trains a network before the reader’s eyes: everything is forgotten, then learned anew, from dates or from pairs of the reader’s own. */
 
-import { forgetTraining, inside, saved, train } from "./backend.js";
+import { forgetTraining, pageFile, saved, train } from "./backend.js";
 import { attention, Trace } from "./data.js";
 import { announce, byId, h, number, svg, thousands } from "./dom.js";
 import { download, zipped } from "./download.js";
 import { paintCells } from "./heat.js";
 import { forgetLoss, noteLoss } from "./puzzles.js";
+import { view } from "./state.js";
 
 /** @typedef {import("./main.js").Model} Model */
 /** @typedef {{use: (model: Model, text: string) => void, glance: () => Promise<Trace|null>, settle: () => void}} Hooks  use: let a model answer; glance: show what it says now; settle: show everything again */
@@ -44,12 +45,16 @@ function curve(/** @type {{step: number, loss: number}[]} */ losses, /** @type {
 
 export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hooks) {
   const place = byId("learn");
-  if (!inside || !own.small || saved.inside.config.members > 1) return;
-  const original = saved.trace.text;
+  const about = saved ? saved.inside : own.inside;
+  const offered = Boolean(about && own.small && !(about.config.members > 1));
+  place.hidden = byId("learn-start").hidden = !offered;
+  if (!offered) return place.replaceChildren();
+  const original = saved?.trace.text ?? own.examples[0] ?? "";
   /** @type {((what: any) => void)|null} */ let order = null;
   /** @type {any} */ let begun = null;
   /** @type {{step: number, loss: number}[]} */ let losses = [];
-  let [learning, looking, right, steps, most] = [false, false, -1, 0, STEPS.dates];
+  /** @type {Model} */ let now = own; // the model that is trained
+  let [learning, looking, right, steps, most, asPage] = [false, false, -1, 0, STEPS.dates, false];
   const dates = own.task === "dates";
   const button = (/** @type {string} */ text, /** @type {() => void} */ act, more = {}) => h("button", { type: "button", className: "quiet", onclick: act, ...more }, text);
   const select = (/** @type {string} */ name, /** @type {[number, string][]} */ options, /** @type {number} */ chosen) => {
@@ -75,7 +80,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
     const tried = right < 0 ? "" : ` ${right} of ${begun.tried.length} ${begun.task === "dates" ? "dates" : "texts"} ${kept} are right.`;
     state.textContent = !order ? "" : losses.length ? `Step ${thousands(steps)} of ${thousands(most)}, loss ${number(losses.at(-1)?.loss ?? 0, 4)}.${tried}` : "Everything is forgotten: its numbers are drawn at random. Let it learn.";
     go.textContent = learning ? "Pause" : "Learn";
-    for (const each of [go, once, back, save]) each.disabled = !order;
+    for (const each of [go, once, back, save, send]) each.disabled = !order;
     if (steps >= most) [go.disabled, once.disabled] = [true, true];
     drawing.replaceChildren(...(losses.length ? [curve(losses, most)] : []));
     document.body.classList.toggle("learning", learning);
@@ -96,12 +101,17 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
     show(await hooks.glance().catch(() => null));
     looking = false;
   };
-  const listen = (/** @type {any} */ { begun: told, progress, files }) => {
+  const keep = async (/** @type {Record<string, any>} */ files, /** @type {any} */ made) => {
+    if (asPage) download("model.html", await pageFile(now, made, files["model.safetensors"], view.text, own.name));
+    else download("model.zip", zipped(Object.entries(files).map(([name, data]) => [name, typeof data === "string" ? new TextEncoder().encode(data) : data])));
+  };
+  const listen = (/** @type {any} */ { begun: told, progress, files, about: made }) => {
     if (told) {
       begun = told;
-      hooks.use({ ...own, name: told.task === "dates" ? own.name : "yours", task: told.task, config: told.config, parameters: told.parameters, habits: undefined, examples: told.texts, texts: [] }, told.task === "dates" ? original : told.texts[0]);
+      now = { ...own, inside: undefined, does: told.task === "dates" ? own.does : "", name: told.task === "dates" ? own.name : "yours", task: told.task, config: told.config, parameters: told.parameters, habits: undefined, examples: told.texts, texts: [] };
+      hooks.use(now, told.task === "dates" ? original : told.texts[0]);
     }
-    if (files) download("model.zip", zipped(Object.entries(files).map(([name, data]) => [name, typeof data === "string" ? new TextEncoder().encode(data) : data])));
+    if (files) keep(files, made).catch(({ message }) => { state.textContent = message; });
     if (!progress) return;
     steps = progress.step;
     noteLoss(progress.step, progress.loss);
@@ -120,7 +130,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   const forget = (/** @type {[string, string][]|null} */ pairs) => {
     forgetLoss();
     [losses, learning, right, steps, most] = [[], false, -1, 0, pairs ? STEPS.pairs : STEPS.dates];
-    order = train({ heads: Number(heads.made.value), rate: 10 ** Number(rate.value), steps: most, examples: Number(examples.made.value), pairs, seed: Math.floor(2 ** 31 * Math.random()) }, listen);
+    order = train(about, { heads: Number(heads.made.value), rate: 10 ** Number(rate.value), steps: most, examples: Number(examples.made.value), pairs, seed: Math.floor(2 ** 31 * Math.random()) }, listen);
     tell();
   };
   const own_ = () => {
@@ -144,11 +154,15 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
     tell();
     hooks.use(own, original);
   });
-  const save = button("Download the model", () => order?.({ card: `# A model trained in a page\n\n${state.textContent}\n` }));
+  const saving = (/** @type {string} */ name, /** @type {boolean} */ page) => button(name, () => {
+    asPage = page;
+    order?.({ card: `# A model trained in a page\n\n${state.textContent}\n` });
+  });
+  const [save, send] = [saving("Download the model", false), saving("Download as a page", true)];
   place.replaceChildren(
     h("h2", {}, "Train it here, now"),
     h("p", { className: "sentence" }, `Forget everything, and all ${thousands(own.parameters)} numbers are drawn at random. Then let it learn: forward and backward pass run in this page, and your text is answered again and again, from gibberish to what is right.`),
-    h("div", { className: "ways" }, ...(dates ? [button("Forget everything", () => forget(null), { className: "quiet strong" })] : []), go, once, back, save),
+    h("div", { className: "ways" }, ...(dates ? [button("Forget everything", () => forget(null), { className: "quiet strong" })] : []), go, once, back, save, send),
     h("div", { className: "settings" }, h("label", { className: "choice" }, "learning rate ", rate, said), heads.element, ...(dates ? [examples.element] : [])),
     state, h("div", { className: "seen" }, drawing, maps),
     h("details", {}, h("summary", {}, "Pairs of your own"), h("p", { className: "sentence" }, "One pair a line, as text = answer: a few hundred are enough for a simple rule. A tenth of them is kept to try it on."),
@@ -156,11 +170,9 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
         field.value = make().map((pair) => pair.join(" = ")).join("\n");
         count();
       })), counted), field, h("div", { className: "ways" }, button("Forget everything, and take these pairs", own_))));
-  place.hidden = false;
-  byId("learn-start").hidden = false;
-  byId("learn-start").addEventListener("click", () => {
+  byId("learn-start").onclick = () => {
     place.scrollIntoView();
     place.querySelector("button")?.focus({ preventScroll: true });
-  });
-  tell();
+  };
+  return tell();
 }

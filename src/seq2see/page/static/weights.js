@@ -63,6 +63,22 @@ export function fromBase85(/** @type {string} */ text) {
   return bytes;
 }
 
+/** Write bytes in base 85, filled up with zeros to a multiple of four. */
+export function toBase85(/** @type {Uint8Array} */ bytes) {
+  let text = "";
+  for (let from = 0; from < bytes.length; from += 4) {
+    let word = 0;
+    for (let i = 0; i < 4; i += 1) word = word * 256 + (bytes[from + i] ?? 0);
+    let digits = "";
+    for (let i = 0; i < 5; i += 1) {
+      digits = DIGITS[word % 85] + digits;
+      word = Math.floor(word / 85);
+    }
+    text += digits;
+  }
+  return text;
+}
+
 /** Unpack what zlib has compressed. @returns {Promise<ArrayBuffer>} */
 export async function inflate(/** @type {Uint8Array<ArrayBuffer>} */ bytes) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();

@@ -87,7 +87,7 @@ async function obey(/** @type {any} */ { about, plan, on, once, rate, card }) {
   }
   if (!trainer) return;
   if (rate) trainer.plan.rate = rate;
-  if (card !== undefined) self.postMessage({ files: folderOf(trainer, card) });
+  if (card !== undefined) self.postMessage({ files: folderOf(trainer, card), about: trainer.about });
   if (once) {
     trainer.step();
     report();
