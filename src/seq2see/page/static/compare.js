@@ -57,7 +57,7 @@ function paired(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @ty
   return { was, is, moved: made((row, col) => is.at(row, col) - was.at(row, col)) };
 }
 
-/** How much of the look of a row moved, on average: half the sum of the differences, since what one column loses another gains. */
+/** How much of the attention of a row moved, on average: half the sum of the differences, since what one column loses another gains. */
 function meanOf(/** @type {Matrix} */ { rows, cols, at }) {
   let sum = 0;
   for (let row = 0; row < rows; row += 1) for (let col = 0; col < cols; col += 1) sum += Math.abs(at(row, col)) / 2;

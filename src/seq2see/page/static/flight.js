@@ -144,10 +144,12 @@ class Flight {
       return { x: left + width / 2 - frame.left, y: (bottom ? top + height : top) - frame.top };
     };
     const vector = this.bars.getBoundingClientRect();
+    const next = this.next.getBoundingClientRect();
     const chip = document.querySelector(`.chip[data-step="${view.step}"]`);
     return {
       width: frame.width, height: frame.height, tokens: this.tokens.map((token) => of(token)), tops: this.buttons.map((gate) => of(gate, false)), bottoms: this.buttons.map((gate) => of(gate)),
       vector: { x: vector.left - frame.left, y: vector.top - frame.top, width: vector.width, height: vector.height },
+      leave: (next.left < vector.right ? next.bottom : vector.bottom) - frame.top, // on a telephone the list is below the vector
       chip: chip ? Math.min(frame.width - 8, Math.max(8, of(chip).x)) : frame.width / 2,
     };
   }
@@ -254,10 +256,10 @@ class Flight {
   }
 
   /** The line from the vector to the letter that it becomes, and the letter on its way. */
-  landing(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ { vector, chip, height }, /** @type {Record<string, string>} */ colour) {
+  landing(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ { vector, leave, chip, height }, /** @type {Record<string, string>} */ colour) {
     const third = within(this.phase, 0.7, 1);
     if (third <= 0) return;
-    const from = { x: vector.x + vector.width / 2, y: vector.y + vector.height };
+    const from = { x: vector.x + vector.width / 2, y: leave };
     const to = { x: chip, y: height };
     pen.strokeStyle = colour.accent;
     pen.globalAlpha = 0.55;
@@ -288,7 +290,7 @@ class Flight {
     const step = this.trace.steps[Math.min(view.step, this.trace.steps.length - 1)];
     const { gate, token, share } = this.strongest();
     const ends = /^<.+>$/.test(step.token);
-    const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’, ${percent(share)} of its look`;
+    const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’ with ${percent(share)} of its attention`;
     byId("flight-says").replaceChildren(ends ? "Here the answer ends." : h("span", {}, "To write ", h("b", {}, exact(step.token)), place ? `, ${place}.` : ", nothing comes through."));
     const links = ends ? [] : linksOf(this.trace, view.step);
     this.tokens.forEach((button, s) => button.style.setProperty("--link", `${Math.round(100 * (links[s] ?? 0) ** 2)}%`));
@@ -341,6 +343,7 @@ class Flight {
   /** The vector has come. */
   arrived() {
     this.now = this.moment(view.step);
+    if (!this.next.contains(document.activeElement)) this.say(); // a share may have been rounded before
     this.draw();
   }
 
@@ -450,8 +453,8 @@ async function showZoom() {
     inner.style.setProperty("--tall", `${Math.round(100 * share)}%`);
     return h("span", { className: "column" }, inner, h("small", {}, text));
   };
-  const shares = h("tr", { className: found.live ? "drawable" : "" }, h("th", { scope: "row" }, h("b", {}, "softmax"), h("small", {}, `so much of the look${found.live ? ": draw it anew" : ""}`)),
-    ...columns.map((s) => h("td", { className: s === token ? "strong" : "", ...(found.live ? { role: "slider", tabIndex: 0, "aria-label": `Share of ‘${visible(trace.source[s].token).trim()}’, position ${s}`, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * weights.at(row, s)) } : {}) }, bar(weights.at(row, s), percent(weights.at(row, s))))));
+  const shares = h("tr", { className: found.live ? "drawable" : "" }, h("th", { scope: "row" }, h("b", {}, "softmax"), h("small", {}, `shares of attention${found.live ? ": drag the bars" : ""}`)),
+    ...columns.map((s) => h("td", { className: s === token ? "strong" : "", ...(found.live ? { role: "slider", tabIndex: 0, "aria-label": `Share of ‘${visible(trace.source[s].token).trim()}’, position ${s}`, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * weights.at(row, s)) } : {}) }, bar(weights.at(row, s), asShare(weights.at(row, s))))));
   if (found.live) drawable(shares, columns, `${layer}.${head}.${row}`, Array.from({ length: weights.cols }, (_, s) => weights.at(row, s)), found);
   const cell = { name: `${base}.weights`, head, row, col: token };
   const { lines } = arithmetic(trace, cell, "");
@@ -479,6 +482,9 @@ async function showZoom() {
   return undefined;
 }
 
+/** A share below its bar: on a telephone there is no space for decimals. */
+const asShare = (/** @type {number} */ share) => (matchMedia("(max-width: 600px)").matches ? `${Math.round(100 * share)}%` : percent(share));
+
 /**
  * Let the reader draw the shares of a row, with a pointer over its bars or with the arrow keys on one of them. The answer follows
  * while the pointer is down, and the view when it is released.
@@ -504,7 +510,7 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
     const total = shares.reduce((sum, share) => sum + share, 0) || 1;
     columns.forEach((s, n) => {
       /** @type {HTMLElement} */ (cells[n].querySelector("i")).style.setProperty("--tall", `${100 * shares[s]}%`);
-      /** @type {HTMLElement} */ (cells[n].querySelector("small")).textContent = percent(shares[s] / total);
+      /** @type {HTMLElement} */ (cells[n].querySelector("small")).textContent = asShare(shares[s] / total);
     });
     follow();
   };

@@ -127,7 +127,7 @@ function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @typ
       h("button", { type: "button", className: "link name", onclick: () => change({ kind, layer, head }) }, `head ${head}`),
       live && h("button", { type: "button", className: "switch", role: "switch", "aria-checked": String(!off), "aria-label": `${kind} layer ${layer}, head ${head}`, onclick: toggle }, off ? "off" : "on")),
     heat.element,
-    h("small", { className: "label", title: "where its look goes beyond what an even look would give, and the mean share, over many texts" }, habitOf(model, kind, layer, head)));
+    h("small", { className: "label", title: "what this head attends to more than even attention would, and the mean share, over many texts" }, habitOf(model, kind, layer, head)));
 }
 
 /** One head from queries to output. @returns {Panel} */

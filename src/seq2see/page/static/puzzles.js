@@ -65,7 +65,7 @@ export const PUZZLES = [
     then: (trace) => `“${trace.output}”: the same vectors, but each has waves of its place added to it, and so the order counts.`,
   },
   {
-    topic: "Attention", asks: "To write the 8 of 1845 this head looks at the 8. Draw its row of shares anew, by finger, mouse or arrow keys, so that it writes 7.",
+    topic: "Attention", asks: "To write the 8 of 1845 this head looks at the 8. Drag its row of shares, with a finger, the mouse or the arrow keys, so that the model writes 7.",
     hint: "The month has a 7. In the row “softmax” pull the bar of the 8 down, and the bar of the 7 up.", set: { text: SEVEN.text, step: SEVEN.row, zoom: `${SEVEN.layer}.${SEVEN.head}.2` },
     solution: async (trace) => {
       for (let s = 0; s < trace.source.length; s += 1) {
@@ -83,7 +83,7 @@ export const PUZZLES = [
     judge: () => {
       const at = view.pin && place(view.pin.name);
       const own = at?.kind === "decoder" && ["weights", "masked", "scaled", "scores"].includes(at.role);
-      return { solved: Boolean(own && view.pin && view.pin.col > view.pin.row), says: !view.pin ? "" : own ? "This look is allowed: it goes back, or at itself." : "This cell is not of the decoder’s self-attention." };
+      return { solved: Boolean(own && view.pin && view.pin.col > view.pin.row), says: !view.pin ? "" : own ? "This cell is allowed: the token looks back, or at itself." : "This cell is not of the decoder’s self-attention." };
     },
     then: () => "Its score is replaced by −∞ before softmax, and its share is exactly 0. Else it could copy in training what it should learn to write.",
   },

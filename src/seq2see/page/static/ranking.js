@@ -17,7 +17,7 @@ import { change, view } from "./state.js";
 /** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number}>} */
 const known = new Map();
 
-/** What a head does, in words: a habit and its share of the look, measured over many texts. Nothing is said before that is measured. */
+/** What a head does, in words: a habit and its share of the attention, measured over many texts; nothing before it is measured. */
 export function habitOf(/** @type {Model} */ model, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
   const key = `${kind}.${layer}.${head}`;
   const [name, share] = model.habits?.[key] ?? [];
@@ -122,6 +122,6 @@ export function rankingPanel(trace, model, ask) {
     if (model.small) whenSeen(place, rank);
     return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, choice, place];
   };
-  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too: where its look goes, beyond what an even look would give.",
+  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too: what it attends to more than even attention would.",
     make, (changed) => changed.has("step") && effects.length === headsOf(trace).length && show());
 }

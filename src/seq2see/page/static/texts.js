@@ -19,7 +19,7 @@ export function saidOf(/** @type {Sentence} */ { source, finished, confidence, r
   return [
     ...(error ? [`${error} It was left as it is.`] : []),
     ...(finished === false ? ["The answer was cut: it did not come to its end."] : []),
-    ...(confidence === undefined ? [] : [`confidence ${percent(confidence)}: so many of 100 answers that are as sure as this one are right`]),
+    ...(confidence === undefined ? [] : [`confidence ${percent(confidence)}: of 100 answers with this confidence about ${Math.round(100 * confidence)} are right`]),
     ...(remark ? [remark] : []), ...repairs, ...read,
     ...(parts.length > 1 ? [`It is long, so that it was translated in ${parts.length} parts; the first one is shown below.`] : []),
     ...(terms === undefined ? [] : [`${terms} ${terms === 1 ? "term" : "terms"} of the glossary in it`]),
