@@ -26,7 +26,7 @@ const TALL = 72; // pixels of a bar that can be drawn
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const ease = (/** @type {number} */ t) => (t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2);
 const mix = (/** @type {number} */ a, /** @type {number} */ b, /** @type {number} */ t) => a + (b - a) * t;
-/** How far a part of the flight has come that begins and ends at some share of it. */
+/** The progress from 0 to 1 of a part of the flight that lasts from one share of it to another. */
 const within = (/** @type {number} */ t, /** @type {number} */ from, /** @type {number} */ to) => Math.min(1, Math.max(0, (t - from) / (to - from)));
 
 /** A point of the curve that leaves and arrives upright. @returns {Point} */
@@ -50,10 +50,10 @@ export function linksOf(/** @type {Trace} */ trace, /** @type {number} */ step) 
   return above.map((x) => x / most);
 }
 
-/** A token as it stands on the stage. */
+/** The text of a token on the stage. */
 const signOf = (/** @type {string} */ token) => (/^<s/.test(token) ? "▸" : /^<.+>$/.test(token) ? "∎" : visible(token).trim() || "␣");
 
-/** Whether something is reached by the keyboard, and not by the click that has acted on it. */
+/** Whether the focus came from the keyboard, not from a click. */
 const byKeys = (/** @type {FocusEvent} */ { target }) => /** @type {Element} */ (target).matches(":focus-visible");
 
 class Flight {
@@ -196,7 +196,7 @@ class Flight {
     pen.beginPath();
     pen.moveTo(from.x, from.y);
     if (open) pen.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.y);
-    else pen.bezierCurveTo(from.x, middle, from.x + side * 8, to.y - 14, from.x + side * (14 + 40 * share), to.y - 22); // it has fallen slack
+    else pen.bezierCurveTo(from.x, middle, from.x + side * 8, to.y - 14, from.x + side * (14 + 40 * share), to.y - 22); // a closed gate: the thread hangs loose
     pen.stroke();
     pen.setLineDash([]);
     pen.globalAlpha = 1;
@@ -235,7 +235,7 @@ class Flight {
     });
   }
 
-  /** What flies: from the tokens to the gates, from the gates to the vector, from the vector to the answer. */
+  /** The moving dots: from the tokens to the gates, from the gates to the vector, from the vector to the answer. */
   drawPulses(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ place, /** @type {Record<string, string>} */ colour) {
     const dot = (/** @type {Point} */ { x, y }, /** @type {number} */ size) => {
       pen.beginPath();
@@ -255,7 +255,7 @@ class Flight {
     });
   }
 
-  /** The line from the vector to the letter that it becomes, and the letter on its way. */
+  /** The line from the vector to the letter that it becomes, as far as it has come. */
   landing(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ { vector, leave, chip, height }, /** @type {Record<string, string>} */ colour) {
     const third = within(this.phase, 0.7, 1);
     if (third <= 0) return;
@@ -279,13 +279,13 @@ class Flight {
     let best = { gate: -1, token: -1, share: 0 };
     this.now.shares.forEach((row, gate) => row.forEach((share, token) => {
       const says = !/^<.+>$/.test(this.trace.source[token].token);
-      // what a later layer fetches is nearer to the answer
+      // a later layer is nearer to the answer
       if (this.isOpen(gate) && says && share + 0.1 * this.gates[gate].layer > best.share) best = { gate, token, share: share + 0.1 * this.gates[gate].layer };
     }));
     return best.gate < 0 ? best : { ...best, share: this.now.shares[best.gate][best.token] };
   }
 
-  /** Say in one sentence what happens, shade the tokens that the letter is linked to, and list what might have come. */
+  /** Say in one sentence what happens, shade the tokens that the letter is linked to, and list the likeliest tokens. */
   say() {
     const step = this.trace.steps[Math.min(view.step, this.trace.steps.length - 1)];
     const { gate, token, share } = this.strongest();
@@ -340,7 +340,7 @@ class Flight {
     if (!trace.has("decoder.out")) this.fetchMore(["decoder.out"]).then(() => flight === this && this.arrived());
   }
 
-  /** The vector has come. */
+  /** Draw again after numbers have arrived. */
   arrived() {
     this.now = this.moment(view.step);
     if (!this.next.contains(document.activeElement)) this.say(); // a share may have been rounded before
@@ -378,7 +378,7 @@ class Flight {
 
 /** @type {Flight|undefined} */ let flight;
 
-/** Build the stage for a trace. What was shown before goes over into it. */
+/** Build the stage for a trace. The shares move from the ones that were shown to the new ones. */
 export function buildFlight(/** @type {Trace} */ trace, /** @type {Model} */ model, /** @type {boolean} */ live, /** @type {FetchMore} */ fetchMore) {
   const held = byId("stage").contains(document.activeElement) ? document.activeElement?.getAttribute("data-gate") : null;
   const before = flight?.trace.source.length === trace.source.length && flight.gates.length === trace.layers("cross") * trace.heads ? flight.shown() : undefined;
@@ -399,11 +399,11 @@ export function followFlight(/** @type {Set<string>} */ changed) {
   if (changed.has("step")) flight.fly();
   if (changed.has("zoom") && !still() && "startViewTransition" in document) {
     name(true);
-    document.startViewTransition(showZoom).finished.finally(() => name(false)); // tokens, gate and vector go over into what they become
+    document.startViewTransition(showZoom).finished.finally(() => name(false)); // tokens, gate and vector move to their new places
   } else if (changed.has("zoom") || changed.has("step")) showZoom();
 }
 
-/** Name what is the same before and after zooming, so that the browser moves it. */
+/** Name the elements that are the same before and after zooming, so that the browser animates between them. */
 function name(/** @type {boolean} */ on) {
   document.documentElement.classList.toggle("zooming", on);
 }
@@ -519,7 +519,7 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
     const n = boxes.reduce((best, { left, width }, at) => (Math.abs(left + width / 2 - clientX) < Math.abs(boxes[best].left + boxes[best].width / 2 - clientX) ? at : best), 0);
     const { top } = boxes[n];
     const share = Math.min(1, Math.max(0, 1 - (clientY - top) / TALL));
-    // a quick pointer jumps over columns
+    // a fast pointer skips columns
     for (let at = last < 0 ? n : last; ; at += Math.sign(n - at)) {
       shares[columns[at]] = share;
       if (at === n) break;
@@ -551,7 +551,7 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
     if (s === undefined || to === undefined) return;
     event.preventDefault();
     event.stopPropagation();
-    // what one token gets the others lose
+    // the other shares shrink or grow in proportion
     const share = Math.min(1, Math.max(0, to));
     const rest = 1 - shares[s];
     shares = shares.map((other, at) => (at === s ? share : rest > 0.001 ? (other * (1 - share)) / rest : (1 - share) / (shares.length - 1)));

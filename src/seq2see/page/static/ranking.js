@@ -25,7 +25,7 @@ export function habitOf(/** @type {Model} */ model, /** @type {Kind} */ kind, /*
   return found ? spokenHabit(found) : "";
 }
 
-/** The one way in which a habit is written. */
+/** A habit and its share as text. */
 const spokenHabit = (/** @type {{name: string, share: number}} */ { name, share }) => (share ? `${name}, ${Math.round(100 * share)} %` : name);
 
 /** Dates spread over all years, months and days. @returns {string[]} */
@@ -94,7 +94,7 @@ export function rankingPanel(trace, model, ask) {
     }
     state.textContent = `All ${heads.length} heads, each switched off once, with this text. The answer is held fixed.`;
     show();
-    if (inside && model.small && !model.habits && !known.size) await survey(); // the model is at hand, and this takes a second
+    if (inside && model.small && !model.habits && !known.size) await survey(); // the model is in the page, so this takes a second
   };
   const survey = async () => {
     /** @type {Map<string, import("./habits.js").Habits>} */ const sums = new Map();
@@ -118,7 +118,7 @@ export function rankingPanel(trace, model, ask) {
   };
   const button = (/** @type {string} */ text, /** @type {() => any} */ act) => h("button", { type: "button", className: "quiet", onclick: act }, text);
   const make = () => {
-    if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // what appears later must not move the page
+    if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // content that appears later must not move the page
     if (model.small) whenSeen(place, rank);
     return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, choice, place];
   };
