@@ -42,7 +42,14 @@ def bench(
         int, typer.Option("--lines", metavar="N", min=1, help="With gpu-file: lines of the file.")
     ] = 1_000_000,
     beams: Annotated[str, typer.Option("--beams", help="With gpu-file: widths of the beam.")] = "1,4",
-    store: Annotated[bool, typer.Option("--store", help="With gpu-file: store the figures.")] = False,
+    store: Annotated[
+        bool,
+        typer.Option(
+            "--store",
+            help="With gpu-file: store the figures. With interchange: measure speed, and write it into "
+            "docs/bring-your-model.md.",
+        ),
+    ] = False,
     stub: Annotated[
         bool, typer.Option("--stub", help="With gpu-file: Python alone, without a search, and without a GPU.")
     ] = False,
@@ -80,14 +87,23 @@ def bench(
             say(text)
         return
     if name == "interchange":
-        from benchmarks.interchange import interchange, published, settings, speed
+        from benchmarks import interchange as them
 
-        for record in chain(speed(), published(), interchange(), settings()):
+        records = []
+        parts = (
+            (them.speed(), them.settings())
+            if store
+            else (them.speed(), them.published(), them.interchange(), them.settings())
+        )
+        for record in chain(*parts):
+            records.append(record)
             say(
                 json.dumps(record)
                 if as_json
                 else ", ".join(f"{key} {value}" for key, value in record.items())
             )
+        if store:
+            them.store(records)
         return
     from benchmarks import busy, cpu, documents, human_dates, load, page, page_file, preparation, training
 

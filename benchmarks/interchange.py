@@ -10,18 +10,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import measure
+from seq2see import machine
+from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
 from seq2see.interchange.huggingface import model_of
 from seq2see.model.transformer import Transformer
-from seq2see.seq2seq import load
+from seq2see.seq2seq import Seq2Seq, load
 
 V, BATCH, TIE = 400, 50, 1e-4
 SHAPE = dict(vocab_size=V, d_model=64, encoder_layers=3, decoder_layers=3, encoder_attention_heads=4,
@@ -193,89 +197,207 @@ def _cut(row: list[int], ends: set[int]) -> list[int]:
 # --- speed and memory ---------------------------------------------------------------------------------------------
 
 
-def speed(sentences: tuple[int, ...] = (20, 500)) -> Iterator[dict[str, Any]]:
-    """Measure an import at the shape of OPUS-MT, and its answers beside ``generate``, both on this machine's CPU.
+def speed(sentences: tuple[int, ...] = (20, 500), rounds: int = 5) -> Iterator[dict[str, Any]]:
+    """Measure an import at the shape of OPUS-MT, and its answers beside ``generate``, both on one thread of the CPU.
 
-    Sources have 5 to 25 tokens and answers exactly 16. Greedy answers come through whichever engine the model takes.
+    Sources have 5 to 25 tokens and answers exactly 16, so that both search equally long. Answers come through
+    whichever engine the model takes.
     """
     import transformers
 
-    sizes = {
-        **PUBLISHED["opus-mt"][1],
-        **FAMILIES["Marian"][1],
-        "pad_token_id": 58_100,
-        "decoder_start_token_id": 58_100,
-    }
-    torch.manual_seed(1)
-    theirs: Any = transformers.MarianMTModel(transformers.MarianConfig(scale_embedding=True, **sizes))
-    theirs.eval()
-    theirs.generation_config.update(max_length=17, min_length=17, num_beams=4, bad_words_ids=[[58_100]])
-    with tempfile.TemporaryDirectory() as place:
-        home = Path(place)
-        (home / "theirs").mkdir()
-        theirs.save_pretrained(home / "theirs")
-        _write_vocabulary(home / "theirs", sizes["vocab_size"])
-        weights = (home / "theirs/model.safetensors").stat().st_size
-        yield {"what": "import", "parameters": theirs.num_parameters(), **_imported(home, weights)}
-        model = load(home / "ours")
-        draw = torch.Generator().manual_seed(2)
-        rows = [
-            torch.randint(10, 50_000, (5 + n % 21,), generator=draw).tolist() for n in range(max(sentences))
-        ]
-        for count in sentences:
+    with _one_thread():
+        sizes = {
+            **PUBLISHED["opus-mt"][1],
+            **FAMILIES["Marian"][1],
+            "pad_token_id": 58_100,
+            "decoder_start_token_id": 58_100,
+        }
+        torch.manual_seed(1)
+        theirs: Any = transformers.MarianMTModel(transformers.MarianConfig(scale_embedding=True, **sizes))
+        theirs.eval()
+        theirs.generation_config.update(max_length=17, min_length=17, num_beams=4, bad_words_ids=[[58_100]])
+        with tempfile.TemporaryDirectory() as place:
+            home = Path(place)
+            (home / "theirs").mkdir()
+            theirs.save_pretrained(home / "theirs")
+            _write_vocabulary(home / "theirs", sizes["vocab_size"])
+            weights = (home / "theirs/model.safetensors").stat().st_size
+            yield {"what": "import", "parameters": theirs.num_parameters(), **_imported(home, weights)}
+            model = load(home / "ours")
+            draw = torch.Generator().manual_seed(2)
+            rows = [
+                torch.randint(10, 50_000, (5 + n % 21,), generator=draw).tolist()
+                for n in range(max(sentences))
+            ]
             for beam in (1, 4):
-                part, rules = sorted(rows[:count], key=len), model.config.decoding.but(beam=beam)
-                engine = model.network.engine_for(count, beam)
-                engine.ids(part[:2], rules)
-                ours = _seconds(partial(engine.ids, rules=rules), part)
-                home_ = _seconds(partial(_generated, theirs, beam=beam), part)
-                yield {
-                    "what": "answers", "sentences": count, "beam": beam, "answered_by": engine.name,
-                    "seconds": round(ours, 2), "generate_seconds": round(home_, 2), "ratio": round(home_ / ours, 2),
-                }  # fmt: skip
+                bound = _most_possible(theirs, sorted(rows[: min(sentences)], key=len), beam)
+                for count in sentences:
+                    beside = _beside(theirs, model, sorted(rows[:count], key=len), beam, rounds)
+                    yield {
+                        "what": "answers",
+                        "sentences": count,
+                        "beam": beam,
+                        **beside,
+                        "most_possible": bound,
+                    }
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let both sides compute on one thread: CPU seconds of threads that wait for each other tell nothing."""
+    machine.use(1)
+    try:
+        with threads_of(1):
+            yield
+    finally:
+        machine.use(None)
+
+
+def _beside(theirs: Any, model: Seq2Seq, rows: list[list[int]], beam: int, rounds: int) -> dict[str, Any]:
+    """Answer rows by both in turns, a batch at a time, and return the CPU seconds, their ratio and its spread.
+
+    Few rows are answered in several rounds, and many are as many turns by themselves.
+    """
+    rules, engine = model.config.decoding.but(beam=beam), model.network.engine_for(len(rows), beam)
+    engine.ids(rows[:2], rules)
+    _generated(theirs, rows[:2], beam)
+    batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
+    rounds = max(1, rounds // len(batches))
+    ours, home, same = [], [], 0
+    for part in batches * rounds:
+        (found, seconds), (expected, theirs_) = (
+            _timed(lambda part=part: engine.ids(part, rules)),  # type: ignore[misc]
+            _timed(lambda part=part: _generated(theirs, part, beam)),  # type: ignore[misc]
+        )
+        ours.append(seconds)
+        home.append(theirs_)
+        ends = {model.tokenizers.target.end, *rules.other_ends}
+        same += sum(x == _cut(row[1:], ends) for x, row in zip(found, expected.tolist(), strict=True))
+    ratios = sorted(other / one for one, other in zip(ours, home, strict=True))
+    return {
+        "answered_by": engine.name,
+        "cpu_seconds": round(sum(ours) / rounds, 2),
+        "generate_cpu_seconds": round(sum(home) / rounds, 2),
+        "ratio": round(sum(home) / sum(ours), 2),
+        "ratios": [round(ratios[0], 2), round(ratios[-1], 2)],
+        "same": same // rounds,
+    }
+
+
+def _timed(answer: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.process_time()
+    return answer(), time.process_time() - began
+
+
+def _most_possible(theirs: Any, rows: list[list[int]], beam: int) -> float:
+    """Return how much faster than ``generate`` a search would be that needed time for its matrix products alone."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        _generated(theirs, rows, beam)
+    each = {event.key: event.self_cpu_time_total for event in found.key_averages()}
+    products = sum(each.get(f"aten::{name}", 0.0) for name in ("mm", "addmm"))
+    return float(round(sum(each.values()) / products, 2))
 
 
 LANGUAGES = {"M2M100": ("__en__", "__fr__"), "MBart": ("en_XX", "fr_XX"), "PLBart": ("en_XX", "fr_XX")}
 
 
-def settings(sentences: tuple[int, ...] = (20, 500)) -> Iterator[dict[str, Any]]:
+def settings(sentences: tuple[int, ...] = (20, 500), rounds: int = 5) -> Iterator[dict[str, Any]]:
     """Measure the import of a small model of each family and setting, and its answers beside ``generate``.
 
     Models have d_model 64 and 3+3 layers, sources 1 to 19 tokens, and the beam is 4: what is measured is the work around
-    the arithmetic. The shape of OPUS-MT, in ``speed``, measures the arithmetic. Seconds are those of one thread of the
-    CPU, so that another program's work does not count.
+    the arithmetic. The shape of OPUS-MT, in ``speed``, measures the arithmetic.
     """
     import transformers
 
-    torch.set_num_threads(1)
-    everything: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {n: (n, {}, {}) for n in FAMILIES}
-    everything |= SETTINGS
-    for setting, (name, shape, generation) in everything.items():
-        theirs, _, _ = _both(transformers, name, shape, generation)
-        torch.manual_seed(2)
-        rows = _batch(max(sentences), 20)[0]
-        with tempfile.TemporaryDirectory() as place:
-            home = Path(place)
-            (home / "theirs").mkdir()
-            theirs.save_pretrained(home / "theirs")
-            _write_tokens(home / "theirs", FAMILIES[name][1], LANGUAGES.get(name, ()))
-            weights = (home / "theirs/model.safetensors").stat().st_size
-            record: dict[str, Any] = {
-                "what": "setting",
-                "family": name,
-                "setting": "" if setting == name else setting,
-            }
-            record |= _imported(home, weights, LANGUAGES.get(name, ()))
-            model = load(home / "ours")
-            rules = model.config.decoding.but(beam=4)
-            for count in sentences:
-                engine = model.network.engine_for(count, 4)
-                engine.ids(rows[:2], rules)
-                ours = _seconds(partial(engine.ids, rules=rules), rows[:count], time.process_time)
-                home_ = _seconds(partial(_generated, theirs, beam=4), rows[:count], time.process_time)
-                record |= {f"cpu_seconds_{count}": round(ours, 2), f"generate_{count}": round(home_, 2),
-                           f"ratio_{count}": round(home_ / ours, 2)}  # fmt: skip
-            yield record | {"answered_by": engine.name}
+    with _one_thread():
+        everything: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {n: (n, {}, {}) for n in FAMILIES}
+        everything |= SETTINGS
+        for setting, (name, shape, generation) in everything.items():
+            theirs, _, _ = _both(transformers, name, shape, generation)
+            torch.manual_seed(2)
+            rows = _batch(max(sentences), 20)[0]
+            with tempfile.TemporaryDirectory() as place:
+                home = Path(place)
+                (home / "theirs").mkdir()
+                theirs.save_pretrained(home / "theirs")
+                _write_tokens(home / "theirs", FAMILIES[name][1], LANGUAGES.get(name, ()))
+                weights = (home / "theirs/model.safetensors").stat().st_size
+                record: dict[str, Any] = {
+                    "what": "setting",
+                    "family": name,
+                    "setting": "" if setting == name else setting,
+                }
+                record |= _imported(home, weights, LANGUAGES.get(name, ()))
+                model = load(home / "ours")
+                for count in sentences:
+                    beside = _beside(theirs, model, rows[:count], 4, rounds)
+                    record |= {f"{key}_{count}": value for key, value in beside.items()}
+                yield record
+
+
+# --- the table of the documentation -------------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[1] / "docs/bring-your-model.md"
+MARKS = "<!-- written by: python -m benchmarks interchange --store -->", "<!-- end of what is written -->"
+
+
+def store(records: list[dict[str, Any]], document: Path = DOCUMENT) -> None:
+    """Write the speeds into the documentation, between its marks."""
+    text = document.read_text(encoding="utf-8")
+    before, first, rest = text.partition(MARKS[0])
+    _, last, after = rest.partition(MARKS[1])
+    if not first or not last:
+        raise UserError(
+            f"{document.name} has no lines {MARKS[0]!r} and {MARKS[1]!r}, between which a table belongs."
+        )
+    document.write_text(f"{before}{first}\n{_tables(records)}\n{last}{after}", encoding="utf-8")
+
+
+def _tables(records: list[dict[str, Any]]) -> str:
+    here = measure.machine()
+    of = {what: [r for r in records if r.get("what") == what] for what in ("import", "answers", "setting")}
+    (own,) = of["import"]
+    lines = [
+        "",
+        f"Measured on {date.today()} on {here['cpu']}, torch {here['packages']['torch']}, transformers "
+        f"{here['packages']['transformers']}, float32, one thread for both, in CPU seconds. Both answer each batch "
+        f"of up to {BATCH} in turn, in one process. The machine had other work (load {here['load']:.0f} on "
+        f"{here['cores']} cores), so the ratio of each turn varies: least and most are in brackets.",
+        "",
+        f"The import at the shape of OPUS-MT ({own['parameters'] / 1e6:.0f} million parameters, "
+        f"{own['megabytes']:.0f} MB): {own['cpu_seconds']} CPU seconds, {own['seconds']} seconds by the clock, "
+        f"{own['own_memory_of_weights']} × the "
+        "weights in memory of its own.",
+        "",
+        "| OPUS-MT's shape | answered by | CPU seconds | `generate` | ratio | same answers | most possible |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for r in of["answers"]:
+        how = "greedy" if r["beam"] == 1 else f"beam {r['beam']}"
+        lines.append(
+            f"| {r['sentences']} sentences, {how} | {r['answered_by']} | {r['cpu_seconds']} | "
+            f"{r['generate_cpu_seconds']} | {_ratio(r)} | {r['same']} of {r['sentences']} | {r['most_possible']}× |"
+        )
+    lines += [
+        "",
+        "“Most possible” is the ratio of a search that would need time for the matrix products of `generate` alone.",
+        "",
+        "| small models, beam 4 | import: CPU seconds | MB of its own | 20 sentences | 500 sentences | same answers |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['family']}{', ' if r['setting'] else ''}{r['setting']} | {r['cpu_seconds']} | {r['own_megabytes']} | "
+        f"{_ratio(r, '_20')} | {_ratio(r, '_500')} | {r['same_500']} of 500 |"
+        for r in of["setting"]
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _ratio(record: dict[str, Any], suffix: str = "") -> str:
+    least, most = record[f"ratios{suffix}"]
+    return f"{record[f'ratio{suffix}']}× ({least} – {most})"
 
 
 def _write_tokens(path: Path, ids: dict[str, Any], languages: tuple[str, ...]) -> None:
@@ -293,18 +415,6 @@ def _write_tokens(path: Path, ids: dict[str, Any], languages: tuple[str, ...]) -
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     engine.add_special_tokens([AddedToken(name, normalized=False) for name in ("<pad>", "</s>", *languages)])
     engine.save(str(path / "tokenizer.json"))
-
-
-def _seconds(
-    answer: Callable[[list[list[int]]], Any],
-    rows: list[list[int]],
-    clock: Callable[[], float] = time.perf_counter,
-) -> float:
-    """Return how long it takes to answer rows, 50 at a time."""
-    began = clock()
-    for first in range(0, len(rows), BATCH):
-        answer(rows[first : first + BATCH])
-    return clock() - began
 
 
 def _generated(theirs: Any, rows: list[list[int]], beam: int) -> Any:

@@ -572,36 +572,80 @@ def test_an_argos_package_is_read(tmp_path: Path) -> None:
     assert found.tokenizers.source.encode("The cat.") == model.tokenizers.source.encode("The cat.")[:-1]
 
 
-def test_a_fairseq_checkpoint_is_read(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
-    """The names are those of M2M100, which came from fairseq; the dictionaries and the codes are beside it."""
+def fairseq_checkpoint(place: Path, theirs: Any, **others: Any) -> int:
+    """Write M2M100 as fairseq, from which its names came, with dictionaries and codes; return the number of tokens."""
     from argparse import Namespace
 
-    name, theirs, _ = both
-    if name != "m2m100":
-        return
     weights = {key.removeprefix("model."): value.clone() for key, value in theirs.state_dict().items()}
     weights["decoder.output_projection.weight"] = weights.pop("lm_head.weight")
     table = weights.pop("shared.weight")
     weights |= {f"{half}.embed_tokens.weight": table for half in ("encoder", "decoder")}
     weights = {key: value for key, value in weights.items() if "embed_positions" not in key}
-    settings = Namespace(
-        encoder_layers=2, decoder_layers=2, encoder_embed_dim=32, decoder_embed_dim=32, encoder_ffn_embed_dim=48,
-        decoder_ffn_embed_dim=48, encoder_attention_heads=4, decoder_attention_heads=4, encoder_normalize_before=True,
-        decoder_normalize_before=True, encoder_learned_pos=False, decoder_learned_pos=False, activation_fn="relu",
-        share_all_embeddings=True, share_decoder_input_output_embed=True, dropout=0.1,
-    )  # fmt: skip
-    torch.save({"args": settings, "model": weights}, tmp_path / "checkpoint_best.pt")
+    config = theirs.config
+    settings = Namespace(**{
+        **dict(
+            encoder_layers=2, decoder_layers=2, encoder_embed_dim=32, decoder_embed_dim=32,
+            encoder_ffn_embed_dim=config.encoder_ffn_dim, decoder_ffn_embed_dim=config.decoder_ffn_dim,
+            encoder_attention_heads=4, decoder_attention_heads=4, encoder_normalize_before=True,
+            decoder_normalize_before=True, encoder_learned_pos=False, decoder_learned_pos=False, activation_fn="relu",
+            share_all_embeddings=True, share_decoder_input_output_embed=True, dropout=0.1,
+        ),
+        **others,
+    })  # fmt: skip
+    torch.save({"args": settings, "model": weights}, place / "checkpoint_best.pt")
     words = ["l@@", "lo@@", "w", "low", *(f"w{number}" for number in range(len(table) - 8))]
     for side in ("a", "b"):
-        (tmp_path / f"dict.{side}.txt").write_text("".join(f"{word} 1\n" for word in words))
-    (tmp_path / "bpe.codes").write_text("#version: 0.2\nl o\nlo w</w>\n")
+        (place / f"dict.{side}.txt").write_text("".join(f"{word} 1\n" for word in words))
+    (place / "bpe.codes").write_text("#version: 0.2\nl o\nlo w</w>\n")
+    return len(table)
+
+
+def test_a_fairseq_checkpoint_is_read(both: tuple[str, Any, Seq2Seq], tmp_path: Path) -> None:
+    name, theirs, _ = both
+    if name != "m2m100":
+        return
+    size = fairseq_checkpoint(tmp_path, theirs)
     import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
     ours = seq2see.load(tmp_path / "ours", engine="torch")
-    assert difference(theirs, ours.transformer, 1, len(table)) <= 1e-5
+    assert difference(theirs, ours.transformer, 1, size) <= 1e-5
     assert ours.tokenizers.source.encode("low l☃w") == [7, 4, 3, 6, 2]
     assert ours.tokenizers.source.decode([7, 4, 6, 2]) == "low lw"
     with pytest.raises(UserError, match="Say which language is which"):
         import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "again")
+
+
+@pytest.mark.parametrize("narrow", ["encoder", "decoder"])
+def test_a_fairseq_checkpoint_with_a_narrower_half_is_read(narrow: str, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    theirs = m2m100(tmp_path / "home", **{f"{narrow}_ffn_dim": 20})
+    size = fairseq_checkpoint(tmp_path, theirs)
+    import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    assert ours.config.model.d_ff == 48
+    assert difference(theirs, ours.transformer, 1, size) <= 1e-5
+
+
+def test_numbers_of_heads_that_differ_are_refused_by_every_reader(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    theirs = m2m100(tmp_path / "home", decoder_attention_heads=8)
+    theirs.save_pretrained(tmp_path / "home")
+    fairseq_checkpoint(tmp_path, theirs, decoder_attention_heads=8)
+    for path in ("home", "checkpoint_best.pt"):
+        with pytest.raises(
+            UserError, match="The encoder has 4 heads and the decoder 8: here both have the same"
+        ):
+            import_model(str(tmp_path / path), tmp_path / "ours", ("a", "b"))
+    shutil.copytree(folder.find("dates") / "ctranslate2", tmp_path / "theirs")
+    data = (tmp_path / "theirs/model.bin").read_bytes()
+    heads = b"decoder/num_heads\0"
+    number = data.index(heads) + len(heads)
+    assert data[number : number + 6] == bytes((0, 2)) + (2).to_bytes(4, "little")
+    assert data.count(heads) == 1
+    data = data[: number + 6] + (2).to_bytes(2, "little") + data[number + 8 :]
+    (tmp_path / "theirs/model.bin").write_bytes(data)
+    with pytest.raises(UserError, match="heads and the decoder 2: here both have the same"):
+        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
 
 
 def test_a_checkpoint_of_fairseq2_is_refused_with_what_would_do(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,10 @@ def write(
 
 
 def in_transformers(arrays: dict[str, np.ndarray], tied: bool) -> Any:
-    """Make MarianMT of the same numbers: a table has a row of zeros for the padding, with which the decoder begins."""
+    """Make MarianMT of the same numbers: a table has a row of zeros for the padding, with which the decoder begins.
+
+    Marian has no such token, so its probability is 0.
+    """
     table = arrays["Wemb" if tied else "decoder_Wemb"]
     source = arrays["Wemb" if tied else "encoder_Wemb"]
     pad = len(table)
@@ -172,7 +176,9 @@ def in_transformers(arrays: dict[str, np.ndarray], tied: bool) -> Any:
     told |= {
         name: torch.tensor(np.vstack([one, np.zeros((1, D), np.float32)])) for name, one in tables.items()
     }
-    told["final_logits_bias"] = torch.tensor(np.append(arrays["decoder_ff_logit_out_b"], np.float32(0))[None])
+    told["final_logits_bias"] = torch.tensor(
+        np.append(arrays["decoder_ff_logit_out_b"], np.float32(-1e4))[None]
+    )
     missing = model.load_state_dict(told, strict=False)
     assert not missing.unexpected_keys
     assert all("embed_positions" in name for name in missing.missing_keys)
@@ -247,6 +253,61 @@ def test_answers_are_those_of_another_converter(
     names = marian.vocabulary(sorted((tmp_path / "theirs").glob("*vocab.yml"))[-1])
     answers = greedy(ours.transformer, encoded, Special.of(ours.tokenizers), rules)
     assert [[names[i] for i in answer.ids] for answer in answers] == [one.hypotheses[0] for one in found]
+
+
+@pytest.mark.parametrize(
+    ("settings", "copied"),
+    sweep([({"tied": False, "wider": True}, ["source.spm", "target.spm"]), ({}, []), ({"pre": True}, [])], 2),
+    ids=str,
+)
+def test_a_folder_of_another_converter_is_imported(
+    settings: dict[str, Any], copied: list[str], tmp_path: Path
+) -> None:
+    """What CTranslate2's own converter writes answers here as it does there, and starts with a vector of zeros."""
+    write(tmp_path / "theirs", **settings)
+    OpusMTConverter(str(tmp_path / "theirs")).convert(str(tmp_path / "ctranslate2"))
+    for name in copied:
+        shutil.copy(tmp_path / "theirs" / name, tmp_path / "ctranslate2" / name)
+    _, notes = import_model(str(tmp_path / "ctranslate2"), tmp_path / "ours")
+    assert any("nothing that cuts text" in note for note in notes) == (not copied)
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    target = ours.tokenizers.target
+    assert target.tokens([target.start]) == ["<pad>"]
+    assert not ours.transformer.decoder.embedding.table.weight[target.start].any()
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "theirs" / "source.spm"))
+    numbers = [pieces.encode(sentence) for sentence in [*SENTENCES, *LINES[:8]]]
+    cut = [
+        [pieces.id_to_piece(number) for number in row] for row in numbers
+    ]  # what it does not know is <unk>
+    translator = ctranslate2.Translator(str(tmp_path / "ctranslate2"))
+    rules = ours.config.decoding.but(length_ratio=0.0, length_offset=20)
+    texts = [*SENTENCES, *LINES[:8]] if copied else [" ".join(pieces) for pieces in cut]
+    encoded = ours.tokenizers.source.encode_batch(texts)
+    special = Special.of(ours.tokenizers)
+    for beam in (1, 4):
+        found = translator.translate_batch(
+            cut, beam_size=beam, max_decoding_length=20, return_end_token=True, return_scores=True
+        )
+        answers = [best[0] for best in beam_search(ours.transformer, encoded, special, rules.but(beam=beam))]
+        for answer, theirs in zip(answers, found, strict=True):
+            # Two prefixes of a loop may be equally likely up to rounding. Then either answer is right.
+            tied = beam > 1 and abs(answer.score - theirs.scores[0]) < 1e-5
+            assert target.tokens(answer.ids) == theirs.hypotheses[0] or tied
+    ended = [target.tokens([i for i in answer.ids if i != special.end]) for answer in answers]
+    for answer, value in zip(answers, translator.score_batch(cut, ended), strict=True):
+        assert answer.log_probabilities == pytest.approx(value.log_probs[: len(answer.ids)], abs=1e-4)
+
+
+def test_the_language_of_a_folder_of_another_converter(tmp_path: Path) -> None:
+    write(tmp_path / "theirs")
+    OpusMTConverter(str(tmp_path / "theirs")).convert(str(tmp_path / "ctranslate2"))
+    with pytest.raises(UserError, match="does not list its languages"):
+        import_model(str(tmp_path / "ctranslate2"), tmp_path / "ours", (None, "fra"))
+    for side in ("source", "target"):
+        shutil.copy(tmp_path / "theirs" / f"{side}.spm", tmp_path / "ctranslate2")
+    import_model(str(tmp_path / "ctranslate2"), tmp_path / "ours", (None, "fra"))
+    source = seq2see.load(tmp_path / "ours", engine="torch").tokenizers.source
+    assert source.tokens(source.encode("a"))[0] == ">>fra<<"
 
 
 def test_awkward_tokens_have_their_numbers(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from conftest import small_model, sweep
+from seq2see.config import DecodingConfig
+from seq2see.decoding import search
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.rule import Rule
 from seq2see.decoding.search import (
@@ -28,7 +30,7 @@ from seq2see.decoding.search import (
     padded,
 )
 from seq2see.model import fast
-from seq2see.model.fast.cache import ColumnCache
+from seq2see.model.fast.cache import ColumnCache, DecoderCache
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 
@@ -87,6 +89,50 @@ def test_columns_answer_as_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -
             assert [h.score for h in some] == pytest.approx([h.score for h in others], rel=1e-4)
         assert used
         used.clear()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [PAPER, PAPER.but(no_repeat=2), PAPER.but(no_repeat_source=1, suppressed=(5,)), PAPER.but(min_length=4)],
+    ids=["no rule", "the answer", "the source", "the step"],
+)
+def test_groups_of_sentences_are_searched_as_all_at_once(
+    rules: DecodingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = chatty_model(3, norm="pre")
+    vocabulary, beam = model.config.target_vocabulary, 3
+    whole = beam_search(model, SOURCES, SPECIAL, rules.but(beam=beam))
+    sizes, wrapped = [], search.likeliest
+
+    def counted(logits: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        sizes.append(len(logits))
+        return wrapped(logits, *rest)
+
+    monkeypatch.setattr(search, "likeliest", counted)
+    monkeypatch.setattr(search, "IN_CACHE", 2 * beam * vocabulary)
+    assert beam_search(model, SOURCES, SPECIAL, rules.but(beam=beam)) == whole
+    assert sizes[:3] == [2, 2, 1]
+
+
+def test_a_beam_reads_each_source_once_and_moves_it_only_to_drop_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, moved = small_model(1, max_length=12), []
+    select = DecoderCache.select
+
+    def counted(cache: DecoderCache, rows: Tensor, sources: bool = True) -> None:
+        moved.append((len(rows), sources))
+        select(cache, rows, sources)
+
+    monkeypatch.setattr(DecoderCache, "select", counted)
+    projected = []
+    for layer in model.decoder.layers:
+        layer.cross_attention.w_k.register_forward_hook(lambda _, given, __: projected.append(len(given[0])))
+    with torch.no_grad():
+        model.output.bias[SPECIAL.end] = -100.0  # every answer ends at the limit
+    beam_search(model, SOURCES, SPECIAL, with_beam(4))
+    assert projected == [len(SOURCES)] * len(model.decoder.layers)
+    assert moved == [(20, True), *[(20, False)] * 10]  # the first spreads the beams; the rest are 11 steps
 
 
 def _counting(select: Callable[..., None], used: list[int]) -> Callable[..., None]:

@@ -125,6 +125,7 @@ def test_a_trace_says_what_is_wrong_with_its_glossary_or_its_drawn_row(client: T
         ({"drawn": {**row, "layer": 2, "shares": [0] * 12}}, "There is no layer 2"),
         ({"drawn": {**row, "head": 4, "shares": [0] * 12}}, "There is no head 4"),
         ({"drawn": {**row, "shares": [-1]}}, "drawn.shares.0"),
+        ({"drawn": {**row, "attention": "decoder", "shares": [0] * 12}}, "drawn.attention"),
         ({"glossary": {"x": "y", "X": "z"}}, "contradicts an earlier one"),
     ):
         refused = client.post("/api/trace", json={"input": "1845-01-05", "names": [], **more})

@@ -28,6 +28,7 @@ from seq2see.model.transformer import Transformer
 
 OPEN_SHARE = 0.5  # stopped rows are dropped when no more than this share is open: each drop copies the caches
 LOGITS_PART = 128  # logits per part, in the search for the largest
+IN_CACHE = 2**18  # logits that a core's cache holds: a CPU searches a large vocabulary in groups of so many
 
 #: The rows of the batch that continue, in order (None: all of them), and their new tokens (R, 1); None: all
 #: are done.
@@ -111,9 +112,12 @@ def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor
 class CachedReader:
     """Reads only new tokens, and keeps the keys and values of earlier ones."""
 
-    def __init__(self, model: Transformer, memory: Tensor, mask: Mask, layout: Layout = "rows") -> None:
-        self.model, self.memory, self.mask = model, memory, mask
+    def __init__(
+        self, model: Transformer, memory: Tensor, mask: Mask, layout: Layout = "rows", beam: int = 1
+    ) -> None:
+        self.model, self.memory, self.mask, self.beam = model, memory, mask, beam
         self.cache = model.empty_cache(layout)
+        self.rows = len(memory) * beam
 
     @classmethod
     def of(
@@ -124,24 +128,36 @@ class CachedReader:
         assert d_k is not None
         source, mask = padded(sources, pad, device)
         memory = model.encode(source, mask)
-        if beam > 1:
-            spread = torch.arange(len(sources), device=device).repeat_interleave(beam)
-            memory, mask = memory[spread], mask.select(spread)
-        layout = decoding_layout(device, len(memory), source.shape[1], d_k)
-        return cls(model, memory, mask, layout)
+        return cls(
+            model, memory, mask, decoding_layout(device, len(memory) * beam, source.shape[1], d_k), beam
+        )
 
     def starts(self, special: Special) -> Tensor:
-        """Return the first tokens of each row, (R, 1)."""
+        """Return the first token of each source, (B, 1)."""
         return torch.full((len(self.memory), 1), special.start, device=self.memory.device)
 
     def read(self, new: Tensor) -> Tensor:
-        """Read the new tokens of each row, (R, n), and return the logits of the next, (R, V)."""
-        return self.model.decode(new, self.memory, self.mask, self.cache)[:, -1]
+        """Read the new tokens of each row, (R, n), and return the logits of the next, (R, V).
+
+        At the first step all beams of a source are equal: new is (B, n), and one of them is computed.
+        """
+        first = self.cache.length == 0 and self.beam > 1
+        logits = self.model.decode(new, self.memory, self.mask, self.cache)[:, -1]
+        if first:
+            spread = torch.arange(len(logits), device=logits.device).repeat_interleave(self.beam)
+            logits, self.mask = logits[spread], self.mask.select(spread)
+            self.cache.select(spread)
+        return logits
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order."""
-        self.memory, self.mask = self.memory[rows], self.mask.select(rows)
-        self.cache.select(rows)
+        """Keep these rows, in this order; a row stays among those of its source.
+
+        So the keys and values of the sources move only when there are fewer of them. The memory is in the cache by now.
+        """
+        fewer = len(rows) < self.rows
+        self.cache.select(rows, sources=fewer)
+        if fewer:
+            self.mask, self.rows = self.mask.select(rows), len(rows)
 
 
 class WholeReader:
@@ -336,23 +352,8 @@ class Beams:
 
         ``source`` (B, S) is for rules that need it.
         """
-        B, k = self.total.shape
-        V, total_of_row = logits.shape[-1], None
-        if not rule.idle:
-            limits = self.limits.repeat_interleave(k, output_size=B * k)
-            own = None if source is None else source.repeat_interleave(k, 0, output_size=B * k)
-            logits, total_of_row = rule.allowed(
-                logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1), own
-            )
-            total_of_row = total_of_row.view(B, k, 1)
-        # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
-        count = rule.candidates(k)
-        values, tokens = likeliest(logits.view(B, k, V), min(count, V), total_of_row)  # (B, k, 2k)
-        if rule.levels:
-            assert total_of_row is not None
-            values, tokens = _with_needed(
-                values, tokens, logits.view(B, k, V), total_of_row, self.state, rule
-            )
+        k, V, count = self.total.shape[1], logits.shape[-1], rule.candidates(self.total.shape[1])
+        values, tokens = self._candidates(logits, t, rule, source)  # (B, k, 2k)
         sums = (self.total[:, :, None] + values).flatten(1)
         order = self._in_turns(sums, tokens, rule, t) if rule.levels else sums
         index = order.topk(min(count, k * V))[1]  # (B, 2k)
@@ -393,6 +394,43 @@ class Beams:
             state=state.gather(1, chosen),
         )  # fmt: skip
         return grown, parent.gather(1, chosen), token.gather(1, chosen)
+
+    def _candidates(
+        self, logits: Tensor, t: Tensor, rule: Rule, source: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the log-probabilities of the likeliest next tokens of each prefix, and these tokens, (B, k, 2k)."""
+        B, k = self.total.shape
+        V, total_of_row = logits.shape[-1], None
+        each = max(1, IN_CACHE // (k * V)) if logits.device.type == "cpu" else B
+        if each < B:
+            # The rules and the search read all logits several times. From the cache that is several times as fast.
+            groups = [slice(first, first + each) for first in range(0, B, each)]
+            found = [
+                self.select(group)._candidates(
+                    logits[group.start * k : group.stop * k],
+                    t,
+                    rule,
+                    None if source is None else source[group],
+                )
+                for group in groups
+            ]
+            values, tokens = (torch.cat(parts) for parts in zip(*found, strict=True))
+            return values, tokens
+        if not rule.idle:
+            limits = self.limits.repeat_interleave(k, output_size=B * k)
+            own = None if source is None else source.repeat_interleave(k, 0, output_size=B * k)
+            logits, total_of_row = rule.allowed(
+                logits, t, limits, self.state.flatten(), self.ids.flatten(0, 1), own
+            )
+            total_of_row = total_of_row.view(B, k, 1)
+        # 2k candidates leave k open ones even if k of them end. Each is among the best 2k of its own beam.
+        values, tokens = likeliest(logits.view(B, k, V), min(rule.candidates(k), V), total_of_row)
+        if rule.levels:
+            assert total_of_row is not None
+            values, tokens = _with_needed(
+                values, tokens, logits.view(B, k, V), total_of_row, self.state, rule
+            )
+        return values, tokens
 
     def _in_turns(self, sums: Tensor, tokens: Tensor, rule: Rule, t: Tensor) -> Tensor:
         """Rank candidates so that only those with equally many required phrases compete.
@@ -514,12 +552,13 @@ def likeliest(logits: Tensor, count: int, total: Tensor | None = None) -> tuple[
         if total is not None:
             return values - total, tokens
         return (values - best) - (logits.float() - best).logsumexp(-1, keepdim=True), tokens
-    maxima, logs = _by_parts(logits)  # (…, parts)
+    maxima, logs = _by_parts(logits, sums=total is None)  # (…, parts)
     chosen = _top(maxima, count)[1][..., None]  # (…, count, 1)
     within = torch.arange(LOGITS_PART, device=logits.device)
     near = (chosen * LOGITS_PART + within).flatten(-2)  # (…, count · LOGITS_PART): tokens
     values, place = _top(logits.gather(-1, near.clamp(max=V - 1)).masked_fill(near >= V, -inf), count)
     if total is None:
+        assert logs is not None
         total = logs.logsumexp(-1, keepdim=True)
     return values.float() - total, near.gather(-1, place).clamp(max=V - 1)
 
@@ -537,16 +576,17 @@ def _with_needed(
     return torch.cat([values, value], -1), torch.cat([tokens, needed], -1)
 
 
-def _by_parts(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the maximum and log Σ exp of each part of each row of x (…, V), (…, parts), in float32."""
+def _by_parts(x: Tensor, sums: bool = True) -> tuple[Tensor, Tensor | None]:
+    """Return the maximum of each part of each row of x (…, V), (…, parts), in float32; with ``sums`` also log Σ exp."""
     if x.is_cuda and HAS_TRITON:
         from seq2see.model.fast.scan import scan
 
         return scan(x, LOGITS_PART)
     whole = x.shape[-1] // LOGITS_PART * LOGITS_PART
     parts = [x[..., :whole].view(*x.shape[:-1], -1, LOGITS_PART).float(), x[..., None, whole:].float()]
-    maxima, logs = zip(*((p.amax(-1), p.logsumexp(-1)) for p in parts if p.numel()), strict=True)
-    return torch.cat(maxima, -1), torch.cat(logs, -1)
+    parts = [part for part in parts if part.numel()]
+    maxima = torch.cat([part.amax(-1) for part in parts], -1)
+    return maxima, torch.cat([part.logsumexp(-1) for part in parts], -1) if sums else None
 
 
 def _top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -20,11 +20,13 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig
 from seq2see.decoding.layout import SIZES, contents
-from seq2see.errors import FolderError, shown
+from seq2see.errors import FolderError, UserError, shown
 from seq2see.files import parsed, plain_file
+from seq2see.interchange.huggingface_text import Languages, language_of, marian_engine
 from seq2see.interchange.imported import (
     LARGEST_LIST,
     LARGEST_WEIGHTS,
+    NEVER,
     Imported,
     Renamed,
     brief,
@@ -47,6 +49,7 @@ MOST_ENTRIES, MOST_SQUEEZED = (
     20,
 )  # files of an archive, and how many times its size they may be together
 MOST_LENGTH = 1024  # positions, where the file does not say
+PAD = "<pad>"
 
 
 class Variables:
@@ -91,8 +94,13 @@ class Variables:
         return int(self.array(name).reshape(-1)[0]) if name in self else default
 
 
-def read_ctranslate2(path: Path, spm: sentencepiece.SentencePiece | None = None) -> Imported:
-    """Read a folder with model.bin and vocabularies; ``spm`` cuts the texts, where it is known."""
+def read_ctranslate2(
+    path: Path, spm: sentencepiece.SentencePiece | None = None, languages: Languages = (None, None)
+) -> Imported:
+    """Read a folder with model.bin and vocabularies.
+
+    ``spm`` cuts the texts, where it is known. A folder of a Marian model may hold source.spm and target.spm.
+    """
     found = Variables(path / "model.bin")
     if not found.spec.startswith("Transformer") or "encoder/embeddings/weight" not in _plain(found):
         raise FolderError(
@@ -101,9 +109,20 @@ def read_ctranslate2(path: Path, spm: sentencepiece.SentencePiece | None = None)
     config = read_json(path / "config.json") if (path / "config.json").is_file() else {}
     if config.get("layer_norm_epsilon") not in (None, 1e-5):
         raise FolderError(f"The norms have ε = {brief(config['layer_norm_epsilon'])}: here it is 0.00001.")
-    weights, model = _weights(found)
-    names = _vocabularies(path, (model.source_vocabulary, model.target_vocabulary), config)
+    # Marian's decoder starts with a vector of zeros. Here it is the embedding of a token that no answer contains.
+    from_zero = found.setting("decoder/start_from_zero_embedding", 0) == 1
+    weights, model = _weights(found, from_zero)
+    added = (int(from_zero and model.share_embeddings), int(from_zero))
+    sizes = model.source_vocabulary - added[0], model.target_vocabulary - added[1]
+    names = _vocabularies(path, sizes, config)
+    if from_zero and any(PAD in listed for listed in names):
+        raise FolderError(
+            f"The decoder starts with a vector of zeros, and the vocabulary already has the token {PAD}, by which that "
+            "vector is named here: export the model again with a CTranslate2 converter, which removes this token."
+        )
+    names = [[*listed, *[PAD] * more] for listed, more in zip(names, added, strict=True)]
     start = str(config.get("decoder_start_token") or config.get("bos_token") or "<s>")
+    start = PAD if from_zero else start
     end, unknown = str(config.get("eos_token") or "</s>"), str(config.get("unk_token") or "<unk>")
     source_end = [end] if config.get("add_source_eos") or found.setting("with_source_eos", 0) else []
     source_start = (
@@ -112,18 +131,35 @@ def read_ctranslate2(path: Path, spm: sentencepiece.SentencePiece | None = None)
         else []
     )
     longest = min(256, model.max_length - 1)
+    marian = spm is None and all((path / f"{side}.spm").is_file() for side in ("source", "target"))
+    engines = [
+        marian_engine(path, side, listed, "its vocabulary")
+        if marian
+        else _engine(listed, special, unknown, spm)
+        for side, listed, special in zip(
+            ("source", "target"), names, ([*source_start, *source_end], [start, end]), strict=True
+        )
+    ]
+    if any(languages) and (not marian or languages[1] is None):
+        raise UserError(
+            f"{path.name} is a CTranslate2 folder, which does not list its languages: leave --from-language and "
+            "--to-language out, and begin each text with the token of its language, if the model has such tokens."
+        )
+    if marian and languages[1] is not None:
+        source_start = [language_of(languages[1], engines[0], "--to-language"), *source_start]
     return Imported(
         "CTranslate2",
         model,
         DecodingConfig(beam=2, length_penalty=1.0, penalty="length", length_ratio=0.0, length_offset=longest,
-                       stopping="full"),
+                       stopping="full", suppressed=(len(names[1]) - 1,) if from_zero else ()),
         Tokenizers(
-            _tokenizer(names[0], source_start, source_end, unknown, spm),
-            _tokenizer(names[1], [start], [end], unknown, spm),
+            Tokenizer.of_others(engines[0], source_start, source_end, _pad(names[0], unknown), len(names[0])),
+            Tokenizer.of_others(engines[1], [start], [end], _pad(names[1], unknown), len(names[1])),
         ),
         weights,
-        notes=[] if spm else ["Its folder has tokens, and nothing that cuts text into them: give tokens with spaces "
-                              "between them, as its makers cut them."],
+        notes=[] if spm or marian else [
+            "Its folder has tokens, and nothing that cuts text into them: give tokens with spaces between them, as its "
+            "makers cut them."],
     )  # fmt: skip
 
 
@@ -131,14 +167,22 @@ def _plain(found: Variables) -> set[str]:
     return {name.replace("embeddings_0", "embeddings") for name in (*found.places, *found.aliases)}
 
 
-def _weights(found: Variables) -> tuple[Renamed, Any]:
-    """Return the weights under our names, and the model's config."""
+def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
+    """Return the weights under our names, and the model's config.
+
+    ``from_zero`` adds a row of zeros to the tables of the target, which is the vector that the decoder starts with.
+    """
     first = "encoder/embeddings_0" if "encoder/embeddings_0/weight" in found else "encoder/embeddings"
     table, target = f"{first}/weight", "decoder/embeddings/weight"
     readers: dict[str, Callable[[], Tensor]] = {}
 
     def put(ours: str, name: str, part: slice = slice(None)) -> None:
         readers[ours] = lambda: found.numbers(name)[part].contiguous()
+
+    def put_tokens(ours: str, name: str, more: bool = from_zero) -> None:
+        put(ours, name)
+        if more:
+            readers[ours] = lambda: _with_zeros(found.numbers(name))
 
     d_model = found.numbers(table).shape[1]
     counts = {}
@@ -175,22 +219,20 @@ def _weights(found: Variables) -> tuple[Renamed, Any]:
     positions, longest = _positions(found, d_model, readers)
     same = _same(found, table, target)
     tied = _same(found, "decoder/projection/weight", target)
-    put("encoder.embedding.table.weight", table)
+    put_tokens("encoder.embedding.table.weight", table, from_zero and same)
     if not same:
-        put("decoder.embedding.table.weight", target)
+        put_tokens("decoder.embedding.table.weight", target)
     if not tied:
-        put("output.weight", "decoder/projection/weight")
-    size = found.numbers(target).shape[0]
+        put_tokens("output.weight", "decoder/projection/weight")
+    size = found.numbers(target).shape[0] + from_zero
     has_bias = "decoder/projection/bias" in found
-    if has_bias:
-        put("output.bias", "decoder/projection/bias")
-    elif not tied:
-        readers["output.bias"] = lambda: torch.zeros(size)
+    if has_bias or from_zero or not tied:
+        readers["output.bias"] = lambda: _bias(found, size, from_zero)
     widths = {
         half: found.numbers(f"{half}/layer_0/ffn/linear_0/weight").shape[0] for half in ("encoder", "decoder")
     }
     model = model_config(
-        source_vocabulary=found.numbers(table).shape[0],
+        source_vocabulary=found.numbers(table).shape[0] + (from_zero and same),
         target_vocabulary=size,
         d_model=d_model,
         heads=one_number_of_heads(heads, found.setting("decoder/num_heads", heads)),
@@ -205,12 +247,23 @@ def _weights(found: Variables) -> tuple[Renamed, Any]:
         share_output=tied,
         scale_embeddings=bool(found.setting("encoder/scale_embeddings", 1)),
         embedding_norm="encoder/layernorm_embedding/gamma" in found,
-        output_bias=has_bias and tied,
+        output_bias=(has_bias or from_zero) and tied,
     )
     weights = Renamed(readers)
     for half, size in widths.items():
         weights = weights.widened(half, size, model)
     return weights, model
+
+
+def _with_zeros(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_zeros(1, *x.shape[1:])])
+
+
+def _bias(found: Variables, size: int, from_zero: bool) -> Tensor:
+    """Return the bias of the logits, (V,)."""
+    name = "decoder/projection/bias"
+    bias = found.numbers(name).float() if name in found else torch.zeros(size - from_zero)
+    return torch.cat([bias, torch.tensor([NEVER])]) if from_zero else bias
 
 
 def _put_norm(put: Callable[..., None], ours: str, theirs: str) -> None:
@@ -267,21 +320,20 @@ def _vocabularies(path: Path, sizes: tuple[int, int], config: dict[str, Any]) ->
     return found
 
 
-def _tokenizer(
-    names: list[str],
-    before: list[str],
-    after: list[str],
-    unknown: str,
-    spm: sentencepiece.SentencePiece | None,
-) -> Tokenizer:
-    pad = next((name for name in ("<pad>", "<blank>", "<s>", unknown) if name in names), names[0])
+def _pad(names: list[str], unknown: str) -> str:
+    return next((name for name in (PAD, "<blank>", "<s>", unknown) if name in names), names[0])
+
+
+def _engine(
+    names: list[str], special: list[str], unknown: str, spm: sentencepiece.SentencePiece | None
+) -> Engine:
+    """Cut texts by a SentencePiece model, or else at spaces."""
     if spm is not None:
-        special = [name for name in dict.fromkeys([*before, *after, pad, unknown]) if name in names]
-        engine = sentencepiece.engine_of(spm, names, unknown, special)
-    else:
-        engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=unknown))
-        engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return Tokenizer.of_others(engine, before, after, pad, len(names))
+        around = [name for name in dict.fromkeys([*special, _pad(names, unknown), unknown]) if name in names]
+        return sentencepiece.engine_of(spm, names, unknown, around)
+    engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=unknown))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return engine
 
 
 def read_argos(path: Path) -> Imported:

@@ -18,6 +18,7 @@ from seq2see.interchange.huggingface_text import Languages, language_of, marian_
 from seq2see.interchange.imported import (
     LARGEST_SETTING,
     LARGEST_WEIGHTS,
+    NEVER,
     Imported,
     Renamed,
     brief,
@@ -370,7 +371,7 @@ def _weights(arrays: Arrays, model: ModelConfig, widths: tuple[int, int]) -> Ren
         used.add(own)
     for name in arrays.sizes.keys() - used:
         put[_layer_name(name)] = _flat(arrays, name)
-    bias = torch.cat([arrays.tensor("decoder_ff_logit_out_b").reshape(-1).float(), torch.zeros(1)])
+    bias = torch.cat([arrays.tensor("decoder_ff_logit_out_b").reshape(-1).float(), torch.tensor([NEVER])])
     weights = renamed(theirs, model, (tables[0], tables[1], last), bias)
     return weights.widened("encoder", widths[0], model).widened("decoder", widths[1], model)
 

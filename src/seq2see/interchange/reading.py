@@ -85,7 +85,7 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
     """Read a model, of whichever kind it is."""
     if path.is_dir():
         if (path / "model.bin").is_file():
-            return read_ctranslate2(path)
+            return read_ctranslate2(path, languages=languages)
         if (path / "config.json").is_file():
             return read_huggingface(path, languages)
         checkpoints = [path / name for name in ("checkpoint_best.pt", "model.pt") if (path / name).is_file()]

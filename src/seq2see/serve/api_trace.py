@@ -69,8 +69,9 @@ class Patch(BaseModel):
 
 
 class Drawn(HeadName):
-    """A row of a head's attention, with shares of the caller's choice."""
+    """A row of a head's attention to the source, with shares of the caller's choice."""
 
+    attention: Literal["encoder", "cross"]  # a row of the decoder's own attention grows with the answer
     row: int = Field(ge=0, description="Which position looks.")
     shares: Annotated[list[Annotated[float, Field(ge=0, le=1)]], Hasty()] = Field(
         description="The share of each token that it looks at."
@@ -221,7 +222,7 @@ class Tracer:
         """Return the shares of a drawn row. There must be one for each token that the row looks at."""
         _check_head(self.network, drawn.head)
         wanted = len(self.model.tokenizers.source.encode(text))
-        if drawn.attention != "decoder" and len(drawn.shares) != wanted:
+        if len(drawn.shares) != wanted:
             raise InputError(
                 f"The drawn row has {len(drawn.shares)} shares, but the text has {wanted} tokens: give one for each."
             )

@@ -84,8 +84,9 @@ class DecoderCache:
         kind = {"rows": Cache, "columns": ColumnCache}[layout]
         return cls([(kind(), kind()) for _ in range(layers)])
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
+    def select(self, rows: Tensor, sources: bool = True) -> None:
+        """Keep these rows of the batch, in this order; without ``sources`` only those of the answers."""
         for own, cross in self.layers:
             own.select(rows)
-            cross.select(rows)
+            if sources:
+                cross.select(rows)
