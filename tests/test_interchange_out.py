@@ -14,6 +14,7 @@ import threading
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,9 +177,13 @@ def test_the_settings_of_a_ctranslate2_folder_say_which_tokens_frame_a_text(
     shutil.copytree(find("dates") / "ctranslate2", tmp_path / "made")
     (tmp_path / "made" / "config.json").write_text(json.dumps(given))
     asked: list[object] = []
-    monkeypatch.setattr(from_ctranslate2, "_tokenizer", lambda names, *given: asked.append(given[:3]))
+    framed = SimpleNamespace(of_others=lambda engine, before, after, *more: asked.append((before, after)))
+    monkeypatch.setattr(from_ctranslate2, "Tokenizer", framed)
+    monkeypatch.setattr(
+        from_ctranslate2, "_engine", lambda names, special, unknown, spm: asked.append(unknown)
+    )
     from_ctranslate2.read_ctranslate2(tmp_path / "made")
-    assert asked == [(*source, unknown), (*target, unknown)]
+    assert asked == [unknown, unknown, source, target]
 
 
 def test_shipped_dates_come_back_from_ctranslate2(tmp_path: Path) -> None:
