@@ -7,6 +7,7 @@ import random
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.interchange.imported import NEVER
 from seq2see.storage.folder import Tokenizers
 
 
@@ -31,7 +32,8 @@ class Compared:
 
     def logits(self, ours: Tensor, theirs: Tensor) -> None:
         """Compare the logits of an answer, (T, V)."""
-        difference = float((ours - theirs).abs().max() / ours.abs().max())
+        largest = ours.masked_fill(ours <= NEVER, 0.0).abs().max()
+        difference = float((ours - theirs).abs().max() / largest)
         self.largest = max(self.largest, difference) if difference == difference else float("inf")
 
     def answer(self, ours: list[int], theirs: list[int]) -> None:

@@ -24,7 +24,7 @@ LFS = b"version https://git-lfs.github.com/spec"
 LARGEST_SETTING = 10**9  # that a whole number of a setting may be
 LARGEST_LIST, LARGEST_WEIGHTS = 2**26, 2**37  # bytes of a file
 LARGEST_BEAM = 100
-NEVER = -1e4  # the bias of a token that is here but not in the original model: its probability is 0
+NEVER = -100.0  # the logit of a token that is here but not in the original model: its probability is 0
 PADDING = 256  # rows of an embedding table without a token, at most: more of them mean another vocabulary
 
 
