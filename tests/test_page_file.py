@@ -491,7 +491,7 @@ PUZZLES: list[tuple[Callable[[Page], None], str, Callable[[Page], None]]] = [
     (typed("1111-11-12"), "needs 3", typed("1111-11-11")),
     (typed("1845-01-06"), "has other characters", typed("1854-01-05")),
     (drew(8), "It writes “July 5, 1845”", drew(7)),
-    (viewed(f"{PINNED}5~3"), "This look is allowed", viewed(f"{PINNED}3~5")),
+    (viewed(f"{PINNED}5~3"), "This cell is allowed", viewed(f"{PINNED}3~5")),
     (chose("8"), "Not 8", chose("5")),
     (switched(*FIVE), "3 heads are off, and 10 of 10", switched("encoder layer 0, head 3", "cross layer 0, head 0")),
     (took_over("4"), "still writes “January 5, 1845”", took_over("8")),
@@ -612,7 +612,7 @@ def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
     expect(card).to_contain_text("2 of 5")
     assert weights[:, 12, 2].argmax() == 3  # of all heads of both layers
     expect(card).to_contain_text(
-        f"head 3 of layer 1 spends {100 * weights[3, 12, 2]:.1f}% of its look on the 8"
+        f"head 3 of layer 1 spends {100 * weights[3, 12, 2]:.1f}% of its attention on the 8"
     )
     gate = page.locator('[data-gate="cross.1.3"]')
     gate.focus()
@@ -697,7 +697,7 @@ def test_the_flight_shows_the_models_numbers(open_file: Open, model: Seq2Seq) ->
     weights = array_of(trace, "decoder.layers.1.cross_attention.weights")
     says = page.locator("#flight-says")
     share = re.compile(
-        rf"To write 8, head 3 of layer 1 looks at ‘8’, {100 * weights[3, 12, 2]:.1f}% of its look"
+        rf"To write 8, head 3 of layer 1 looks at ‘8’ with {100 * weights[3, 12, 2]:.1f}% of its attention"
     )
     page.wait_for_timeout(500)
     page.locator(".chip").nth(11).click()
@@ -722,6 +722,14 @@ def test_the_flight_shows_the_models_numbers(open_file: Open, model: Seq2Seq) ->
     page.keyboard.press("Escape")
     expect(page.locator("#zoom")).to_be_hidden()
     expect(page.locator(".sky")).to_be_visible()
+
+
+def test_the_first_sentence_says_the_models_own_share(open_file: Open, model: Seq2Seq) -> None:
+    weights = model.trace("1845-01-05")["decoder.layers.0.cross_attention.weights"]
+    says = open_file(view="step=0").locator("#flight-says")  # the file holds shades, the model has numbers
+    expect(says).to_have_text(
+        f"To write J, head 2 of layer 0 looks at ‘1’ with {100 * weights[2, 0, 7]:.1f}% of its attention."
+    )
 
 
 def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None:

@@ -248,7 +248,7 @@ def plot_attention_lines(
         ax.text(x, height - 0.21, str(head), ha="center", va="center", fontsize=TINY, color=ink)
     for index, token in enumerate(queries):
         ink, weight = (
-            (INK, "normal") if query is None else (INK, "bold") if index == query else (FAINT, "normal")
+            (INK, "normal") if query is None else (INK, "bold") if index == query else (SOFT, "normal")
         )
         place = (left - 0.08, at(index))
         ax.text(*place, as_text(token), ha="right", va="center", fontsize=TEXT, color=ink, fontweight=weight)

@@ -46,7 +46,7 @@ def code() -> dict[str, list[dict[str, Any]]]:
 def _place(function: Callable[..., Any], piece: str) -> dict[str, Any]:
     lines, first = inspect.getsourcelines(function)
     text = "".join(lines)
-    mark = text[: max(0, text.find(piece))].count("\n")  # a test sees to it that the piece is there
+    mark = text[: max(0, text.find(piece))].count("\n")  # a test checks that the piece is there
     path = function.__module__.replace(".", "/")
     top = 0 if len(lines) <= LINES else max(0, mark - LINES // 2)
     return {

@@ -31,25 +31,25 @@ DIGITS = np.frombuffer(
 )  # those of weights.js
 PART = (
     5 * 2**18
-)  # characters of a part of the weights: the page hands over one after the other, lest it freeze
+)  # characters of one part of the weights; the page sends them to its worker part by part, so that it stays responsive
 
 
-#: The ways to cut text that tokenizer.js knows.
+#: The kinds of tokenizers that tokenizer.js implements.
 CUT = ("characters", "words", "bpe", "unigram", "wordpiece")
 SENTENCEPIECE = "sentencepiece.js"  # only a page of such a model has it
-#: What it knows of the ways to write a text before it is cut.
+#: The steps of a normaliser that sentencepiece.js implements.
 STEPS = ("Precompiled", "Strip", "Replace")
 
 
 class Model(Protocol):
-    """What is needed of a model: a ``Seq2Seq``, which stands on a floor above."""
+    """The parts of a ``Seq2Seq`` that are needed here; the class itself is on a higher floor."""
 
     config: Config
     card: str
 
     @property
     def tokenizers(self) -> Tokenizers:
-        """How text is cut."""
+        """The tokenizers."""
 
     @property
     def path(self) -> Path | None:
@@ -61,7 +61,7 @@ class Model(Protocol):
 
     @property
     def texts(self) -> Texts:
-        """What reads texts."""
+        """How texts are checked and prepared."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Weights:
 def live_page(name: str, model: Model, text: str, bits: int | None = None, home: str | None = None) -> str:
     """Return the page as one file that answers any text, with the answer to one text to show at first.
 
-    Weights have so many ``bits``: 32 for a small model, 8 for others, unless the caller chooses. On a site the page
+    Weights have this number of ``bits``; by default 32 for a small model and 8 for others. On a site the page
     links to its ``home``.
     """
     weights = weights_in(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
@@ -91,13 +91,13 @@ def live_page(name: str, model: Model, text: str, bits: int | None = None, home:
     return single_file(description, trace, inside, home)
 
 
-#: Rules of a search that search.js does not know, at the values that mean nothing.
+#: Settings of the search that search.js does not implement, with the values that switch them off.
 RULES: dict[str, Any] = {"first_suppressed": (), "other_ends": (), "min_length": 0, "no_repeat": 0, "no_repeat_source": 0,
                          "repetition_penalty": 1.0}  # fmt: skip
 
 
 def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
-    """Say why a model cannot run in the page, or return None if it can: it must cut text and search as the model does."""
+    """Say why a model cannot run in the page, or return None if it can: it must tokenize and search as Python does."""
     for name, idle in RULES.items():
         if getattr(rules, name) != idle:
             return f"the search of the page does not know decoding.{name}"
@@ -108,7 +108,7 @@ def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
 
 
 def _is_sentencepiece(form: dict[str, Any]) -> bool:
-    """Whether sentencepiece.js cuts as this tokenizer of others does: unigram or BPE, with SentencePiece's normaliser."""
+    """Whether sentencepiece.js implements this imported tokenizer: unigram or BPE, with SentencePiece's normaliser."""
     model, cutter, frame = form["model"], form["pre_tokenizer"] or {}, form["post_processor"] or {}
     plain = not any(
         token[how]
@@ -136,7 +136,7 @@ def _steps(normalizer: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def described(model: Model) -> dict[str, Any]:
-    """Describe a model for its worker: its shape, its rules, and how it cuts text."""
+    """Describe a model for its worker: its shape, its search settings and its tokenizers."""
     tokenizers = model.tokenizers
     both = (tokenizers.source,) if tokenizers.shared else (tokenizers.source, tokenizers.target)
     return {
@@ -179,7 +179,7 @@ def is_rounded(model: Model) -> bool:
 
 
 def bundle(modules: tuple[str, ...] = WORKER) -> str:
-    """Return the worker's modules as one script: a worker that is made of a text cannot import others."""
+    """Return the worker's modules as one script: a worker that is made from a string cannot import files."""
     plain = [re.sub(r"^import .*\n", "", bare(STATIC / name), flags=re.MULTILINE) for name in modules]
     return "\n".join(re.sub(r"^export ", "", text, flags=re.MULTILINE) for text in plain)
 

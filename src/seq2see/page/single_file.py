@@ -20,7 +20,7 @@ BEAM = 4  # width of the beam search whose tree is saved
 HEIGHT = 720  # of the frame in a notebook, in pixels
 ENTRY = 'import "seq2see/main.js";'
 ALSO = ("lens", "saliency")
-QUOTED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#\n"}  # what means something else in a URL
+QUOTED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#\n"}  # characters with a meaning in a URL
 
 #: The file of a large model holds whole attentions as bytes, which is enough for shades. The vectors, the γ and β of the
 #: norms and the numbers of each head are exact, so that the sums on the page come out right. The weight matrices are left
@@ -44,7 +44,7 @@ class PageTrace(Trace):
 
 @dataclass(frozen=True)
 class Inside:
-    """A model that runs in the page: what its worker must know, its weights as texts, and the worker's script."""
+    """A model that runs in the page: the description for its worker, its weights as text, and the worker's script."""
 
     about: dict[str, Any]
     weights: list[str]
@@ -135,7 +135,7 @@ def bare(path: Path) -> str:
 
 
 def _uncommented(line: str) -> str:
-    """Return a line without the comment at its end; what looks like one within a text is none."""
+    """Return a line without the comment at its end; text that looks like a comment within a string stays."""
     before, mark, _ = line.partition(" // ")
     return before.rstrip() if mark and all(before.count(sign) % 2 == 0 for sign in '"`') else line
 

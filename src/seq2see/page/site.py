@@ -37,14 +37,14 @@ class Site:
     models: list[str] = field(default_factory=list)  # their entries on the first page
 
     def add_model(self, name: str, page: str, card: str, folder: Path | None = None) -> None:
-        """Add the page of a model, as it is, and its card with the pictures of its folder."""
+        """Add the page of a model, unchanged, and its card with the pictures of its folder."""
         self.files[f"{name}.html"] = page.encode()
 
         def shown(match: re.Match[str]) -> str:
             target = normpath(unquote(unescape(match[1])))
             data = None if folder is None else picture(folder, target)
             if data is None:
-                return f"<em>{match[2]}</em>"  # its words stay
+                return f"<em>{match[2]}</em>"  # the text of the link stays
             self.files[f"models/{name}/{target}"] = data
             return f'<img src="{quote(name)}/{quote(target)}" alt="{match[2]}">'
 
@@ -74,7 +74,7 @@ class Site:
 
 
 def picture(folder: Path, target: str) -> bytes | None:
-    """Return a picture of a folder, or None if it is none that may be published.
+    """Return a picture of a folder, or None if it may not be published.
 
     The text that names it may be a stranger's. Only a plain file in the folder itself, reached without a link, of a kind
     that holds nothing but pixels, is read.

@@ -30,11 +30,11 @@ MODULES = (
     "reader.js", "sentences.js", "web/human.js", "web/confidence.js", "web/answering.js", "web/load.js",
 )  # fmt: skip
 ABOUT, WEIGHTS = "model.json", "model.safetensors"
-CREDITS = "credits.txt"  # whom the data of a model come from, if they must be named
-INPUTS = 32  # that are made up to try it on
-SECONDS = 600  # that Node may take over them
+CREDITS = "credits.txt"  # the sources of the training data, if their licence asks for it
+INPUTS = 32  # generated texts for the check
+SECONDS = 600  # limit of the check in Node
 LARGEST_CREDITS = 2**20
-#: What Node is asked: the answers of the folder to some texts.
+#: The script that Node runs: it prints the folder's answers to some texts.
 TRIED = """
 import { readFileSync } from "node:fs";
 const { folder, texts } = JSON.parse(readFileSync(0, "utf-8"));
@@ -73,21 +73,21 @@ FIELD = """
 
 
 class Model(live.Model, Protocol):
-    """What is needed of a model: a ``Seq2Seq``, which stands on a floor above."""
+    """The parts of a ``Seq2Seq`` that are needed here; the class itself is on a higher floor."""
 
     @property
     def confidence(self) -> Confidence | None:
         """How sure its answers are."""
 
 
-#: Answers texts as they are; None where one is refused.
+#: Answers texts; None for a text that is refused.
 Answers = Callable[[Sequence[str]], list[str | None]]
 
 
 def export(
     out: Path, name: str, model: Model, answers: Answers, bits: int = 32, inputs: Sequence[str] = ()
 ) -> str:
-    """Write the folder, whole or not at all, and return what is to be said of it: its size, and the answers in Node.
+    """Write the folder, whole or not at all, and return a message: its size, and how many answers in Node agree.
 
     Weights that a folder has in eight bits stay so. Where Node is installed it answers ``inputs``, and must do so as the
     model does, unless weights were rounded to fewer ``bits``.
@@ -136,7 +136,7 @@ def _head() -> str:
 
 
 def joined(modules: Sequence[str], exported: Sequence[str]) -> str:
-    """Return modules as one that exports some of their names; each keeps its own names to itself."""
+    """Return modules as one that exports some of their names; each has a scope of its own."""
     found, home = [], {}
     for module in modules:
         own = PurePosixPath(module).stem

@@ -116,7 +116,10 @@ def create_app(
 
     app.router.route_class = JsonRoute
 
-    @app.post("/api/page", responses=REFUSALS, response_class=HTMLResponse)
+    # A refusal is JSON, so the route itself must not say that every answer is HTML.
+    html: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}}}
+
+    @app.post("/api/page", responses=REFUSALS | html, response_class=Response)
     async def page(request: Request_, http: Request) -> Response:
         """Return the page of a small model as one file that runs in a browser."""
         name = known(models, request.model)

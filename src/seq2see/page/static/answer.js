@@ -85,7 +85,7 @@ export class Answerer extends Reader {
     const mine = (this.latest = `${run.text}${run.outputIds}`);
     return saliency(this.model, run, async () => {
       await pause();
-      return mine === this.latest; // otherwise the reader has asked for another text
+      return mine === this.latest; // false if the reader has asked for another text since
     });
   }
 
@@ -103,7 +103,7 @@ export class Answerer extends Reader {
     return outputIds.map((id, t) => {
       const row = data.subarray(t * width, (t + 1) * width);
       const largest = largestOf(row);
-      const sum = logSum(row.map((x) => x - largest)); // the largest is taken off first, so that a log-probability near 0 is exact
+      const sum = logSum(row.map((x) => x - largest)); // subtracting the largest first keeps a log-probability near 0 exact
       const entropy = row.reduce((total, x, n) => total - shares[t * width + n] * Math.max(x - largest - sum, -1e30), 0);
       const best = likeliest(row, TOP);
       return {
@@ -120,7 +120,7 @@ export class Answerer extends Reader {
     return beamNodes(this.model, this.model.encode(run.sourceIds), { start, end, forced }, this.about.decoding, limit, beam, (id) => this.target.names[id], run.edits.every(everywhere));
   }
 
-  /** The values and parameters whose names match, with what the glossary says of them. */
+  /** The values and parameters whose names match, with their entries in the glossary. */
   tensors(/** @type {Run} */ run, /** @type {string[]} */ names) {
     const globs = names.map((name) => new RegExp(`^${name.replaceAll(".", "\\.").replaceAll("*", ".*")}$`));
     const asked = (/** @type {string} */ name) => globs.some((glob) => glob.test(name));

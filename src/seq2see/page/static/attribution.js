@@ -29,11 +29,11 @@ function logOdds(/** @type {Tensor} */ { shape: [rows, width], data }, /** @type
   });
 }
 
-const STRETCH = 1e-6; // the part by which an embedding is made longer; the numbers have 64 bits here
+const STRETCH = 1e-6; // relative length by which an embedding is stretched; the numbers are float64 here
 
 /**
  * |gradient × embedding| of each token’s log-odds, as shares. The gradient times the embedding x is the slope along x: how much
- * the log-odds grow if x is made a little longer. One run measures it for all steps at once.
+ * the log-odds grow if x is stretched a little. One run measures it for all steps at once.
  * `pause` is awaited between the runs, and stops them by returning false.
  * @returns {Promise<{first: number, source: number[][], target: number[][]}|null>}
  */

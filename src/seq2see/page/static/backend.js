@@ -12,7 +12,7 @@ export const saved = byId("saved") ? JSON.parse(byId("saved").textContent) : nul
 export const inside = saved !== null && saved.inside !== undefined;
 /** This page as it was opened, before anything was changed; only that of a small model can be sent on with other weights. */
 const opened = inside && saved.model.small ? document.documentElement.outerHTML : "";
-/** Whether there is somebody to ask. */
+/** Whether a model can be asked: on a server or in this file. */
 export const live = saved === null || inside;
 
 /** @type {Map<number, Waiting>} */ const waiting = new Map();
@@ -20,7 +20,7 @@ export const live = saved === null || inside;
 /** @type {Worker|undefined} */ let trained; // a network that is trained here
 let requests = 0;
 
-/** Start the model of this file beside the page. Its weights are handed over in parts, so that the page stays quick meanwhile. */
+/** Start the model of this file in a worker. The weights are sent in parts, so that the page stays responsive. */
 async function begin() {
   if (document.readyState === "loading") await new Promise((resolve) => { document.addEventListener("DOMContentLoaded", resolve, { once: true }); });
   for (const part of document.querySelectorAll("script.weights")) {
@@ -38,7 +38,7 @@ function made() {
     waiting.clear();
   };
   found.onmessage = ({ data: { id, json, error, partial } }) => {
-    if (id === undefined) return undefined; // it is about training
+    if (id === undefined) return undefined; // a report about training
     const asked = waiting.get(id);
     if (partial !== undefined) return void asked?.onText?.(partial);
     waiting.delete(id);
@@ -69,7 +69,7 @@ export function forgetTraining() {
   trained = undefined;
 }
 
-/** Let the model of this file begin to load, if there is one. */
+/** Start to load the model of this file, if there is one. */
 export function wake() {
   if (!inside || worker) return;
   worker = made();
@@ -92,7 +92,7 @@ const LESS = "This file translates each line by itself, mends no numbers and doe
 
 /** Translate a text by the model of this file, a sentence after the other. */
 async function translateInside(/** @type {any} */ { model, input }, /** @type {(line: any) => void} */ onLine, /** @type {AbortSignal} */ signal) {
-  if (!known.size && saved.trace) known.set(saved.trace.text, saved.trace); // the file holds what is seen first
+  if (!known.size && saved.trace) known.set(saved.trace.text, saved.trace); // the file holds the first answer
   if (known.size > KNOWN) known.clear();
   const parts = partsOf(input, saved.inside.words);
   const sources = parts.flatMap((part) => (typeof part === "string" ? [] : [part.source]));

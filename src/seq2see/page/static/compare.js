@@ -57,14 +57,14 @@ function paired(/** @type {Trace} */ before, /** @type {Trace} */ after, /** @ty
   return { was, is, moved: made((row, col) => is.at(row, col) - was.at(row, col)) };
 }
 
-/** How much of the look of a row moved, on average: half the sum of the differences, since what one column loses another gains. */
+/** How much of the attention of a row moved, on average: half the sum of the differences, since what one column loses another gains. */
 function meanOf(/** @type {Matrix} */ { rows, cols, at }) {
   let sum = 0;
   for (let row = 0; row < rows; row += 1) for (let col = 0; col < cols; col += 1) sum += Math.abs(at(row, col)) / 2;
   return sum / Math.max(1, rows);
 }
 
-/** The beginning of a text, as its name. */
+/** The first characters of a text, as its label. */
 const brief = (/** @type {string} */ text) => (text.length > 24 ? `${text.slice(0, 24)}…` : text);
 
 const namesOf = (/** @type {Trace} */ before, /** @type {Trace} */ after) => (before.json.text === after.json.text ? ["before", "now"] : [before.json.text, after.json.text]);
@@ -100,12 +100,12 @@ function chosenMaps(/** @type {Trace} */ before, /** @type {Trace} */ after, /**
     h("div", { className: "equation" }, figure(names[0], was, null), figure(names[1], is, null), figure(`difference, ±${number(largest, 2)}`, moved, largest))];
 }
 
-/** Write the comparison of two answers into an element. Large maps take a while, unless another comparison takes their place. */
+/** Write the comparison of two answers into an element. Large maps are drawn in slices, and stop if another comparison begins. */
 export async function showComparison(/** @type {HTMLElement} */ place, /** @type {Trace} */ before, /** @type {Trace} */ after) {
   const list = h("ol", { className: "moved-heads" });
   const chosen = h("div");
   await inSlices(place, [list, chosen], true);
-  await nextTask(); // what came just now took its time already
+  await nextTask(); // the steps before this one have already taken time
   if (!list.isConnected) return;
   const pairs = pairsOf(before, after);
   const show = () => chosen.replaceChildren(h("h3", {}, `${view.kind} · layer ${view.layer} · head ${view.head}`), ...chosenMaps(before, after, pairs[view.kind]));

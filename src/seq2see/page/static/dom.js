@@ -45,7 +45,7 @@ function append(element, children) {
   }
 }
 
-/** Let the Tab key stop once in a group of many; within it the arrows move. */
+/** Make a group one stop of the Tab key; within it the arrow keys move. */
 export function roving(/** @type {Element} */ group, /** @type {string} */ items) {
   const all = () => /** @type {HTMLElement[]} */ ([...group.querySelectorAll(items)]);
   const reach = (/** @type {HTMLElement|undefined} */ chosen) => all().forEach((item) => item.setAttribute("tabindex", item === chosen ? "0" : "-1"));
@@ -79,7 +79,7 @@ export function thousands(/** @type {number} */ n) {
   return String(n).replaceAll(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Write a probability as a percentage: nearly all and nearly nothing are said in words that the eye takes in. */
+/** Write a probability as a percentage: values near 1 and near 0 are written as > 99.9% and < 0.1%. */
 export function percent(/** @type {number} */ p) {
   if (p >= 0.9995) return p === 1 ? "100%" : "> 99.9%";
   return p >= 0.0005 || p === 0 ? `${(100 * p).toFixed(1)}%` : "< 0.1%";
@@ -117,7 +117,7 @@ export function announce(/** @type {string} */ text) {
 
 /** @type {Map<string, boolean>} */ const drawn = new Map();
 
-/** What a letter looks like, as the bytes of a small picture. */
+/** A character drawn as a small picture, as bytes. */
 function looks(/** @type {string} */ letter) {
   const canvas = h("canvas", { width: 20, height: 20 });
   const context = canvas.getContext("2d", { willReadFrequently: true });
@@ -126,7 +126,7 @@ function looks(/** @type {string} */ letter) {
   return String(context.getImageData(0, 0, 20, 20).data);
 }
 
-/** Whether the fonts here have all characters of a text: what they lack is drawn as the same empty box. */
+/** Whether the fonts here have all characters of a text: a missing character is drawn as an empty box, always the same. */
 export function canShow(/** @type {string} */ text) {
   const foreign = [...text].filter((letter) => letter > "\u2fff");
   for (const letter of foreign) if (!drawn.has(letter)) drawn.set(letter, looks(letter) !== looks("\u{10ffff}") && looks(letter) !== looks("\u2fe0"));

@@ -1,4 +1,4 @@
-/** Hands a tensor to the reader: as CSV, as JSON, as NPZ for NumPy, and as the Python that computes it. */
+/** Saves a tensor: as CSV, as JSON, as NPZ for NumPy, and as the Python that computes it. */
 
 import { attention } from "./data.js";
 import { announce, h } from "./dom.js";
@@ -14,7 +14,7 @@ export function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
   announce(`saved ${name}`);
 }
 
-/** A number as JSON has it; −∞ has no form there. */
+/** A number for JSON, which has no −∞. */
 const plain = (/** @type {number} */ x) => (Number.isFinite(x) ? x : null);
 
 /** One matrix with the names of its rows and columns. */

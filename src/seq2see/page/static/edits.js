@@ -1,4 +1,4 @@
-/** Puts other numbers in the place of some that the model computes: a head that is off, a value taken from another run. */
+/** Replaces values that the model computes: heads that are off, values of another run, rows that the reader has drawn. */
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 /**
@@ -41,7 +41,7 @@ export function edited(/** @type {Tensor} */ value, /** @type {Edit} */ { name, 
   return { shape: value.shape, data };
 }
 
-/** A head that is off hands on nothing. @returns {Edit} */
+/** A head that is off has the output 0. @returns {Edit} */
 export function muted(/** @type {Head} */ { attention, layer, head }) {
   return { name: `${moduleOf(attention, layer)}.z`, head, row: -1, col: -1, value: 0 };
 }
@@ -53,7 +53,7 @@ export function rowDrawn(/** @type {Drawn} */ { attention, layer, head, row, sha
   return { name: `${moduleOf(attention, layer)}.weights`, head, row, col: -1, from: { shape: [head + 1, 1, shares.length], data }, fromRow: 0 };
 }
 
-/** Whether an edit does the same at every position, so that a model may go on from keys and values that it has kept. */
+/** Whether an edit does the same at every position, so that the model may use its cache of keys and values. */
 export const everywhere = (/** @type {Edit} */ { row, from }) => row < 0 && !from;
 
 /** A `keep` that applies edits and then records each value. @returns {import("./model.js").Keep} */

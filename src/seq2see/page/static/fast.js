@@ -29,7 +29,7 @@ const get = (/** @type {number} */ variable) => op("local.get", variable);
 const set = (/** @type {number} */ variable) => op("local.set", variable);
 const number = (/** @type {number} */ n) => op("i32.const", n); // less than 64
 const further = (/** @type {number} */ variable, /** @type {number[]} */ by) => [...get(variable), ...by, ...op("i32.add"), ...set(variable)];
-const NOTHING = 0x40; // what a loop hands on
+const NOTHING = 0x40; // a loop has no result
 /** Do something, and again while one variable is less than another. */
 const repeat = (/** @type {number} */ variable, /** @type {number} */ end, /** @type {number[][]} */ ...body) => [...op("loop", NOTHING), ...body.flat(), ...get(variable), ...get(end), ...op("i32.lt_s"), ...op("br_if", 0), ...op("end")];
 
@@ -83,9 +83,9 @@ function program(/** @type {typeof SINGLE} */ { bytes, load, weights, zero, plus
 }
 
 const AT_ONCE = 64; // rows of x in one call: they stay in the processor’s cache
-const LITTLE = 2 ** 15; // pairs of numbers to multiply: with fewer, the way there and back would take longer
+const LITTLE = 2 ** 15; // multiplications; below this, copying takes longer than it saves
 const ROOM = 2 ** 17; // numbers of a matrix that is no weight: the keys or the values of a head
-const WIDEST = 2 ** 12; // numbers of its row and of a row of the result
+const WIDEST = 2 ** 12; // numbers of a row of it plus a row of the result
 const PAGE = 2 ** 16;
 const full = (/** @type {number} */ n) => 4 * Math.ceil(n / 4); // a multiple of 4
 
@@ -154,6 +154,6 @@ export function fastLinear(/** @type {Map<string, Tensor>} */ weights) {
     const bench = new Bench(large);
     return (x, weight, bias) => bench.linear(x, weight, bias);
   } catch {
-    return linear; // this browser has no such memory, or may not run programs
+    return linear; // this browser lacks the memory, or WebAssembly is forbidden
   }
 }

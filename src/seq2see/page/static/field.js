@@ -13,14 +13,14 @@ export function fitText() {
   style.height = `${byId("text").scrollHeight}px`;
 }
 
-/** Let a long text and its answer be smaller, so that what stands below is in sight. */
+/** Write a long text and its answer in a smaller font, so that the flight below stays visible. */
 export function fitLength() {
   const many = byId("text").value.length + byId("answer").textContent.length;
   byId("ask").classList.toggle("wordy", many > 44);
   byId("ask").classList.toggle("wordier", many > 160);
 }
 
-/** Light parts of the text, each from its first character to the one after its last, counted in UTF-16. */
+/** Highlight parts of the text, each from its first character to the one after its last, counted in UTF-16. */
 export function lightText(/** @type {[number, number][]} */ ranges) {
   const { value } = byId("text");
   let end = 0;
@@ -52,7 +52,7 @@ export function setUpField(/** @type {(text: string, midway?: boolean) => void} 
   });
   text.addEventListener("scroll", () => { byId("mirror").scrollTop = text.scrollTop; });
   text.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return; // with Shift it is a new line
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return; // Shift+Enter begins a new line
     event.preventDefault();
     byId("ask").requestSubmit();
   });

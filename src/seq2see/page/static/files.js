@@ -1,4 +1,4 @@
-/** Files: one that is dropped on the page is translated, and the translation can be taken along. */
+/** Files: a file that is dropped on the page is translated, and the translation can be saved. */
 
 import { saved } from "./backend.js";
 import { announce, byId, h, thousands } from "./dom.js";
@@ -27,7 +27,7 @@ async function contentOf(/** @type {File} */ file, /** @type {number} */ most) {
 }
 
 /**
- * Let files come in, by dropping or choosing, and go out. `ask` gets a text and its format; `refuse` an error; `translated` is
+ * Set up opening, dropping and saving files. `ask` gets a text and its format; `refuse` an error; `translated` is
  * what the page shows.
  * @param {{ask: (text: string, format: string) => void, refuse: (error: Error) => void, translated: () => string, most: number}} page
  */
@@ -78,10 +78,10 @@ function fileName() {
   return `${stem}.${language}.${end}`;
 }
 
-/** Show the tools of a model of sentences, and what the text is. */
+/** Show the buttons of a model of sentences, and the format of the text. */
 export function showTools(/** @type {boolean} */ sentences, /** @type {() => void} */ asText) {
   byId("tools").hidden = !sentences;
-  byId("opening").hidden = !sentences || saved !== null; // the model in a file reads no formats
+  byId("opening").hidden = !sentences || saved !== null; // a page file reads plain text only
   if (!view.form) named = "";
   byId("kind").replaceChildren(...(view.form ? [`${named ? `${named}, ` : ""}read as ${NAMES[view.form] ?? view.form}`] : []), ...(view.form && view.form !== "text" ? [" · ", h("button", { type: "button", className: "link", onclick: asText }, "read as plain text")] : []));
 }

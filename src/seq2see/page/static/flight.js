@@ -26,7 +26,7 @@ const TALL = 72; // pixels of a bar that can be drawn
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const ease = (/** @type {number} */ t) => (t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2);
 const mix = (/** @type {number} */ a, /** @type {number} */ b, /** @type {number} */ t) => a + (b - a) * t;
-/** How far a part of the flight has come that begins and ends at some share of it. */
+/** The progress from 0 to 1 of a part of the flight that lasts from one share of it to another. */
 const within = (/** @type {number} */ t, /** @type {number} */ from, /** @type {number} */ to) => Math.min(1, Math.max(0, (t - from) / (to - from)));
 
 /** A point of the curve that leaves and arrives upright. @returns {Point} */
@@ -50,10 +50,10 @@ export function linksOf(/** @type {Trace} */ trace, /** @type {number} */ step) 
   return above.map((x) => x / most);
 }
 
-/** A token as it stands on the stage. */
+/** The text of a token on the stage. */
 const signOf = (/** @type {string} */ token) => (/^<s/.test(token) ? "▸" : /^<.+>$/.test(token) ? "∎" : visible(token).trim() || "␣");
 
-/** Whether something is reached by the keyboard, and not by the click that has acted on it. */
+/** Whether the focus came from the keyboard, not from a click. */
 const byKeys = (/** @type {FocusEvent} */ { target }) => /** @type {Element} */ (target).matches(":focus-visible");
 
 class Flight {
@@ -144,10 +144,12 @@ class Flight {
       return { x: left + width / 2 - frame.left, y: (bottom ? top + height : top) - frame.top };
     };
     const vector = this.bars.getBoundingClientRect();
+    const next = this.next.getBoundingClientRect();
     const chip = document.querySelector(`.chip[data-step="${view.step}"]`);
     return {
       width: frame.width, height: frame.height, tokens: this.tokens.map((token) => of(token)), tops: this.buttons.map((gate) => of(gate, false)), bottoms: this.buttons.map((gate) => of(gate)),
       vector: { x: vector.left - frame.left, y: vector.top - frame.top, width: vector.width, height: vector.height },
+      leave: (next.left < vector.right ? next.bottom : vector.bottom) - frame.top, // on a telephone the list is below the vector
       chip: chip ? Math.min(frame.width - 8, Math.max(8, of(chip).x)) : frame.width / 2,
     };
   }
@@ -194,7 +196,7 @@ class Flight {
     pen.beginPath();
     pen.moveTo(from.x, from.y);
     if (open) pen.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.y);
-    else pen.bezierCurveTo(from.x, middle, from.x + side * 8, to.y - 14, from.x + side * (14 + 40 * share), to.y - 22); // it has fallen slack
+    else pen.bezierCurveTo(from.x, middle, from.x + side * 8, to.y - 14, from.x + side * (14 + 40 * share), to.y - 22); // a closed gate: the thread hangs loose
     pen.stroke();
     pen.setLineDash([]);
     pen.globalAlpha = 1;
@@ -233,7 +235,7 @@ class Flight {
     });
   }
 
-  /** What flies: from the tokens to the gates, from the gates to the vector, from the vector to the answer. */
+  /** The moving dots: from the tokens to the gates, from the gates to the vector, from the vector to the answer. */
   drawPulses(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ place, /** @type {Record<string, string>} */ colour) {
     const dot = (/** @type {Point} */ { x, y }, /** @type {number} */ size) => {
       pen.beginPath();
@@ -253,11 +255,11 @@ class Flight {
     });
   }
 
-  /** The line from the vector to the letter that it becomes, and the letter on its way. */
-  landing(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ { vector, chip, height }, /** @type {Record<string, string>} */ colour) {
+  /** The line from the vector to the letter that it becomes, as far as it has come. */
+  landing(/** @type {CanvasRenderingContext2D} */ pen, /** @type {ReturnType<Flight["places"]>} */ { vector, leave, chip, height }, /** @type {Record<string, string>} */ colour) {
     const third = within(this.phase, 0.7, 1);
     if (third <= 0) return;
-    const from = { x: vector.x + vector.width / 2, y: vector.y + vector.height };
+    const from = { x: vector.x + vector.width / 2, y: leave };
     const to = { x: chip, y: height };
     pen.strokeStyle = colour.accent;
     pen.globalAlpha = 0.55;
@@ -277,18 +279,18 @@ class Flight {
     let best = { gate: -1, token: -1, share: 0 };
     this.now.shares.forEach((row, gate) => row.forEach((share, token) => {
       const says = !/^<.+>$/.test(this.trace.source[token].token);
-      // what a later layer fetches is nearer to the answer
+      // a later layer is nearer to the answer
       if (this.isOpen(gate) && says && share + 0.1 * this.gates[gate].layer > best.share) best = { gate, token, share: share + 0.1 * this.gates[gate].layer };
     }));
     return best.gate < 0 ? best : { ...best, share: this.now.shares[best.gate][best.token] };
   }
 
-  /** Say in one sentence what happens, shade the tokens that the letter is linked to, and list what might have come. */
+  /** Say in one sentence what happens, shade the tokens that the letter is linked to, and list the likeliest tokens. */
   say() {
     const step = this.trace.steps[Math.min(view.step, this.trace.steps.length - 1)];
     const { gate, token, share } = this.strongest();
     const ends = /^<.+>$/.test(step.token);
-    const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’, ${percent(share)} of its look`;
+    const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’ with ${percent(share)} of its attention`;
     byId("flight-says").replaceChildren(ends ? "Here the answer ends." : h("span", {}, "To write ", h("b", {}, exact(step.token)), place ? `, ${place}.` : ", nothing comes through."));
     const links = ends ? [] : linksOf(this.trace, view.step);
     this.tokens.forEach((button, s) => button.style.setProperty("--link", `${Math.round(100 * (links[s] ?? 0) ** 2)}%`));
@@ -338,9 +340,10 @@ class Flight {
     if (!trace.has("decoder.out")) this.fetchMore(["decoder.out"]).then(() => flight === this && this.arrived());
   }
 
-  /** The vector has come. */
+  /** Draw again after numbers have arrived. */
   arrived() {
     this.now = this.moment(view.step);
+    if (!this.next.contains(document.activeElement)) this.say(); // a share may have been rounded before
     this.draw();
   }
 
@@ -375,7 +378,7 @@ class Flight {
 
 /** @type {Flight|undefined} */ let flight;
 
-/** Build the stage for a trace. What was shown before goes over into it. */
+/** Build the stage for a trace. The shares move from the ones that were shown to the new ones. */
 export function buildFlight(/** @type {Trace} */ trace, /** @type {Model} */ model, /** @type {boolean} */ live, /** @type {FetchMore} */ fetchMore) {
   const held = byId("stage").contains(document.activeElement) ? document.activeElement?.getAttribute("data-gate") : null;
   const before = flight?.trace.source.length === trace.source.length && flight.gates.length === trace.layers("cross") * trace.heads ? flight.shown() : undefined;
@@ -396,11 +399,11 @@ export function followFlight(/** @type {Set<string>} */ changed) {
   if (changed.has("step")) flight.fly();
   if (changed.has("zoom") && !still() && "startViewTransition" in document) {
     name(true);
-    document.startViewTransition(showZoom).finished.finally(() => name(false)); // tokens, gate and vector go over into what they become
+    document.startViewTransition(showZoom).finished.finally(() => name(false)); // tokens, gate and vector move to their new places
   } else if (changed.has("zoom") || changed.has("step")) showZoom();
 }
 
-/** Name what is the same before and after zooming, so that the browser moves it. */
+/** Name the elements that are the same before and after zooming, so that the browser animates between them. */
 function name(/** @type {boolean} */ on) {
   document.documentElement.classList.toggle("zooming", on);
 }
@@ -450,8 +453,8 @@ async function showZoom() {
     inner.style.setProperty("--tall", `${Math.round(100 * share)}%`);
     return h("span", { className: "column" }, inner, h("small", {}, text));
   };
-  const shares = h("tr", { className: found.live ? "drawable" : "" }, h("th", { scope: "row" }, h("b", {}, "softmax"), h("small", {}, `so much of the look${found.live ? ": draw it anew" : ""}`)),
-    ...columns.map((s) => h("td", { className: s === token ? "strong" : "", ...(found.live ? { role: "slider", tabIndex: 0, "aria-label": `Share of ‘${visible(trace.source[s].token).trim()}’, position ${s}`, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * weights.at(row, s)) } : {}) }, bar(weights.at(row, s), percent(weights.at(row, s))))));
+  const shares = h("tr", { className: found.live ? "drawable" : "" }, h("th", { scope: "row" }, h("b", {}, "softmax"), h("small", {}, `shares of attention${found.live ? ": drag the bars" : ""}`)),
+    ...columns.map((s) => h("td", { className: s === token ? "strong" : "", ...(found.live ? { role: "slider", tabIndex: 0, "aria-label": `Share of ‘${visible(trace.source[s].token).trim()}’, position ${s}`, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * weights.at(row, s)) } : {}) }, bar(weights.at(row, s), asShare(weights.at(row, s))))));
   if (found.live) drawable(shares, columns, `${layer}.${head}.${row}`, Array.from({ length: weights.cols }, (_, s) => weights.at(row, s)), found);
   const cell = { name: `${base}.weights`, head, row, col: token };
   const { lines } = arithmetic(trace, cell, "");
@@ -479,6 +482,9 @@ async function showZoom() {
   return undefined;
 }
 
+/** A share below its bar: on a telephone there is no space for decimals. */
+const asShare = (/** @type {number} */ share) => (matchMedia("(max-width: 600px)").matches ? `${Math.round(100 * share)}%` : percent(share));
+
 /**
  * Let the reader draw the shares of a row, with a pointer over its bars or with the arrow keys on one of them. The answer follows
  * while the pointer is down, and the view when it is released.
@@ -504,7 +510,7 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
     const total = shares.reduce((sum, share) => sum + share, 0) || 1;
     columns.forEach((s, n) => {
       /** @type {HTMLElement} */ (cells[n].querySelector("i")).style.setProperty("--tall", `${100 * shares[s]}%`);
-      /** @type {HTMLElement} */ (cells[n].querySelector("small")).textContent = percent(shares[s] / total);
+      /** @type {HTMLElement} */ (cells[n].querySelector("small")).textContent = asShare(shares[s] / total);
     });
     follow();
   };
@@ -513,7 +519,7 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
     const n = boxes.reduce((best, { left, width }, at) => (Math.abs(left + width / 2 - clientX) < Math.abs(boxes[best].left + boxes[best].width / 2 - clientX) ? at : best), 0);
     const { top } = boxes[n];
     const share = Math.min(1, Math.max(0, 1 - (clientY - top) / TALL));
-    // a quick pointer jumps over columns
+    // a fast pointer skips columns
     for (let at = last < 0 ? n : last; ; at += Math.sign(n - at)) {
       shares[columns[at]] = share;
       if (at === n) break;
@@ -545,7 +551,7 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
     if (s === undefined || to === undefined) return;
     event.preventDefault();
     event.stopPropagation();
-    // what one token gets the others lose
+    // the other shares shrink or grow in proportion
     const share = Math.min(1, Math.max(0, to));
     const rest = 1 - shares[s];
     shares = shares.map((other, at) => (at === s ? share : rest > 0.001 ? (other * (1 - share)) / rest : (1 - share) / (shares.length - 1)));

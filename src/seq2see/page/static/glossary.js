@@ -1,4 +1,4 @@
-/** The glossary: terms that the answers of a model of sentences must hold. The server keeps answers to it; a file does not. */
+/** The glossary: terms that the answers of a model of sentences must hold. The server enforces it; a page file does not. */
 
 import { saved } from "./backend.js";
 import { byId } from "./dom.js";
@@ -20,7 +20,7 @@ export function glossaryOf(/** @type {string} */ text) {
 /** The terms that the reader has written; none for a model without sentences. */
 export const writtenTerms = () => (byId("glossary").hidden ? "" : byId("terms").value.trim());
 
-/** Show the field where it is of use, with the terms of the view. */
+/** Show the field for models of sentences, with the terms of the view. */
 export function showGlossary(/** @type {boolean} */ sentences, /** @type {string} */ terms) {
   byId("glossary").hidden = saved !== null || !sentences;
   if (byId("terms").value.trim() !== terms) byId("terms").value = terms;

@@ -1,10 +1,10 @@
-/** What a head does, measured: how much of its look goes to the token itself, to a neighbour, to the token that is copied … */
+/** What a head does, measured: how much of its attention goes to the token itself, to a neighbour, to the token that is copied … */
 
 import { attention } from "./data.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** The look that went to such places, what an even look would give them, and the rows that have such a place. @typedef {{sum: number, even: number, rows: number}} Measure */
+/** The attention that went to such places, what even attention would give them, and the rows that have such a place. @typedef {{sum: number, even: number, rows: number}} Measure */
 /** By habit. @typedef {Record<string, Measure>} Habits */
 
 /** Which columns belong to a habit, by row. @returns {Record<string, (row: number) => number[]>} */
@@ -47,8 +47,8 @@ export function measure(/** @type {Habits} */ habits, /** @type {Trace} */ trace
   return habits;
 }
 
-const ENOUGH = 0.35; // of the look
-const MORE = 0.2; // than an even look gives
+const ENOUGH = 0.35; // of the attention
+const MORE = 0.2; // than even attention gives
 
 /** The habit that stands out most, with its mean share; “mixed” if none does. @returns {{name: string, share: number}} */
 export function labelOf(/** @type {Habits} */ habits) {

@@ -17,9 +17,9 @@ function stops(/** @type {string} */ name) {
 }
 
 const LEAST = 12; // pixels of a cell that has a name
-const TALLEST = 560; // pixels of a matrix that stands there whole; a taller one scrolls
+const TALLEST = 560; // pixels; a taller matrix scrolls
 
-const NAMED = 8; // pixels from which on a cell of a small map has its token beside it
+const NAMED = 8; // pixels of a cell that is large enough to label
 const MARGIN = 14; // pixels for the tokens beside a small map
 
 const EVERY = [1, 2, 4, 8, 16, 32, 64, 128]; // every how many dimensions a number is shown
@@ -95,7 +95,7 @@ export function largestOf(/** @type {import("./data.js").Matrix} */ { rows, cols
 }
 
 const WIDE = 128; // columns
-const SAMPLE = 4000; // numbers of a large matrix that its usual size is read from: to sort them all takes too long
+const SAMPLE = 4000; // sampled numbers of a large matrix: sorting all of them takes too long
 
 /** The number of the darkest shade. In a wide matrix a few outliers would make all others pale: 99 of 100 numbers are below it. */
 export function usualOf(/** @type {import("./data.js").Matrix} */ matrix, largest = largestOf(matrix)) {
@@ -125,13 +125,13 @@ export class Heat {
     this.shares = name.endsWith(".weights");
     this.most = this.shares ? 1 : largestOf(this.matrix);
     this.darkest = this.shares ? 1 : (largest ?? usualOf(this.matrix, this.most)); // signed numbers are shaded relative to it
-    this.scaled = largest !== undefined; // by others, who say so
+    this.scaled = largest !== undefined; // the caller chose the scale and says so
     this.labels = trace.labels(name, head);
     const { rows, cols } = this.matrix;
     const tokens = labels && this.labels.cols[0] !== "0"; // a cell for two tokens is square, and large enough for their names
     const px = tokens ? Math.max(LEAST, Math.min(most, Math.floor(box / cols))) : labels ? Math.max(1, Math.min(most, Math.floor(box / cols))) : Math.max(cols > 100 ? 1.5 : 2, Math.min(most, (box - 1 - MARGIN) / cols));
     const py = labels ? Math.max(LEAST, Math.min(most, px)) : px;
-    this.tall = labels ? rows * py : 0; // of what may scroll
+    this.tall = labels ? rows * py : 0; // of the part that may scroll
     this.cursor = { row: 0, col: 0 };
     this.canvas = h("canvas", { width: cols, height: rows, "aria-hidden": "true" });
     this.pinMark = h("i", { className: "mark pinned", hidden: true });

@@ -1,8 +1,8 @@
 /**
- * Learns: the network of model.js over a whole batch, its backward pass, and Adam (sections 5.3 and 5.4 of the paper).
+ * Training: the network of model.js over a whole batch, its backward pass, and Adam (sections 5.3 and 5.4 of the paper).
  *
- * Each operation notes on a tape how its gradient goes back. Matrices are rows of numbers; a batch of B texts of T tokens, filled
- * up to one length, has B·T rows.
+ * Each operation records its backward pass on a tape. Matrices are rows of numbers; a batch of B texts of T tokens, padded
+ * to one length, has B·T rows.
  */
 
 import { sinusoids } from "./model.js";
@@ -109,7 +109,7 @@ export class Learner {
     return found;
   }
 
-  /** So many zeros. */
+  /** An array of zeros; the arrays of earlier steps are used again. */
   zeros(/** @type {number} */ size) {
     const found = this.spare.get(size)?.pop();
     found?.fill(0);
@@ -190,7 +190,7 @@ export class Learner {
     return y;
   }
 
-  /** Token ids to vectors that know their place. */
+  /** Token ids to embeddings with positions. */
   embedding(/** @type {string} */ path, /** @type {Int32Array} */ ids, /** @type {number} */ length) {
     const { d_model: wide, positions: order, scale_embeddings: scaled, embedding_norm: normed } = this.config;
     const table = this.parameter(`${path}.table.weight`);

@@ -41,8 +41,8 @@ const AT_ONCE = ["*.weights"]; // of a large model; other values are fetched whe
 let asked = 0;
 /** @type {string|null} */ let answered = null; // the text of the view that the shown answer belongs to
 let typed = false; // whether the reader has entered a text
-let begins = false; // whether the page opens with no view of its own: the answer is written once
-let typing = false; // whether the reader is in the middle of it
+let begins = false; // whether the address names no view: the answer is then played once
+let typing = false; // whether the reader is still typing
 
 const chosenModel = () => learned ?? models.find(({ name }) => name === view.model) ?? models[0];
 
@@ -53,7 +53,7 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
-    const first = inside && saved.trace.steps && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length && !drawn; // the file holds what is seen first
+    const first = inside && saved.trace.steps && !trace && !isTrained() && input === saved.trace.text && !prefix.length && !muted.length && !patches.length && !drawn; // the file holds the first answer
     cache.set(key, first ? fromFile() : askTrace(body, input === view.text && !whole ? writing(asked) : undefined).then((json) => Trace.of(json)));
     cache.get(key)?.catch(() => cache.delete(key));
   }
@@ -66,7 +66,7 @@ const anyway = () => (view.anyway ? { anyway: true } : {});
 /** Show an answer while it is being written, unless another is asked for meanwhile. */
 const writing = (/** @type {number} */ mine) => (/** @type {string} */ text) => {
   if (mine !== asked) return;
-  answered = view.text; // as far as it has come
+  answered = view.text; // the part that is there
   showAge();
   byId("answer").textContent = text;
   byId("answer").classList.add("writing");
@@ -107,7 +107,7 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
       return undefined;
     } catch (error) {
       const { message } = /** @type {Error} */ (error);
-      if (into === trace && !more.also) byId("error").textContent = message; // a panel says itself why it is empty
+      if (into === trace && !more.also) byId("error").textContent = message; // the panel shows the reason itself
       return message;
     }
   };
@@ -147,7 +147,7 @@ const bySentences = () => Boolean(chosenModel().sentences) && live;
 /** Whether the reader has changed how the model answers. */
 const isTouched = () => view.prefix.length > 0 || view.muted.length > 0 || view.patches.length > 0 || view.drawn !== "";
 
-/** The translation of the text of the view; what is left over from another text is given up. */
+/** The translation of the text of the view; a translation of another text is aborted. */
 function translated() {
   const body = { model: view.model, input: view.text, format: view.form || "text", glossary: glossaryOf(view.terms) };
   const key = JSON.stringify(body);
@@ -156,7 +156,7 @@ function translated() {
   const leave = new AbortController();
   const translation = new Translation(() => {
     if (whole?.translation !== translation) return;
-    answered = view.text; // as far as it has come
+    answered = view.text; // the part that is there
     showAge();
     showText(translation, isTouched() ? (trace?.output ?? "") : "");
     if (translation.whole && translation.sentences.length > 1) announce(`${translation.sentences.length} sentences are translated.`);
@@ -167,7 +167,7 @@ function translated() {
   return translation;
 }
 
-/** Find what is shown inside: the sentence that is chosen, or the text as it is. */
+/** Find the text whose numbers are shown: the chosen sentence, or the whole text. */
 async function look(/** @type {number} */ mine) {
   showTools(bySentences(), () => change({ form: "" }));
   byId("linked").textContent = isLinked() ? "The address holds the whole view: copy it to show somebody what you see." : "The address holds the view, but not the text, which is too long for it.";
@@ -192,7 +192,7 @@ async function look(/** @type {number} */ mine) {
   fit({ sentence: translation.sentences.indexOf(found) });
 }
 
-/** The trace without any change of the reader: of what the model read and wrote. */
+/** The trace without the reader’s changes. */
 const plainTrace = () => (looked?.parts ? getTrace(looked.parts[0].read, looked.parts[0].ids ?? [], []) : getTrace(view.text, [], []));
 
 /** The trace of the view. */
@@ -231,7 +231,7 @@ async function load() {
     if (begins && !isStill()) setTimeout(() => trace === found && play(0, found.steps.length - 1), 700);
     begins = false;
     announce(trace.json.unfit ? `Not to be trusted: ${trace.output}. ${trace.json.unfit}` : `Answer: ${trace.output}`);
-    if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds shades
+    if (inside && chosenModel().small && !trace.exact("encoder.memory")) fetchInto(trace)(["*"]); // the file holds attention rounded to 256 shades
     explain();
     await compare(mine);
   } catch (error) {
@@ -247,7 +247,7 @@ const PATIENCE = 1200; // milliseconds after which a text is no longer half type
 /** Say why a text is not answered. */
 function refuse(/** @type {Error} */ { message }) {
   byId("error").textContent = message;
-  // such texts are what curious people type
+  // curious readers type such texts
   if (chosenModel().task === "dates" && /^[0-9A-Za-z, -]+$/.test(view.text) && view.text.length < 40) {
     byId("error").append(" ", h("button", { type: "button", className: "link", onclick: () => change({ anyway: true }) }, "Show the model anyway"));
   }
@@ -450,7 +450,7 @@ onChange((changed) => {
     return;
   }
   if (!trace) return;
-  if (view.step >= trace.steps.length) fit({ step: trace.steps.length - 1 }); // a network that has forgotten everything may write little
+  if (view.step >= trace.steps.length) fit({ step: trace.steps.length - 1 }); // an untrained network may write a shorter answer
   if (changed.has("kind") && view.layer >= trace.layers(view.kind)) {
     change({ layer: 0 });
   }
@@ -488,12 +488,12 @@ const hasTour = () => live && chosenModel().task === "dates";
 /** Start with a new text. The forced tokens belonged to the old text. Muted heads stay muted, to be tried on many texts. */
 function ask(/** @type {string} */ text, midway = false, form = text ? view.form : "") {
   const before = asked;
-  const again = typing && !midway; // what was silently refused is explained now
+  const again = typing && !midway; // the reason for a refusal is shown now
   [typed, typing] = [true, midway];
   const same = text === view.text && text === answered && !midway;
   change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, zoom: "", anyway: false, tour: 0 }, midway);
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
-  else if (same && asked === before && trace && !isStill()) play(0, trace.steps.length - 1); // nothing new is asked: see it written again
+  else if (same && asked === before && trace && !isStill()) play(0, trace.steps.length - 1); // the same text again: play the answer
 }
 
 async function start() {
@@ -525,7 +525,7 @@ async function start() {
   byId("tour-start").addEventListener("click", () => goToStop(1));
   byId("puzzle-start").addEventListener("click", () => goToPuzzle(1));
   begins = location.hash.length < 2;
-  document.body.classList.toggle("embedded", parent !== window); // the page around it says what this is
+  document.body.classList.toggle("embedded", parent !== window); // the page around it introduces it
   if (Number(wanted.tour) > STOPS.length || model.task !== "dates") wanted.tour = 0;
   if (Number(wanted.puzzle) > PUZZLES.length || model.task !== "dates" || !live) wanted.puzzle = 0;
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
@@ -545,7 +545,7 @@ async function start() {
   if (wanted.puzzle && !wanted.tour && location.hash === `#puzzle=${wanted.puzzle}`) Object.assign(wanted, puzzleView(wanted.puzzle));
   const text = live ? wanted.text || saved?.trace.text || model.examples[0] || "" : saved.trace.text;
   change({ ...wanted, model: model.name, text, ...(live ? {} : { prefix: [], muted: [], against: "" }) });
-  requestAnimationFrame(() => setTimeout(wake)); // what the file holds is painted first
+  requestAnimationFrame(() => setTimeout(wake)); // the saved answer is painted first
   offerTraining();
 }
 
@@ -568,7 +568,7 @@ function useModel(/** @type {Model} */ model, /** @type {string} */ text) {
   load();
 }
 
-/** Show what a model that learns says at this moment: the answer and its flight. */
+/** Show the current answer of a model that is being trained, and its flight. */
 async function glance() {
   const mine = asked;
   const json = await askTrace({ model: view.model, input: view.text, muted: heads(view.muted), names: ["*.weights", "decoder.out"], anyway: true });
@@ -583,7 +583,7 @@ async function glance() {
   return found;
 }
 
-/** Show all of what a model says that has learned meanwhile. */
+/** Rebuild the whole page after training has stopped. */
 function settle() {
   cache.clear();
   load();

@@ -2,7 +2,7 @@
  * The Transformer of “Attention Is All You Need” (Vaswani et al., 2017), as it runs in the page.
  *
  * It computes what seq2see’s PyTorch model computes, under the same names. Each value passes through `keep(name, value)`
- * on its way: a reader may look at it there, or return another value, with which the model goes on.
+ * on its way. `keep` may record it, or return another value to continue with.
  *
  * Legend: S source length, T target length, D d_model, H heads, K d_k (or d_v), F d_ff, V vocabulary.
  */

@@ -14,7 +14,7 @@ import { change, current, pin, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
-/** Fetches what was left out at first. The answer says why it could not, if so. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
+/** Fetches values that were left out at first. The result is the reason if that fails. @typedef {(names: string[], more?: {head?: number, also?: string[], step?: number, column?: number}) => Promise<string|undefined>} FetchMore */
 
 /** @returns {Panel} */
 export function tokensPanel(/** @type {Trace} */ trace) {
@@ -68,7 +68,7 @@ const SENTENCES = {
   cross: "Every target position looks at the source: where the next token comes from.",
 };
 
-/** What the keyboard reaches in a card. @returns {HTMLElement[]} */
+/** The focusable elements of a card. @returns {HTMLElement[]} */
 const stopsIn = (/** @type {HTMLElement} */ card) => [.../** @type {NodeListOf<HTMLElement>} */ (card.querySelectorAll("button, .plane"))];
 
 /** All heads of one kind as small maps. @returns {Panel} */
@@ -127,7 +127,7 @@ function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @typ
       h("button", { type: "button", className: "link name", onclick: () => change({ kind, layer, head }) }, `head ${head}`),
       live && h("button", { type: "button", className: "switch", role: "switch", "aria-checked": String(!off), "aria-label": `${kind} layer ${layer}, head ${head}`, onclick: toggle }, off ? "off" : "on")),
     heat.element,
-    h("small", { className: "label", title: "where its look goes beyond what an even look would give, and the mean share, over many texts" }, habitOf(model, kind, layer, head)));
+    h("small", { className: "label", title: "what this head attends to more than even attention would, and the mean share, over many texts" }, habitOf(model, kind, layer, head)));
 }
 
 /** One head from queries to output. @returns {Panel} */
@@ -139,7 +139,7 @@ export function headPanel(/** @type {Trace} */ trace, /** @type {FetchMore} */ f
     const picture = arcDiagram(trace);
     arcs.replaceChildren(picture);
     const width = Number(picture.getAttribute("width"));
-    if (width > flowWidth()) requestAnimationFrame(() => { arcs.scrollLeft = Number(picture.dataset.at) - flowWidth() / 2; }); // what is looked at stays in sight
+    if (width > flowWidth()) requestAnimationFrame(() => { arcs.scrollLeft = Number(picture.dataset.at) - flowWidth() / 2; }); // the chosen query stays visible
   };
   const build = async () => {
     const base = attention(view.kind, view.layer);
@@ -175,7 +175,7 @@ function chooserButtons(/** @type {Trace} */ trace) {
 }
 
 function stages(/** @type {Trace} */ trace, /** @type {string} */ base) {
-  const tokens = flowWidth() >= 700 ? 200 : Math.max(170, Math.min(260, flowWidth() - 70)); // three on a line, or one
+  const tokens = flowWidth() >= 700 ? 200 : Math.max(170, Math.min(260, flowWidth() - 70)); // three on a line, or one on each
   const heat = (/** @type {string} */ role, /** @type {string} */ title, box = tokens) =>
     new Heat(trace, `${base}.${role}`, { head: view.head, box, most: 16, title, steps: !["k", "v"].includes(role) }).element;
   const few = Math.max(64, Math.min(140, flowWidth() - 70));
@@ -211,7 +211,7 @@ function arcDiagram(/** @type {Trace} */ trace) {
   const written = view.kind === "encoder" ? rows : trace.steps.map(({ token }) => visible(token)); // as in the bar above
   const [queries, keys] = [spread(written), spread(cols)];
   const width = Math.max(queries.width, keys.width) + 20;
-  const middle = (/** @type {number} */ own) => (width > flowWidth() ? 10 : (width - own) / 2); // long rows begin together, so that what belongs together is near
+  const middle = (/** @type {number} */ own) => (width > flowWidth() ? 10 : (width - own) / 2); // both rows start at the left, so that related tokens are near
   const from = queries.middles[row] + middle(queries.width);
   const at = (/** @type {number} */ s) => keys.middles[s] + middle(keys.width);
   const mean = cols.reduce((sum, _, s) => sum + A.at(row, s) * at(s), 0); // where it looks, on average
@@ -227,7 +227,7 @@ function arcDiagram(/** @type {Trace} */ trace) {
     picture.append(svg("text", { x: at(s), y: 24, class: share > 0.1 ? "key strong" : "key" }, visible(token)));
     if (share > 0.1) picture.append(svg("text", { x: at(s), y: 8, class: "share" }, share.toFixed(2)));
   });
-  // what is said below stays within the picture, also at its ends
+  // the label stays within the picture
   const half = 4 * says[row].length;
   if (view.kind !== "encoder") picture.append(svg("text", { x: Math.min(Math.max(from, half), Math.max(half, width - half)), y: 150, class: "share" }, says[row]));
   written.forEach((token, t) => picture.append(svg("text", {

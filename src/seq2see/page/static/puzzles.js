@@ -1,4 +1,4 @@
-/** Twelve puzzles on the live page, in an order that teaches. The reader acts, the page checks, and a puzzle is solved when the numbers say so. */
+/** Twelve puzzles on the live page, in an order that teaches. The reader acts, and the page checks the numbers. */
 
 import { askTrace } from "./backend.js";
 import { Trace, attention, place } from "./data.js";
@@ -8,7 +8,7 @@ import { goTo } from "./section.js";
 import { BEAMS, change, drawnRow, view } from "./state.js";
 import { BASE } from "./tour.js";
 
-/** Whether a puzzle is solved, and what is said of an attempt that is not. @typedef {{solved: boolean, says?: string}} Judgement */
+/** Whether a puzzle is solved, and the message about a wrong attempt. @typedef {{solved: boolean, says?: string}} Judgement */
 /**
  * `asks` is the puzzle in one sentence, `where` the panel in which the reader acts, `choices` what may be answered, `then` is said when it is solved, and `solution` finds a view that solves it, or acts.
  * @typedef {{topic: string, asks: string, hint: string, then: (trace: Trace) => string, set: Partial<import("./state.js").View>, where?: string, choices?: string[], solution: (trace: Trace) => Partial<import("./state.js").View>|void|Promise<Partial<import("./state.js").View>|void>, judge: (trace: Trace, chosen: string) => Judgement|Promise<Judgement>}} Puzzle
@@ -35,7 +35,7 @@ const ask = (/** @type {any} */ more) => askTrace({ model: view.model, names: []
 const leastSure = (/** @type {Trace} */ { steps }) => steps.reduce((found, { entropy }, t) => (entropy > steps[found].entropy ? t : found), 0);
 const untouched = () => !view.muted.length && !view.patches.length && !view.prefix.length;
 
-/** What the answers of a beam of some width say. @returns {Promise<string[]>} */
+/** The answers that a beam of some width finds. @returns {Promise<string[]>} */
 async function answersOf(/** @type {string} */ input, /** @type {number} */ beam) {
   if (beam < 2) return [];
   /** @type {any[]} */ const nodes = (await ask({ input, beam })).beams;
@@ -65,7 +65,7 @@ export const PUZZLES = [
     then: (trace) => `“${trace.output}”: the same vectors, but each has waves of its place added to it, and so the order counts.`,
   },
   {
-    topic: "Attention", asks: "To write the 8 of 1845 this head looks at the 8. Draw its row of shares anew, by finger, mouse or arrow keys, so that it writes 7.",
+    topic: "Attention", asks: "To write the 8 of 1845 this head looks at the 8. Drag its row of shares, with a finger, the mouse or the arrow keys, so that the model writes 7.",
     hint: "The month has a 7. In the row “softmax” pull the bar of the 8 down, and the bar of the 7 up.", set: { text: SEVEN.text, step: SEVEN.row, zoom: `${SEVEN.layer}.${SEVEN.head}.2` },
     solution: async (trace) => {
       for (let s = 0; s < trace.source.length; s += 1) {
@@ -83,7 +83,7 @@ export const PUZZLES = [
     judge: () => {
       const at = view.pin && place(view.pin.name);
       const own = at?.kind === "decoder" && ["weights", "masked", "scaled", "scores"].includes(at.role);
-      return { solved: Boolean(own && view.pin && view.pin.col > view.pin.row), says: !view.pin ? "" : own ? "This look is allowed: it goes back, or at itself." : "This cell is not of the decoder’s self-attention." };
+      return { solved: Boolean(own && view.pin && view.pin.col > view.pin.row), says: !view.pin ? "" : own ? "This cell is allowed: the token looks back, or at itself." : "This cell is not of the decoder’s self-attention." };
     },
     then: () => "Its score is replaced by −∞ before softmax, and its share is exactly 0. Else it could copy in training what it should learn to write.",
   },
@@ -182,7 +182,7 @@ export const PUZZLES = [
 ];
 
 
-/** What a puzzle begins with. @returns {Partial<import("./state.js").View>} */
+/** The view that a puzzle begins with. @returns {Partial<import("./state.js").View>} */
 export const puzzleView = (/** @type {number} */ n) => ({ ...BASE, beam: 3, ...PUZZLES[n - 1].set, puzzle: n, tour: 0 });
 
 /** @type {Set<number>} */ const solved = new Set();
@@ -191,13 +191,13 @@ let [last, hinted, chosen, says, judged] = [0, false, "", "", 0];
 /** @type {Trace|null} */ let shown = null;
 /** Is told of the next answer that belongs to the view. @type {(trace: Trace) => void} */ let resume = () => {};
 
-/** Go to a puzzle; 0 ends them. */
+/** Go to a puzzle; 0 leaves the puzzles. */
 export function goToPuzzle(/** @type {number} */ n) {
   rest();
   change(n ? puzzleView(n) : { puzzle: 0, muted: [], prefix: [], patches: [], drawn: "", zoom: "", anyway: false, ...(view.text === STRANGE ? { text: TEXT } : {}) });
 }
 
-/** Whether an answer is that of the view, and not of an earlier one. */
+/** Whether a trace answers the current view, not an earlier one. */
 const isOf = (/** @type {Trace} */ { json }) => json.text === view.text && json.muted.length === view.muted.length && (json.patches?.length ?? 0) === view.patches.length && JSON.stringify(json.drawn ?? null) === JSON.stringify(drawnRow()) && json.forced === view.prefix.length;
 
 /** Show the puzzle of the view, or nothing, and judge what the reader has done. */
@@ -273,14 +273,14 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
   if (held) [...card.querySelectorAll("button")].find((each) => each.textContent === held)?.focus({ preventScroll: true });
 }
 
-/** Take note of how a training on this page goes on. */
+/** Record the loss of a training on this page. */
 export function noteLoss(/** @type {number} */ step, /** @type {number} */ loss) {
   if (!Number.isFinite(loss)) return;
   learned = step <= 1 || !learned.first || loss > learned.first ? { first: loss, loss } : { ...learned, loss };
   if (shown && view.puzzle) showPuzzle(shown);
 }
 
-/** A training begins anew. */
+/** Forget the losses: a new training begins. */
 export function forgetLoss() {
   learned = { first: 0, loss: 0 };
 }

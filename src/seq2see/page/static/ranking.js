@@ -17,7 +17,7 @@ import { change, view } from "./state.js";
 /** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number}>} */
 const known = new Map();
 
-/** What a head does, in words: a habit and its share of the look, measured over many texts. Nothing is said before that is measured. */
+/** What a head does, in words: a habit and its share of the attention, measured over many texts; nothing before it is measured. */
 export function habitOf(/** @type {Model} */ model, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
   const key = `${kind}.${layer}.${head}`;
   const [name, share] = model.habits?.[key] ?? [];
@@ -25,7 +25,7 @@ export function habitOf(/** @type {Model} */ model, /** @type {Kind} */ kind, /*
   return found ? spokenHabit(found) : "";
 }
 
-/** The one way in which a habit is written. */
+/** A habit and its share as text. */
 const spokenHabit = (/** @type {{name: string, share: number}} */ { name, share }) => (share ? `${name}, ${Math.round(100 * share)} %` : name);
 
 /** Dates spread over all years, months and days. @returns {string[]} */
@@ -94,7 +94,7 @@ export function rankingPanel(trace, model, ask) {
     }
     state.textContent = `All ${heads.length} heads, each switched off once, with this text. The answer is held fixed.`;
     show();
-    if (inside && model.small && !model.habits && !known.size) await survey(); // the model is at hand, and this takes a second
+    if (inside && model.small && !model.habits && !known.size) await survey(); // the model is in the page, so this takes a second
   };
   const survey = async () => {
     /** @type {Map<string, import("./habits.js").Habits>} */ const sums = new Map();
@@ -118,10 +118,10 @@ export function rankingPanel(trace, model, ask) {
   };
   const button = (/** @type {string} */ text, /** @type {() => any} */ act) => h("button", { type: "button", className: "quiet", onclick: act }, text);
   const make = () => {
-    if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // what appears later must not move the page
+    if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // content that appears later must not move the page
     if (model.small) whenSeen(place, rank);
     return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, choice, place];
   };
-  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too: where its look goes, beyond what an even look would give.",
+  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too: what it attends to more than even attention would.",
     make, (changed) => changed.has("step") && effects.length === headsOf(trace).length && show());
 }

@@ -1,4 +1,4 @@
-/** A model that reads a text and writes its answer, with no more than that needs: what the page and the module for others’ pages share. */
+/** A model that reads a text and writes its answer. The page and the exported module share it. */
 
 import { fastLinear } from "./fast.js";
 import { Transformer } from "./model.js";
@@ -37,7 +37,7 @@ export class Reader {
     return limitOf(this.about.decoding, ids.length, this.about.config.max_length);
   }
 
-  /** Answer a text, and keep nothing. */
+  /** Answer a text without recording values. */
   says(/** @type {string} */ input) {
     const { ids } = this.read(input, true);
     this.model.keep = keepNothing;

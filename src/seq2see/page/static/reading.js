@@ -24,7 +24,7 @@ function plain(/** @type {string} */ letter) {
   if (/^\p{Cf}$/u.test(letter)) return "";
   const code = /** @type {number} */ (letter.codePointAt(0));
   if (DIGIT.test(letter)) {
-    let zero = code; // decimal digits stand in tens
+    let zero = code; // Unicode has decimal digits in runs of ten
     while (DIGIT.test(String.fromCodePoint(zero - 1))) zero -= 1;
     return String((code - zero) % 10);
   }
@@ -34,7 +34,7 @@ function plain(/** @type {string} */ letter) {
 
 const LONGEST_DATE = 80; // characters
 
-/** Write a date of people as the model reads it: small letters, digits 0 to 9, no invisible marks, white space folded. */
+/** Write a date as `human-dates` reads it: lower case, digits 0 to 9, no invisible marks, white space folded. */
 export const foldDate = (/** @type {string} */ text) => spaced([...[...text].slice(0, 4 * LONGEST_DATE).join("").normalize("NFKC").toLowerCase()].map(plain).join("").normalize("NFC"));
 
 /** Signs that mean the same, as keyboards and word processors write them. @type {Record<string, string>} */
@@ -57,7 +57,7 @@ function others(/** @type {string} */ letter) {
     .flatMap((one) => [one, one.toLowerCase(), one.toUpperCase(), one.toUpperCase().toLowerCase()]);
 }
 
-/** Write characters that a model has never seen in those that it knows; whatever cannot be stays as it is. */
+/** Write characters that a model has never seen in those that it knows; others stay as they are. */
 function foldUnknown(/** @type {Tokenizer} */ tokenizer, /** @type {string} */ text) {
   const known = (/** @type {string} */ some) => [...some].every((letter) => tokenizer.ids.has(letter));
   if (!tokenizer.byCharacters || tokenizer.unknown !== undefined || known(text)) return text;

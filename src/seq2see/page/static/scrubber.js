@@ -1,4 +1,4 @@
-/** The bar that stays in sight: the answer token by token, a slider, and how a change has changed it. */
+/** The bar that stays visible: the answer token by token, a slider, and the answer before and after a change. */
 
 import { byId, h, nats, percent, visible } from "./dom.js";
 import { change, view } from "./state.js";
@@ -37,7 +37,7 @@ export function buildScrubber(/** @type {Trace} */ found) {
       slider);
   byId("scrub").hidden = false;
   new ResizeObserver(() => shorten(wide)).observe(wide);
-  watched ??= new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${byId("scrub").offsetHeight}px`)); // panels are scrolled to below it
+  watched ??= new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${byId("scrub").offsetHeight}px`)); // scrolling to a panel leaves room for the bar
   watched.observe(byId("scrub"));
   showStep();
 }

@@ -9,7 +9,7 @@ import { argmax, largestOf } from "./tensors.js";
 /** forced: what every answer begins with, such as its language. @typedef {{start: number, end: number, forced?: number[]}} Special */
 /** @typedef {{length_penalty: number, penalty: string, length_ratio: number, length_offset: number, max_length: number|null, stopping: string, suppressed: number[], forced_end: boolean}} Rules */
 /** A beginning of an answer. @typedef {{ids: number[], total: number, parent: number|null, cache?: Cache, logits?: Numbers}} Prefix */
-/** An answer: its ids, their log-probabilities, what a beam ranks it by, and whether it came to its end. @typedef {{ids: number[], values: number[], score: number, finished: boolean}} Found */
+/** An answer: its ids, their log-probabilities, its score in the beam, and whether it ended. @typedef {{ids: number[], values: number[], score: number, finished: boolean}} Found */
 /** A node of the tree. With a score it is an end. @typedef {{step: number, parent: number|null, id: number, token: string, log_probability: number, score?: number}} Node */
 
 /** The most tokens of an answer. */
@@ -17,7 +17,7 @@ export function limitOf(/** @type {Rules} */ rules, /** @type {number} */ source
   return Math.min(Math.trunc(rules.length_ratio * source) + rules.length_offset, longest - 1, rules.max_length ?? Infinity);
 }
 
-/** What a log-probability is divided by. */
+/** The length penalty: a log-probability is divided by it. */
 export const divisor = (/** @type {Rules} */ rules, /** @type {number} */ length) => (rules.penalty === "paper" ? (5 + length) / 6 : length) ** rules.length_penalty;
 
 /** log Σ exp of a row. */

@@ -7,7 +7,7 @@ export const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 7
 
 const AT_ONCE = 25; // milliseconds of work, then the page may do something else
 
-/** Do something with each of many. Between them the page may do other things, after which this `goesOn`, or is given up: the answer says which. */
+/** Call `act` on each item, and let the page do other work in between. Stop if `goesOn` then says no; return whether all was done. */
 export async function unhurried(/** @type {any[]} */ items, /** @type {(item: any) => any} */ act, /** @type {() => boolean} */ goesOn) {
   let end = performance.now() + AT_ONCE;
   for (const [index, item] of items.entries()) {
@@ -20,20 +20,20 @@ export async function unhurried(/** @type {any[]} */ items, /** @type {(item: an
   return true;
 }
 
-/** What is there already, or makes it when its turn comes. @typedef {Node|(() => Node)} Part */
+/** A node, or a function that makes one when its turn comes. @typedef {Node|(() => Node)} Part */
 
 /** Which call fills an element at present, and the least height that the element had before. @type {WeakMap<any, {turn: symbol, least: string}>} */
 const filling = new WeakMap();
 
 /**
- * Append parts, `anew` in place of others. Those that take long are made one by one, and the page may do other things in between.
- * If the element is filled with something else meanwhile, these are given up.
+ * Append parts, `anew` in place of others. They are made one by one, and the page may do other work in between.
+ * If the element is filled again meanwhile, this call stops.
  */
 export async function inSlices(/** @type {any} */ place, /** @type {Part[]} */ parts, anew = false) {
   const mine = { turn: Symbol("turn"), least: filling.get(place)?.least ?? place.style.minHeight };
   filling.set(place, mine);
   if (anew) {
-    place.style.minHeight = `${place.offsetHeight}px`; // what stands below must not move up meanwhile
+    place.style.minHeight = `${place.offsetHeight}px`; // the content below must not move
     place.replaceChildren();
   }
   const put = (/** @type {Part} */ part) => place.append(typeof part === "function" ? part() : part);

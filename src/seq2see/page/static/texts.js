@@ -1,4 +1,4 @@
-/** A whole text by a model of sentences: it is shown sentence by sentence as they come, and each of them can be looked into. */
+/** A text that a model of sentences translates: sentences are shown as they arrive, and each can be inspected. */
 
 import { byId, h, percent, thousands } from "./dom.js";
 import { fitLength, lightText } from "./field.js";
@@ -7,9 +7,9 @@ import { change, view } from "./state.js";
 /** What the model read and wrote. @typedef {{read: string, ids?: number[]}} Part */
 /** @typedef {{source: string, output?: string, draft?: string, finished?: boolean, confidence?: number, remark?: string, repairs?: string[], terms?: number, error?: string, parts?: Part[]}} Sentence */
 
-const UNSURE = 0.5; // below this confidence a sentence is rather wrong than right
+const UNSURE = 0.5; // below this confidence a sentence is more likely wrong than right
 
-/** Whether to look at a sentence twice: the model is unsure, or says nothing of it, or it was mended, cut or refused. */
+/** Whether a sentence needs checking: low or unknown confidence, or it was repaired, cut or refused. */
 const isUnsure = (/** @type {Sentence} */ { confidence, finished, error, repairs = [], remark }) =>
   Boolean(error || repairs.length || finished === false || (confidence === undefined ? remark : confidence < UNSURE));
 
@@ -19,14 +19,14 @@ export function saidOf(/** @type {Sentence} */ { source, finished, confidence, r
   return [
     ...(error ? [`${error} It was left as it is.`] : []),
     ...(finished === false ? ["The answer was cut: it did not come to its end."] : []),
-    ...(confidence === undefined ? [] : [`confidence ${percent(confidence)}: so many of 100 answers that are as sure as this one are right`]),
+    ...(confidence === undefined ? [] : [`confidence ${percent(confidence)}: of 100 answers with this confidence about ${Math.round(100 * confidence)} are right`]),
     ...(remark ? [remark] : []), ...repairs, ...read,
     ...(parts.length > 1 ? [`It is long, so that it was translated in ${parts.length} parts; the first one is shown below.`] : []),
     ...(terms === undefined ? [] : [`${terms} ${terms === 1 ? "term" : "terms"} of the glossary in it`]),
   ];
 }
 
-/** A text, of which more and more is translated. */
+/** A text and the part of it that is translated so far. */
 export class Translation {
   /** @param {() => void} changed is called when sentences have come */
   constructor(changed) {
@@ -92,7 +92,7 @@ function lightSentence(/** @type {Translation} */ { pieces, sentences }) {
   return lightText([]);
 }
 
-/** Show a text as far as it has come. `instead` is what a changed model makes of the chosen sentence. */
+/** Show the translation so far. `instead` replaces the chosen sentence: the answer of an edited model. */
 export function showText(/** @type {Translation} */ translation, instead = "") {
   const place = byId("answer");
   const held = place.contains(document.activeElement);
@@ -110,7 +110,7 @@ export function showText(/** @type {Translation} */ translation, instead = "") {
   const said = !translation.whole ? `${thousands(done)} of ${many} sentences are translated …` : long ? `${many} ${sentences.length === 1 ? "sentence" : "sentences"}${unsure ? `, ${thousands(unsure)} to look at again: unsure or mended` : ""}` : "";
   byId("progress").replaceChildren(...[translation.error, said, ...translation.notes].filter(Boolean).map((each) => h("span", {}, each)));
   byId("download").hidden = !translation.whole;
-  byId("copy").hidden = !translation.whole || !navigator.clipboard; // a page over plain HTTP from elsewhere has none
+  byId("copy").hidden = !translation.whole || !navigator.clipboard; // a page over plain HTTP has no clipboard
 }
 
 /** One sentence of the answer. */

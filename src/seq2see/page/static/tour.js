@@ -50,7 +50,7 @@ export const STOPS = [
     title: "A head is a gate",
     says: (trace) => {
       const { layer, head, share } = fetcher(trace);
-      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there. To write 8, head ${head} of layer ${layer} spends ${percent(share)} of its look on the 8. Below, everything merges into one vector, and its bars become the next character.`];
+      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there. To write 8, head ${head} of layer ${layer} spends ${percent(share)} of its attention on the 8. Below, everything merges into one vector, and its bars become the next character.`];
     },
     act: (trace) => [`Close gate ${fetcher(trace).head} of layer ${fetcher(trace).layer}, and watch the answer.`],
     done: () => view.muted.length > 0,
@@ -58,7 +58,7 @@ export const STOPS = [
     set: {},
   },
   {
-    title: "A look is arithmetic",
+    title: "Attention is arithmetic",
     says: () => ["All gates are open again. What the head seeks is a ", em("query"), ", a few numbers; what each character offers is a ", em("key"), ". The better they match, the higher the score; softmax makes shares of the scores; and in these shares the head mixes what the characters carry."],
     act: () => ["Zoom in: choose the ", em("8"), " in the upper row, or any thread."],
     done: () => view.zoom !== "", then: () => ["From left to right and from top to bottom: query, keys, scores, shares, mixture. Every number is the model’s own. Esc leads back."],
