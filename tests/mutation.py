@@ -50,13 +50,16 @@ BELOW = str(SOURCE) + os.sep
 #: The folders of the package, and the package itself.
 FOLDERS = sorted({str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")})
 #: What a CPU does not run: Triton kernels, and what captures or compiles for a GPU (benchmarks/gpu_check.py tests them).
-#: And what only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it).
+#: What only torchrun runs, where a start takes seconds (tests/test_distributed.py tests it). And how a picture looks,
+#: which people judge: colours, and the places of the boxes and lines of Figure 1.
 LEFT_OUT = (
     "model/fast/scan.py", "model/fast/packed.py", "model/fast/loss.py", "model/fast/step_kernels.py",
     "model/fast/choose_kernels.py", "model/fast/add_norm.py", "model/fast/relu_gradient.py", "model/fast/operators.py",
     "model/fast/__init__.py span_attention", "model/fast/__init__.py normed_sum",
     "decoding/graphs.py Captured", "training/learner.py Learner._learn_by_graph",
     "training/distributed.py",
+    "inspection/architecture.py",
+    *(f"inspection/style.py {name}" for name in ("module", "new_figure", "new_axes", "dress", "canvas", "line")),
 )  # fmt: skip
 #: Arguments that no test on a CPU notices: the device is the CPU, UTF-8 is the systems' default, and the last ones are
 #: how a picture or a table looks.
@@ -177,7 +180,8 @@ def mutants_of(file: str) -> Found:
         names = names_of(path)
         first = next((n for n, one in enumerate(path) if isinstance(one, FUNCTIONS)), None)
         outer = "" if first is None else ".".join(names_of(path[: first + 1]))
-        for new in changes(node) if not is_prose(node, holder) and not is_for_gpu(node) else ():
+        unseen = is_prose(node, holder) or is_for_gpu(node) or is_drawn(node, path)
+        for new in changes(node) if not unseen else ():
             where, (before, after) = ".".join(names) or "module", described(node, new)
             seen[f"{where} {before} {after}"] += 1
             if (count := seen[f"{where} {before} {after}"]) > 1:
@@ -249,6 +253,13 @@ def is_for_gpu(node: ast.AST) -> bool:
     """Whether a statement is a call that does nothing without a GPU, such as ``torch.cuda.empty_cache()``."""
     node = node.value if isinstance(node, ast.Expr) else node
     return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch.cuda.")
+
+
+def is_drawn(node: ast.AST, path: tuple[ast.AST, ...]) -> bool:
+    """Whether a number is a place or a size in a picture: it stands in a call of axes or of a figure."""
+    return isinstance(node, ast.Constant) and any(
+        isinstance(one, ast.Call) and re.match(r"(ax|axes|figure)\b", ast.unparse(one.func)) for one in path
+    )
 
 
 def is_type_only(node: ast.AST) -> bool:

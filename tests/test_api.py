@@ -293,6 +293,14 @@ def test_evaluate_counts_misses(model: seq2see.Seq2Seq) -> None:
     assert scores.loss > 0.1
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+def test_answers_are_restricted_with_any_beam(model: seq2see.Seq2Seq, beam: int) -> None:
+    texts = ["1845-01-05", "2025-09-03"]
+    assert all(found.startswith("May") for found in model.predict(texts, beam=beam, prefix="May"))
+    answers = model.answers(texts, beam=beam, only=["July 4, 1776", "May 1, 1999"])
+    assert {answer.output for answer in answers} <= {"July 4, 1776", "May 1, 1999"}
+
+
 def test_evaluate_searches_with_the_beam_that_is_given(
     model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +315,7 @@ def test_evaluate_searches_with_the_beam_that_is_given(
 
 def test_a_model_says_what_it_is() -> None:
     model = seq2see.load("dates")
+    assert model.network.engine == seq2see.Seq2Seq.load("dates").network.engine == "auto"
     assert repr(model) == (
         "<Seq2Seq dates: 18,692 parameters, 2+2 layers, 4 heads, d_model 16, characters → characters, on cpu>"
     )

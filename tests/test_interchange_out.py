@@ -7,12 +7,14 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,13 +28,13 @@ from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
-from seq2see.interchange import to_ctranslate2, to_huggingface, to_onnx
+from seq2see.interchange import from_ctranslate2, to_ctranslate2, to_huggingface, to_onnx
 from seq2see.interchange.checks import Compared
 from seq2see.interchange.imported import NEVER
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
-from seq2see.storage.folder import Tokenizers, shipped_models
+from seq2see.storage.folder import Tokenizers, find, shipped_models
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 DATES = ["1845-01-05", "2025-09-03", "1426-08-10", "1969-07-20"]
@@ -156,6 +158,41 @@ def test_a_narrower_half_comes_back_from_ctranslate2(tmp_path: Path) -> None:
     assert back.config.model.d_ff == 24
     source, target = torch.tensor([[0, 4, 5, 6, 2]]), torch.tensor([[0, 7, 8]])
     assert torch.allclose(back.transformer(source, target), model.transformer(source, target), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "target", "unknown"),
+    [
+        ({}, ([], []), (["<s>"], ["</s>"]), "<unk>"),
+        ({"bos_token": "B", "eos_token": "E", "unk_token": "U"}, ([], []), (["B"], ["E"]), "U"),
+        ({"bos_token": "B", "decoder_start_token": "D"}, ([], []), (["D"], ["</s>"]), "<unk>"),
+        (
+            {"bos_token": "B", "add_source_bos": True, "add_source_eos": True},
+            (["B"], ["</s>"]),
+            (["B"], ["</s>"]),
+            "<unk>",
+        ),
+        ({"add_source_bos": True}, (["<s>"], []), (["<s>"], ["</s>"]), "<unk>"),
+    ],
+)
+def test_the_settings_of_a_ctranslate2_folder_say_which_tokens_frame_a_text(
+    given: dict[str, object],
+    source: tuple[list[str], list[str]],
+    target: tuple[list[str], list[str]],
+    unknown: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copytree(find("dates") / "ctranslate2", tmp_path / "made")
+    (tmp_path / "made" / "config.json").write_text(json.dumps(given))
+    asked: list[object] = []
+    framed = SimpleNamespace(of_others=lambda engine, before, after, *more: asked.append((before, after)))
+    monkeypatch.setattr(from_ctranslate2, "Tokenizer", framed)
+    monkeypatch.setattr(
+        from_ctranslate2, "_engine", lambda names, special, unknown, spm: asked.append(unknown)
+    )
+    from_ctranslate2.read_ctranslate2(tmp_path / "made")
+    assert asked == [unknown, unknown, source, target]
 
 
 def test_shipped_dates_come_back_from_ctranslate2(tmp_path: Path) -> None:

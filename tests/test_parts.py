@@ -271,6 +271,28 @@ def test_workers_that_cannot_begin_end_the_run() -> None:
 # --- a real cluster ------------------------------------------------------------------------------------------------
 
 
+def test_a_cluster_is_joined_quietly_and_a_refusal_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def init(address: str | None, **settings: object) -> None:
+        asked.append((address, settings))
+        if address == "local":
+            raise ValueError("no room\nand more")
+
+    ray = SimpleNamespace(init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(parts, "_reach", lambda address: asked.append((address, {})))
+    monkeypatch.setattr(parts, "os", SimpleNamespace(environ={}))
+    quiet = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
+    assert parts._connected(None) is ray
+    assert parts.os.environ == {"RAY_USAGE_STATS_ENABLED": "0"}
+    assert parts._connected("auto") is ray
+    assert parts._connected("head:6379") is ray
+    assert asked == [(None, quiet), ("auto", quiet), ("head:6379", {}), ("head:6379", quiet)]
+    with pytest.raises(UserError, match=r"^The Ray cluster local cannot be used: no room \(if it asks"):
+        parts._connected("local")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """A Ray cluster of this machine with two cores, whatever it has."""

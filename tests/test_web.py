@@ -125,6 +125,46 @@ SENTENCES = [
 ]
 
 
+def form(kind: str) -> dict[str, Any]:
+    """The tokenizer.json of a model that SentencePiece cuts."""
+    model = {"type": kind, "fuse_unk": True, "dropout": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+             "ignore_merges": False}  # fmt: skip
+    marks = {"normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
+    steps = {"type": "Sequence", "normalizers": [{"type": step} for step in sorted(live.STEPS)]}
+    return {
+        "model": model,
+        "added_tokens": [dict(marks), dict(marks)],
+        "pre_tokenizer": {"type": "Metaspace"},
+        "post_processor": {"type": "TemplateProcessing"},
+        "normalizer": {"type": "Sequence", "normalizers": [steps]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("model", "type"), "WordPiece"), (("model", "fuse_unk"), False), (("model", "dropout"), 0.1),
+        (("model", "continuing_subword_prefix"), "##"), (("model", "end_of_word_suffix"), "</w>"),
+        (("model", "ignore_merges"), True), (("added_tokens", 1, "normalized"), True),
+        (("added_tokens", 1, "lstrip"), True), (("added_tokens", 1, "rstrip"), True),
+        (("added_tokens", 1, "single_word"), True), (("pre_tokenizer",), None),
+        (("pre_tokenizer", "type"), "ByteLevel"), (("post_processor",), None), (("post_processor", "type"), "Roberta"),
+        (("normalizer", "normalizers", 0, "normalizers", 0, "type"), "Lowercase"), (("normalizer", "type"), "Lowercase"),
+    ],
+)  # fmt: skip
+def test_the_page_takes_only_tokenizers_that_it_cuts_alike(
+    path: tuple[str | int, ...], value: object
+) -> None:
+    other = form("BPE")
+    assert live._is_sentencepiece(other)
+    assert live._is_sentencepiece({**form("Unigram"), "normalizer": None})
+    inner: Any = other
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    assert not live._is_sentencepiece(other)
+
+
 def test_a_folder_tells_whether_its_weights_are_rounded() -> None:
     assert live.is_rounded(seq2see.load("human-dates")) is True
     assert live.is_rounded(seq2see.load("dates")) is False
