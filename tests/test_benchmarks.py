@@ -13,6 +13,7 @@ from benchmarks import busy, cpu, figures, gpu_file, grid, growth, training
 from benchmarks.growth_picture import plot_growth
 from benchmarks.measure import Line, take_turns
 from seq2see import machine
+from seq2see.errors import UserError
 from seq2see.seq2seq import load
 from test_cli import run
 
@@ -270,6 +271,36 @@ def test_the_file_of_a_gpu_has_words_of_the_model_and_its_python_can_be_timed_wi
     told = json.loads(capsys.readouterr().out)
     assert told["lines"] == 40
     assert told["µs a line, CPU of all threads"] > 0
+
+
+def test_the_speeds_of_imports_are_written_between_the_marks_of_the_documentation(tmp_path: Path) -> None:
+    from benchmarks import interchange
+
+    of_import = {"cpu_seconds": 5.7, "own_megabytes": 301}
+    beside = {"answered_by": "torch, float32", "ratio": 1.5, "ratios": [1.4, 1.6], "same": 20}
+    records = [
+        {"what": "import", "parameters": 74e6, "seconds": 9.0, "own_memory_of_weights": 1.02, "megabytes": 295.8,
+         **of_import},
+        {"what": "answers", "sentences": 20, "beam": 4, "cpu_seconds": 4.3, "generate_cpu_seconds": 6.4,
+         "most_possible": 2.0, **beside},
+        {"what": "setting", "family": "Bart", "setting": "several ends", **of_import,
+         **{f"{key}_{count}": value for key, value in beside.items() for count in (20, 500)}},
+    ]  # fmt: skip
+    document = tmp_path / "page.md"
+    document.write_text("before\n{}\nan old table\n{}\nafter\n".format(*interchange.MARKS), encoding="utf-8")
+    interchange.store(records, document)
+    text = document.read_text(encoding="utf-8")
+    assert "an old table" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert (
+        "| 20 sentences, beam 4 | torch, float32 | 4.3 | 6.4 | 1.5× (1.4 – 1.6) | 20 of 20 | 2.0× |" in text
+    )
+    assert "| Bart, several ends | 5.7 | 301 | 1.5× (1.4 – 1.6) | 1.5× (1.4 – 1.6) | 20 of 500 |" in text
+    document.write_text("no marks\n", encoding="utf-8")
+    with pytest.raises(UserError, match="between which a table belongs"):
+        interchange.store(records, document)
+    assert all(mark in interchange.DOCUMENT.read_text(encoding="utf-8") for mark in interchange.MARKS)
 
 
 def test_a_file_for_a_gpu_needs_one() -> None:

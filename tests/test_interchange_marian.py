@@ -23,6 +23,7 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.interchange import marian
+from seq2see.interchange.imported import NEVER
 from seq2see.interchange.reading import import_model
 from seq2see.seq2seq import Seq2Seq
 from test_interchange import LINES, difference, trained_spm
@@ -177,7 +178,7 @@ def in_transformers(arrays: dict[str, np.ndarray], tied: bool) -> Any:
         name: torch.tensor(np.vstack([one, np.zeros((1, D), np.float32)])) for name, one in tables.items()
     }
     told["final_logits_bias"] = torch.tensor(
-        np.append(arrays["decoder_ff_logit_out_b"], np.float32(-1e4))[None]
+        np.append(arrays["decoder_ff_logit_out_b"], np.float32(NEVER))[None]
     )
     missing = model.load_state_dict(told, strict=False)
     assert not missing.unexpected_keys

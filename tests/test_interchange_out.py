@@ -29,6 +29,8 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.interchange import from_ctranslate2, to_ctranslate2, to_huggingface, to_onnx
+from seq2see.interchange.checks import Compared
+from seq2see.interchange.imported import NEVER
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
@@ -88,6 +90,13 @@ def test_a_model_goes_to_hugging_face_and_back(settings: dict[str, Any], tmp_pat
         assert back.predict(texts) == model.predict(texts)
         first, second = (m.log_probabilities([("abc", "cab")])[0] for m in (back, model))
         assert first == pytest.approx(second, abs=1e-5)
+
+
+def test_a_token_that_is_never_written_does_not_hide_a_difference() -> None:
+    compared = Compared(1, 1e-4)
+    compared.logits(torch.tensor([[2.0, NEVER]]), torch.tensor([[2.01, NEVER]]))
+    assert compared.largest == pytest.approx(0.005, rel=1e-3)
+    assert not compared.same
 
 
 def test_a_difference_is_refused_and_nothing_is_written(

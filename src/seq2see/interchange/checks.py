@@ -1,4 +1,4 @@
-"""What every export shares: made-up inputs to compare on, the comparison, and a folder that is whole or not there."""
+"""What all exports share: random inputs for the comparison, and the comparison itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import random
 from torch import Tensor
 
 from seq2see.config import ModelConfig
+from seq2see.interchange.imported import NEVER
 from seq2see.storage.folder import Tokenizers
 
 
 def made_up(config: ModelConfig, tokenizers: Tokenizers, count: int) -> list[list[int]]:
-    """Draw sources of all lengths from the ordinary tokens; the same ones each time."""
+    """Draw random sources of all lengths from the ordinary tokens. They are the same at each call."""
     source, draw = tokenizers.source, random.Random(1)
     around = {*source.before, *source.after, source.pad}
     ordinary = [i for i in range(source.size) if i not in around]
@@ -23,7 +24,7 @@ def made_up(config: ModelConfig, tokenizers: Tokenizers, count: int) -> list[lis
 
 
 class Compared:
-    """How far another program's numbers agree with ours: every logit of our greedy answers, and every token."""
+    """Compares another program's numbers with ours: every logit and every token of our greedy answers."""
 
     def __init__(self, inputs: int, tolerance: float) -> None:
         self.inputs, self.tolerance = inputs, tolerance
@@ -31,7 +32,8 @@ class Compared:
 
     def logits(self, ours: Tensor, theirs: Tensor) -> None:
         """Compare the logits of an answer, (T, V)."""
-        difference = float((ours - theirs).abs().max() / ours.abs().max())
+        largest = ours.masked_fill(ours <= NEVER, 0.0).abs().max()
+        difference = float((ours - theirs).abs().max() / largest)
         self.largest = max(self.largest, difference) if difference == difference else float("inf")
 
     def answer(self, ours: list[int], theirs: list[int]) -> None:

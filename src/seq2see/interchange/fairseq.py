@@ -1,4 +1,4 @@
-"""Reads fairseq's checkpoints of the Transformer, with the dictionaries and the BPE codes that lie near them."""
+"""Reads fairseq's checkpoints of the Transformer, with the dictionaries and BPE codes near them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first four ids
 WORD_END = "</w>"
-FAIRSEQ2 = "decoder_frontend.embed.weight"  # what fairseq2 calls the target's table
+FAIRSEQ2 = "decoder_frontend.embed.weight"  # fairseq2's name for the embedding table of the target
 ACTIVATIONS = ("relu", "gelu", "swish")
 
 
@@ -80,7 +80,7 @@ def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, N
 
 
 def _settings(found: Any) -> dict[str, Any] | None:
-    """Return the settings of the model, wherever the version of fairseq keeps them."""
+    """Return the settings of the model. Versions of fairseq store them in different places."""
     if not isinstance(found, dict):
         return None
     settings = found.get("args")
@@ -174,7 +174,7 @@ def _names(dictionary: Path) -> list[str]:
 
 
 def _tokenizer(dictionary: Path, size: int, before: list[str]) -> Tokenizer:
-    """Cut as fairseq does: by BPE codes of subword-nmt, by a SentencePiece model, or at spaces alone."""
+    """Make the tokenizer: with BPE codes of subword-nmt, with a SentencePiece model, or at spaces only."""
     names, codes = _names(dictionary), _codes(dictionary)
     fitting(len(names), size, dictionary.name)
     names += [f"madeupword{number:04}" for number in range(size - len(names))]
@@ -191,7 +191,7 @@ def _tokenizer(dictionary: Path, size: int, before: list[str]) -> Tokenizer:
 
 
 def _subwords(names: list[str], codes: Path) -> Engine:
-    """Read subword-nmt's codes. There ``a@@`` goes on and ``a`` ends a word; here ``a`` goes on and ``a</w>`` ends it."""
+    """Read subword-nmt's codes. Its ``a@@``, within a word, is ``a`` here, and its ``a``, at the end, is ``a</w>``."""
     ids: dict[str, int] = {}
     for number, name in enumerate(names):
         piece = name.removesuffix("@@") if name.endswith("@@") else name + WORD_END
@@ -203,7 +203,7 @@ def _subwords(names: list[str], codes: Path) -> Engine:
             continue
         merges.append((parts[0], parts[1]))
         for piece in (parts[0], parts[1], parts[0] + parts[1]):
-            ids.setdefault(piece, len(ids))  # beyond the vocabulary: it becomes unknown
+            ids.setdefault(piece, len(ids))  # an id beyond the vocabulary becomes <unk>
     engine = Engine(models.BPE(ids, merges, unk_token="<unk>", end_of_word_suffix=WORD_END))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     engine.decoder = decoders.BPEDecoder(suffix=WORD_END)

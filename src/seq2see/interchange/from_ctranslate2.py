@@ -1,4 +1,4 @@
-"""Reads CTranslate2 folders and Argos packages: the model's own binary format, with every length checked."""
+"""Reads CTranslate2 folders and Argos packages. Every length in the binary file is checked."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # 1 is an approximation of gel
 MOST_ENTRIES, MOST_SQUEEZED = (
     10_000,
     20,
-)  # files of an archive, and how many times its size they may be together
-MOST_LENGTH = 1024  # positions, where the file does not say
+)  # files of an archive, and their total size divided by that of the archive
+MOST_LENGTH = 1024  # positions, if the file has no table of them
 PAD = "<pad>"
 
 
@@ -68,7 +68,7 @@ class Variables:
         return name in self.places or name in self.aliases
 
     def array(self, name: str) -> Tensor:
-        """Return an array as it is kept."""
+        """Return an array in its stored type."""
         name = self.aliases.get(name, name)
         if name not in self.places:
             raise FolderError(f"The model lacks {name!r}: is it an encoder and a decoder of the Transformer?")
@@ -80,7 +80,7 @@ class Variables:
         return torch.from_numpy(raw.copy().view(dtype)).reshape(shape)
 
     def numbers(self, name: str) -> Tensor:
-        """Return a matrix or a vector in floating point; what was rounded, as the numbers that it stands for."""
+        """Return a matrix or a vector in floating point; quantized numbers are converted back."""
         name = self.aliases.get(name, name)
         x = self.array(name)
         if x.dtype == torch.int8:
@@ -90,7 +90,7 @@ class Variables:
         return x
 
     def setting(self, name: str, default: int) -> int:
-        """Return a number that the file keeps as an array of one, if it does."""
+        """Return a setting, which the file stores as an array of one number, or else the default."""
         return int(self.array(name).reshape(-1)[0]) if name in self else default
 
 
@@ -272,7 +272,7 @@ def _put_norm(put: Callable[..., None], ours: str, theirs: str) -> None:
 
 
 def _same(found: Variables, a: str, b: str) -> bool:
-    """Whether two tables are one."""
+    """Whether two tables are equal."""
     if found.aliases.get(a, a) == found.aliases.get(b, b):
         return True
     x, y = found.numbers(a), found.numbers(b)
@@ -280,7 +280,7 @@ def _same(found: Variables, a: str, b: str) -> bool:
 
 
 def _positions(found: Variables, d_model: int, readers: dict[str, Callable[[], Tensor]]) -> tuple[str, int]:
-    """Say which positions a model has: known ones, or a table of its own."""
+    """Return the kind of positions and their number. A table that no formula gives becomes ``learned``."""
     name = "position_encodings/encodings"
     if f"encoder/{name}" not in found:
         return "opennmt", MOST_LENGTH  # CTranslate2 computes these by itself
@@ -346,7 +346,7 @@ def read_argos(path: Path) -> Imported:
                 raise FolderError(f"{path.name} holds {len(entries):,} files: it is not an Argos package.")
             wanted = [one.filename for one in entries if not one.is_dir() and _wanted(one.filename)]
             unpacked = sum(package.getinfo(name).file_size for name in wanted)
-            if unpacked > 2**20 + MOST_SQUEEZED * packed:  # numbers of a model can hardly be packed
+            if unpacked > 2**20 + MOST_SQUEEZED * packed:  # weights can hardly be compressed
                 raise FolderError(
                     f"{path.name} would unpack from {packed:,} to {unpacked:,} bytes, which is no model: is it damaged?"
                 )
@@ -384,7 +384,9 @@ def _argos(path: Path, place: Path) -> Imported:
         if not (place / name).is_file():
             raise FolderError(f"{path.name} has no {name}: it is not an Argos package that can be imported.")
     found = read_ctranslate2(place, sentencepiece.read(foreign(place / "sentencepiece.model", LARGEST_LIST)))
-    found.weights = {name: tensor.clone() for name, tensor in found.weights.items()}  # the files go away
+    found.weights = {
+        name: tensor.clone() for name, tensor in found.weights.items()
+    }  # the unpacked files are deleted
     found.family = "Argos"
     found.decoding = found.decoding.but(beam=4, length_penalty=0.2)
     about = read_json(place / "metadata.json") if (place / "metadata.json").is_file() else {}

@@ -32,7 +32,7 @@ from seq2see.interchange.tensors import of_folder
 from seq2see.model.transformer import Transformer
 from seq2see.storage.weights import put_weights
 
-#: What each family is, in our settings.
+#: Our settings for each family.
 FAMILIES: dict[str, dict[str, Any]] = {
     "marian": dict(norm="post", positions="halves", output_bias=True),
     "m2m_100": dict(norm="pre", positions="fairseq"),
@@ -44,22 +44,22 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "blenderbot": dict(norm="pre", positions="learned", output_bias=True),
     "fsmt": dict(norm="post", positions="fairseq"),
 }
-#: What configs of a family say where they say nothing.
+#: Default values of each family, for settings that config.json omits.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "m2m_100": dict(scale_embedding=True, activation_function="relu"),
     "plbart": dict(scale_embedding=True),
     "fsmt": dict(scale_embedding=True, activation_function="relu"),
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-LARGEST_CARD = 2**16  # characters of a README that are looked at
+LARGEST_CARD = 2**16  # characters of a README that are searched for the licence
 HALVES = ("encoder", "decoder")
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
-SKIPPED = 2  # rows of BART's learned positions that belong to none; Blenderbot has no such
+SKIPPED = 2  # unused first rows of BART's learned positions; Blenderbot has none
 RELATIVE = (
     "relative positions and a norm without mean and bias{}, which are not the paper's; CTranslate2 runs it"
 )
 SPARSE = "attention that sees a part of the text only; a model of the family {} takes shorter texts in full"
-#: What is different in families that are asked for, and what would do.
+#: Known families that cannot be imported: what is different, and what to use instead.
 REFUSED = {
     "t5": f"T5 has {RELATIVE.format('')}",
     "mt5": f"mT5 has {RELATIVE.format(', and a gated feed-forward network')}",
@@ -86,14 +86,14 @@ REFUSED = {
     "gpt2": "GPT-2 is a decoder alone: an encoder and a decoder were expected",
     "llama": "Llama is a decoder alone: an encoder and a decoder were expected",
 }
-#: Settings of ``generate`` that change an answer and that our search does not have, with the values that mean nothing.
+#: Settings of ``generate`` that change answers and that our search lacks, with the values that turn them off.
 WITHOUT: dict[str, tuple[Any, ...]] = {
     "do_sample": (False,), "num_beam_groups": (1,), "diversity_penalty": (0.0,), "sequence_bias": (),
     "exponential_decay_length_penalty": (), "encoder_repetition_penalty": (1.0,), "renormalize_logits": (False,),
     "guidance_scale": (1.0,), "constraints": (), "force_words_ids": (), "forced_decoder_ids": (), "stop_strings": (),
     "max_time": (), "penalty_alpha": (0.0,), "dola_layers": (), "watermarking_config": (), "token_healing": (False,),
 }  # fmt: skip
-#: The special tokens, which a generation_config.json without them leaves to config.json.
+#: Special tokens, which are read from config.json if generation_config.json omits them.
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
@@ -111,7 +111,7 @@ def read_huggingface(path: Path, languages: Languages = (None, None)) -> Importe
 
 
 def model_of(path: Path) -> tuple[Transformer, DecodingConfig]:
-    """Read the network alone, where there is no tokenizer, and the rules of its search."""
+    """Read the network and the rules of its search, without a tokenizer."""
     _, config, weights, generation = _network(path)
     model = Transformer(config)
     put_weights(model, dict(weights), path.name)
@@ -156,7 +156,7 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
 
 
 def _as_two_vocabularies(theirs: Renamed, config: dict[str, Any]) -> dict[str, Any]:
-    """Write what FSMT calls otherwise as Marian would: two vocabularies, positions from their first one on."""
+    """Convert FSMT's settings to Marian's: two vocabularies, and tables of positions without their two unused rows."""
     projection = "decoder.output_projection.weight"
     if projection in theirs:
         theirs.readers[OUTPUT] = theirs.readers.pop(projection)
@@ -173,7 +173,7 @@ def _from_third(read: Callable[[], Tensor]) -> Tensor:
 
 
 def _cut_target(theirs: Renamed, config: dict[str, Any]) -> None:
-    """Leave the rows away by which our export fills the smaller of two vocabularies up."""
+    """Remove the rows with which our export extends the smaller of two vocabularies."""
     if config.get("share_encoder_decoder_embeddings", True):
         return
     for half, names in (
@@ -209,7 +209,7 @@ def _number(config: dict[str, Any], name: str) -> int:
 
 
 def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> ModelConfig:
-    """Return the shape of a model; ``same``: whether both halves have one table, and whether the output has it too."""
+    """Return the shape of a model; ``same``: whether both halves share a table, and whether the output shares it."""
     heads = one_number_of_heads(
         _number(config, "encoder_attention_heads"), _number(config, "decoder_attention_heads")
     )
@@ -246,7 +246,7 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
 def _tables(theirs: Mapping[str, Tensor], together: bool) -> tuple[str, str, str]:
     """Name the embedding tables of both halves, and the output projection, as ``transformers`` takes them.
 
-    A table of its own is used where the file has one; else it is the shared one, or whichever is there.
+    Each half uses its own table if the file has one, else the shared table, else any that exists.
     """
     own, shared, output = (
         [f"{half}.embed_tokens.weight" for half in ("encoder", "decoder")],
@@ -266,7 +266,7 @@ def _tables(theirs: Mapping[str, Tensor], together: bool) -> tuple[str, str, str
 
 
 def _same(theirs: Mapping[str, Tensor], *names: str) -> bool:
-    """Whether two tables are one, by their names or by their numbers."""
+    """Whether two tables are the same: by name, or because their numbers are equal."""
     if names[0] == names[1] or not all(name in theirs for name in names):
         return names[0] == names[1]
     one, other = (theirs[name] for name in names)
@@ -276,7 +276,7 @@ def _same(theirs: Mapping[str, Tensor], *names: str) -> bool:
 
 
 def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingConfig, list[str]]:
-    """Return the rules by which ``generate`` answers, and what of them our search does not have."""
+    """Return the rules of ``generate`` for our search, and a note on those that it lacks."""
     ends = ids_of(generation, "eos_token_id")
     words = generation.get("bad_words_ids") or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
@@ -305,7 +305,7 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
     notes = (
         [f"Not followed, since this search has no such settings: {', '.join(missing)}."] if missing else []
     )
-    # Theirs counts the token that the decoder starts with.
+    # ``generate`` counts the start token of the decoder, too.
     longest = _setting(generation, "max_new_tokens", 0) or max(1, _setting(generation, "max_length", 20) - 1)
     shortest = _setting(generation, "min_new_tokens", 0) or max(0, _setting(generation, "min_length", 0) - 1)
     return (

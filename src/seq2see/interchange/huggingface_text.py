@@ -1,4 +1,4 @@
-"""The tokenizers of Hugging Face folders: what cuts a text, and which tokens each family puts around it."""
+"""The tokenizers of Hugging Face folders, and the tokens that each family puts around a text."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer, read_engine
 
 Languages = tuple[str | None, str | None]
-M2M100_SPARE, NLLB_SPARE = 8, 2  # rows of the tables that no token names
+M2M100_SPARE, NLLB_SPARE = 8, 2  # rows of the tables without a token
 
 
 def tokenizers_of(
     path: Path, family: str, settings: dict[str, Any], sizes: tuple[int, int], languages: Languages
 ) -> Tokenizers:
-    """Return how both sides of a model are cut; ``settings`` are those of ``generate``."""
+    """Return the tokenizers of both sides; ``settings`` are those of ``generate``."""
     about = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").is_file() else {}
-    family = {"mvp": "bart", "plbart": "mbart"}.get(family, family)  # they cut texts alike
+    family = {"mvp": "bart", "plbart": "mbart"}.get(family, family)  # these have the same tokenizers
     engines = _engines(path, family, about, sizes)
     names = [{number: name for name, number in e.get_vocab(with_added_tokens=True).items()} for e in engines]
 
@@ -82,14 +82,14 @@ def tokenizers_of(
 
 
 def _end(about: dict[str, Any], engine: Engine) -> str | None:
-    """Return the token that the tokenizer puts after a source: a model may know several ends of an answer."""
+    """Return the token that the tokenizer puts after a source. A model may have several end tokens for answers."""
     named = about.get("eos_token")
     named = named.get("content") if isinstance(named, dict) else named
     return named if isinstance(named, str) and engine.token_to_id(named) is not None else None
 
 
 def _own_frame(engine: Engine) -> tuple[list[str], list[str]] | None:
-    """Return what a tokenizer puts before and after a text by a template of its own, if it has one."""
+    """Return the tokens that the tokenizer's own template puts before and after a text, if it has a template."""
     state = json.loads(engine.post_processor.__getstate__()) if engine.post_processor else {}
     if state.get("type") != "TemplateProcessing":
         return None
@@ -106,11 +106,11 @@ def _languages(
     engines: list[Engine],
     languages: Languages,
 ) -> tuple[list[str], list[str]]:
-    """Return the tokens of both languages, as far as the family has such."""
+    """Return the tokens of both languages; empty lists for a family without languages."""
     known = [_known(engine) for engine in engines]
     given = [languages[0] or about.get("src_lang"), languages[1] or about.get("tgt_lang")]
     if family == "marian":
-        # The language to translate into stands before the source, where the model knows several.
+        # In a model with several target languages, the target language stands before the source.
         if languages[1] is None:
             return [], []
         return [_language(languages[1], known[0], "--to-language")], []
@@ -145,7 +145,7 @@ MARKED, BARE = (
 
 
 def _known(engine: Engine) -> list[str]:
-    """Return the tokens of languages. One without marks counts only as a special token: a text may spell it."""
+    """Return the tokens of languages. One without marks must be a special token, since a text may contain it."""
     special = {token.content for token in engine.get_added_tokens_decoder().values() if token.special}
     names: list[str] = sorted(engine.get_vocab(with_added_tokens=True))
     return [name for name in names if MARKED.fullmatch(name) or (BARE.fullmatch(name) and name in special)]
@@ -178,10 +178,10 @@ def _with_languages(
     lists: list[list[str]],
     spare: int,
 ) -> list[str]:
-    """Number the languages that follow some names, and what comes last. Their ids must be proved, never guessed.
+    """Append the languages, then ``last``, to the names, in the order of their ids. The ids must be certain.
 
-    The folder may say them outright. Or a list of languages fills the model's table to its last row, but for ``spare``
-    rows that its kind leaves over: the list of the kind, in ``lists``, or the folder's own.
+    The folder may state them. Otherwise a list of languages, from ``lists`` or from the folder, must fill the model's
+    table to its last row, except for ``spare`` rows that models of this kind leave unused.
     """
     told = _told_ids(about, path)
     if {*told.values()} - {"<mask>"} and min(told) >= len(names) and max(told) < size:
@@ -203,7 +203,7 @@ def _with_languages(
 
 
 def _told_ids(about: dict[str, Any], path: Path) -> dict[int, str]:
-    """Return the ids of added tokens that the folder says outright, as far as they are languages."""
+    """Return the ids of languages that the folder states."""
     file = path / "added_tokens.json"
     found: dict[Any, Any] = (
         {number: name for name, number in read_json(file).items()} if file.is_file() else {}
@@ -223,7 +223,7 @@ def _told_ids(about: dict[str, Any], path: Path) -> dict[int, str]:
 
 
 def _engines(path: Path, family: str, about: dict[str, Any], sizes: tuple[int, int]) -> list[Engine]:
-    """Return what cuts the source and the target."""
+    """Return the tokenizers of the source and of the target."""
     if (path / "tokenizer.json").is_file():
         engines = []
         own = path / "target" / "tokenizer.json"  # where our export puts it
@@ -251,7 +251,7 @@ def _engines(path: Path, family: str, about: dict[str, Any], sizes: tuple[int, i
                 names, [], about, path, size, known_lists, told if type(told) is int else 0
             )
     elif family == "pegasus":
-        # The first ids are for what is masked in training; the pieces come after them.
+        # The first ids are for the masks of training. The pieces follow.
         masked = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 103))]
         names = ["<pad>", "</s>", *masked, *(piece.text for piece in model.pieces[2:])]
     else:
@@ -300,7 +300,7 @@ def _spm(path: Path) -> sentencepiece.SentencePiece:
 
 
 def _marian(path: Path, about: dict[str, Any], sizes: tuple[int, int]) -> list[Engine]:
-    """Read Marian's files: pieces by source.spm and target.spm, numbers by vocab.json."""
+    """Read Marian's files: source.spm and target.spm have the pieces, vocab.json has their ids."""
     engines = []
     for side, size in zip(("source", "target"), sizes, strict=True):
         own = path / "target_vocab.json"
@@ -313,7 +313,7 @@ def _marian(path: Path, about: dict[str, Any], sizes: tuple[int, int]) -> list[E
 
 
 def marian_engine(path: Path, side: str, names: list[str], where: str) -> Engine:
-    """Cut one side of a model of Marian by its .spm, with the numbers that ``where`` gives to the pieces."""
+    """Make the tokenizer of one side of a Marian model from its .spm; ``names`` are in the order of their ids."""
     spm = path / f"{side}.spm"
     if not spm.is_file():
         raise FolderError(f"{path.name} has no {spm.name}: the folder is incomplete.")
@@ -326,7 +326,7 @@ def marian_engine(path: Path, side: str, names: list[str], where: str) -> Engine
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:
-    """Read the merges of a BPE, best first; a third column counts them."""
+    """Read the merges of a BPE, best first. A third column has their counts, which are not needed."""
     rows = [line.split(" ") for line in foreign_lines(path / "merges.txt") if not line.startswith("#version")]
     return [(row[0], row[1]) for row in rows if len(row) in (2, 3)]
 
@@ -342,7 +342,7 @@ def _bpe(path: Path, ids: dict[str, int], **settings: Any) -> Engine:
 
 
 def _byte_level(path: Path, about: dict[str, Any], size: int) -> Engine:
-    """Read BART's and Blenderbot's files: vocab.json and merges.txt, over bytes."""
+    """Read BART's and Blenderbot's files, a byte-level BPE: vocab.json and merges.txt."""
     ids = {name: number for number, name in enumerate(_listed(path / "vocab.json"))}
     engine = _bpe(path, ids)
     fitting(engine.get_vocab_size(), size, "vocab.json")

@@ -1,4 +1,4 @@
-"""A model of others on its way into a model folder: what every reader returns, and what is checked at the end."""
+"""What every reader returns: an imported model, the checks on it, and how it becomes a model folder."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from seq2see.storage.weights import write_weights
 
 TASK = "imported"  # texts are given to such a model as they are
 LFS = b"version https://git-lfs.github.com/spec"
-LARGEST_SETTING = 10**9  # that a whole number of a setting may be
+LARGEST_SETTING = 10**9  # the largest whole number that is accepted in a setting
 LARGEST_LIST, LARGEST_WEIGHTS = 2**26, 2**37  # bytes of a file
 LARGEST_BEAM = 100
-NEVER = -1e4  # the bias of a token that is here but not in the original model: its probability is 0
-PADDING = 256  # rows of an embedding table without a token, at most: more of them mean another vocabulary
+NEVER = -100.0  # the logit of a token that is here but not in the original model: its probability is 0
+PADDING = 256  # most rows of an embedding table without a token: more mean that the vocabulary is another one
 
 
 @dataclass
 class Imported:
-    """A model that was read, in our names."""
+    """A model that was read, with its weights under our names."""
 
     family: str
     model: ModelConfig
@@ -38,7 +38,7 @@ class Imported:
     tokenizers: Tokenizers
     weights: Mapping[str, Tensor]
     licence: str = ""
-    notes: list[str] = field(default_factory=list)  # what a person should know
+    notes: list[str] = field(default_factory=list)  # shown to the user and written into the card
 
     def write(self, out: Path, origin: str) -> None:
         """Write a model folder, whole or not at all."""
@@ -52,7 +52,7 @@ class Imported:
             try_out(made)
 
     def card(self, name: str, origin: str, checked: str) -> str:
-        """Write what a person should know of the model."""
+        """Return the text of card.md."""
         lines = [
             f"# {name}",
             "",
@@ -66,7 +66,7 @@ class Imported:
         return "\n".join(lines) + "\n"
 
 
-#: Texts that a tokenizer must bear before a folder with it gets its name.
+#: Texts that the tokenizers of a new folder must process before the folder is kept.
 TRIED = (
     "",
     "a",
@@ -78,7 +78,7 @@ TRIED = (
 
 
 def try_out(path: Path) -> None:
-    """Read a new folder as every reader of it will, and let its tokenizers cut some texts."""
+    """Read a new folder as it will be read later, and encode some texts with its tokenizers."""
     config = folder.read_config(path)
     folder.check_weights(path, config.model)
     tokenizers = folder.read_tokenizers(path)
@@ -95,7 +95,7 @@ def try_out(path: Path) -> None:
 
 
 def check(found: Imported) -> str:
-    """Raise a FolderError if the weights are not those of the config; say what was checked."""
+    """Raise a FolderError if the weights do not fit the config; return what was checked."""
     with torch.device("meta"):
         expected = {name: tuple(p.shape) for name, p in Transformer(found.model).named_parameters()}
     for name, shape in expected.items():
@@ -146,7 +146,7 @@ def fitting(count: int, size: int, what: str) -> None:
 
 
 def model_config(**settings: Any) -> ModelConfig:
-    """Make the config of a model; what it cannot say is an error about the model, not about a config of ours."""
+    """Make the config of a model. An impossible value is an error of the imported model, not of the user's config."""
     try:
         return ModelConfig.of(**settings)
     except ConfigError as error:
@@ -164,13 +164,13 @@ def one_number_of_heads(encoder: int, decoder: int) -> int:
 
 
 def brief(value: object) -> str:
-    """Write a value of a foreign file for a message: on one line, shortened."""
+    """Return a value of an imported file for a message: on one line, shortened."""
     text = printable(repr(value))
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
 
 
 def decoding_config(**settings: Any) -> DecodingConfig:
-    """Make the rules of a search; what they cannot say is an error about the model."""
+    """Make the rules of a search. An impossible value is an error of the imported model."""
     if settings["beam"] > LARGEST_BEAM:
         raise FolderError(
             f"The settings of generation have a beam of {settings['beam']:,}: at most {LARGEST_BEAM} is known."
@@ -195,11 +195,11 @@ def checked_ids(values: list[Any], name: str) -> list[int]:
 
 
 def foreign(path: Path, most: int) -> Path:
-    """Return a file of a stranger's folder under its real name, or refuse it.
+    """Return the real path of a file in an imported folder, or refuse the file.
 
     A link out of the folder is refused, unless it leads into the cache of the Hugging Face Hub that the folder is a part
-    of (``snapshots/REVISION`` beside ``blobs``). So are devices, pipes, files of more than ``most`` bytes, and those that
-    only say where the real one is.
+    of (``snapshots/REVISION`` beside ``blobs``). So are devices, pipes, files of more than ``most`` bytes, and Git LFS
+    pointers.
     """
     hub = path.parent.resolve().parent
     real = path.resolve() if path.is_symlink() and hub.name == "snapshots" else path
@@ -234,7 +234,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Renamed(Mapping[str, Tensor]):
-    """Weights under our names, each read from its file when it is asked for."""
+    """Weights under our names. Each is read from its file when it is needed."""
 
     def __init__(self, readers: dict[str, Callable[[], Tensor]]) -> None:
         self.readers = readers
@@ -249,7 +249,7 @@ class Renamed(Mapping[str, Tensor]):
         return len(self.readers)
 
     def widened(self, half: str, size: int, config: ModelConfig) -> Renamed:
-        """Fill the feed-forward networks of one half up from ``size`` units to d_ff, which the other half has.
+        """Extend the feed-forward networks of one half from ``size`` units to d_ff, the width of the other half.
 
         The new units read nothing and write nothing: relu, gelu and swish of 0 are 0. So no answer changes.
         """
@@ -271,7 +271,7 @@ class Renamed(Mapping[str, Tensor]):
 
 
 def _expect(weights: Renamed, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return weights if they have a shape, and as many numbers: what is filled up must not be believed unseen."""
+    """Return weights if they have this shape and as many numbers; zeros are added only to weights that were checked."""
     tensor = weights[name] if name in weights else torch.empty(0)
     if tuple(tensor.shape) != shape or tensor.untyped_storage().nbytes() < tensor.nbytes:
         raise FolderError(

@@ -35,7 +35,7 @@ SETTINGS = "special:model.yml"  # the array with the settings, as bytes
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
 LONGEST = 1024  # positions
 MOST_SETTINGS = 2**20  # bytes
-#: What a model must say, if it says anything: the Transformer of the paper, by Marian's names.
+#: The values that these settings of Marian must have, if they are present: those of the paper's Transformer.
 EXPECTED = {
     "type": ("transformer",), "transformer-decoder-autoreg": ("self-attention",), "transformer-no-projection": ("false",),
     "transformer-ffn-depth": ("2",), "transformer-decoder-ffn-depth": ("0", "2"), "transformer-tied-layers": ("", "[]"),
@@ -109,7 +109,7 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
 
 
 def simple_yaml(lines: list[str]) -> dict[str, str | list[str]]:
-    """Read names with a value or a list of values each, all as texts; what is nested deeper is left away."""
+    """Read names with a value or a list of values each, all as texts; deeper levels are ignored."""
     found: dict[str, str | list[str]] = {}
     name = ""
     for line in lines:
@@ -202,7 +202,7 @@ def _vocabularies(path: Path, decoder: dict[str, str | list[str]]) -> tuple[Path
 
 
 class Arrays:
-    """The arrays of an .npz file, each read when it is asked for. Nothing in it is run."""
+    """The arrays of an .npz file. Each is read when it is needed, and no code in the file runs."""
 
     def __init__(self, file: Path) -> None:
         self.file = foreign(file, LARGEST_WEIGHTS)
@@ -276,7 +276,7 @@ def _number(settings: dict[str, str | list[str]], name: str) -> int:
 
 
 def _feed_forward(settings: dict[str, str | list[str]]) -> tuple[int, int]:
-    """Return d_ff of the encoder and of the decoder, whose own may be 0, which stands for the encoder's."""
+    """Return d_ff of the encoder and of the decoder. A 0 for the decoder means that it is the encoder's."""
     own = "transformer-decoder-dim-ffn"
     size = _number(settings, "transformer-dim-ffn")
     return size, (_number(settings, own) if own in settings else 0) or size
@@ -337,7 +337,7 @@ def _own_output(arrays: Arrays) -> str | None:
 
 
 def _with_row(read: Tensor) -> Tensor:
-    """Add the token before an answer: Marian begins with zeros."""
+    """Add a row of zeros for the start token: Marian's decoder starts with a vector of zeros."""
     return torch.cat([read, read.new_zeros(1, *read.shape[1:])])
 
 
@@ -381,7 +381,7 @@ def _flat(arrays: Arrays, name: str) -> partial[Tensor]:
 
 
 def _read_flat(arrays: Arrays, name: str) -> Tensor:
-    """Read a matrix, which Marian keeps the other way round, or a row of numbers, which it keeps as a matrix of one."""
+    """Read a matrix, which Marian stores transposed, or a vector, which it stores as a matrix of one row."""
     found = arrays.tensor(name, turned=True)
     return found.reshape(-1) if min(found.shape, default=1) == 1 else found.contiguous()
 

@@ -1,4 +1,4 @@
-"""The names that fairseq gave to the parts of a Transformer, and Hugging Face took over, in ours."""
+"""Translates fairseq's names of weights, which Hugging Face uses too, into ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBLAYERS = {
     "fc2": "feed_forward.w_2",
     "final_layer_norm": "feed_forward_norm.norm",
 }
-#: Names without numbers that are learned, or a count of versions: they are no part of the model.
+#: Entries of a checkpoint that are not weights: version numbers and computed tables.
 IDLE = ("version", "embed_positions._float_tensor", "embed_positions.weights")
 
 
@@ -102,7 +102,7 @@ def renamed(
 
 
 def _same_positions(table: Tensor, config: ModelConfig) -> None:
-    """Refuse a table of positions that is not the one that the model's kind has."""
+    """Refuse a table of positions that differs from the one that this kind of model computes."""
     from seq2see.model.positions import position_table
 
     ours = position_table(len(table), config.d_model, config.positions)

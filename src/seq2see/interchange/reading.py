@@ -1,4 +1,4 @@
-"""From a model of others, wherever it lies, to a model folder of ours."""
+"""Imports a model of another library: recognises its format, reads it, and writes a model folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seq2see.interchange.imported import Imported
 from seq2see.interchange.marian import is_marian, read_marian
 
 HUB = "hf:"
-#: What is downloaded of a repository: no code, no weights of other frameworks.
+#: The files of a repository that are downloaded: no code, and no weights of other frameworks.
 FILES = [
     "*.json",
     "*.safetensors",
@@ -35,7 +35,7 @@ FILES = [
 def import_model(
     source: str, out: Path | None = None, languages: Languages = (None, None)
 ) -> tuple[Path, list[str]]:
-    """Read a model of others and write a model folder; return where it is, and what a person should know of it."""
+    """Read a model of another library and write a model folder; return its path, and notes for the user."""
     name = (
         re.sub(r"[^\w.-]+", "-", Path(source.removeprefix(HUB)).name.removesuffix(".argosmodel"))
         or "imported"
@@ -63,10 +63,10 @@ def import_model(
 
 @contextmanager
 def guarded(path: Path) -> Iterator[None]:
-    """Make one sentence of whatever a stranger's files make Python or a library raise.
+    """Turn any exception that damaged or hostile files cause into one sentence.
 
-    What is expected to be wrong has sentences of its own. This is the last door: a value of another type deep in a file,
-    or what Rust calls a panic, must not become a traceback.
+    Faults that are expected have messages of their own. This is for all others, such as a value of a wrong type deep in
+    a file, or a panic in a library that is written in Rust: they must not become a traceback.
     """
     try:
         yield
@@ -82,7 +82,7 @@ def guarded(path: Path) -> Iterator[None]:
 
 
 def read(path: Path, languages: Languages = (None, None)) -> Imported:
-    """Read a model, of whichever kind it is."""
+    """Read a model of any format that is supported."""
     if path.is_dir():
         if (path / "model.bin").is_file():
             return read_ctranslate2(path, languages=languages)
@@ -126,7 +126,7 @@ def push(path: Path, name: str, private: bool = False) -> str:
 
 
 def download(name: str, place: Path) -> Path:
-    """Download a model of the Hugging Face Hub, its data alone."""
+    """Download the data of a model of the Hugging Face Hub, without its code."""
     if find_spec("huggingface_hub") is None:
         raise UserError("The package huggingface_hub is not installed: pip install 'seq2see[hub]'.")
     import httpx

@@ -1,4 +1,4 @@
-"""Tensors by name from the files of others: safetensors and PyTorch's own format, mapped and never run."""
+"""Reads tensors by name from safetensors and PyTorch files. They are memory-mapped, and no pickled code runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from seq2see.errors import FolderError, shown
 from seq2see.interchange.imported import LARGEST_WEIGHTS, foreign, read_json
 
-#: What fairseq's checkpoints hold beside tensors: settings, and numbers of NumPy. None of it runs anything.
+#: The types in fairseq's checkpoints beside tensors: settings, and numbers of NumPy. None of them runs code.
 PLAIN: list[Any] = [
     argparse.Namespace,
     (multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),

@@ -1,4 +1,4 @@
-"""Any model folder for CTranslate2, checked token by token against our own model before it is kept."""
+"""Exports a model folder to CTranslate2. Each token is compared with our own model before the export is kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from seq2see.storage.folder import Tokenizers
 
 QUANTIZATIONS = ("float32", "int8")
 TOLERANCE = 1e-3  # of a log-probability in fp32
-INPUTS = 64  # made up for the check where none are given
+INPUTS = 64  # random inputs for the check, if none are given
 
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,
@@ -117,7 +117,7 @@ def _numbers(x: Tensor) -> np.ndarray:
 
 
 def _linear(spec: common_spec.LinearSpec, *modules: nn.Linear) -> None:
-    """Set one matrix from one or several side by side, as CTranslate2 keeps those of a common input."""
+    """Set one matrix from one or several: CTranslate2 joins the matrices that have a common input."""
     spec.weight = np.concatenate([_numbers(module.weight) for module in modules])
     if modules[0].bias is not None:
         spec.bias = np.concatenate([_numbers(module.bias) for module in modules])
@@ -191,7 +191,7 @@ def export(
         ours = greedy(model, sources, Special.of(tokenizers), rules)
         parity = _write(temporary / "float32", model, tokenizers, "float32", sources, ours, rules)
         if quantization != "float32":
-            # The layout is proven by now; what differs from here on is the rounding.
+            # The layout was checked in float32, so that any difference is due to rounding.
             parity = _write(temporary / quantization, model, tokenizers, quantization, sources, ours, rules)
         note = {
             "model": digest_of(path, model.config),
@@ -251,7 +251,7 @@ def _compare(
         largest = max(largest, *differences)
         same_tokens += sum(x == y for x, y in zip(a.ids, b.ids, strict=False))
         parting = next((t for t, (x, y) in enumerate(zip(a.ids, b.ids, strict=False)) if x != y), None)
-        # Where two tokens are equally likely the last bit decides, and either is right.
+        # If two tokens are equally likely up to rounding, either is right.
         tie = (
             parting is not None
             and abs(a.log_probabilities[parting] - b.log_probabilities[parting]) < TOLERANCE

@@ -1,4 +1,4 @@
-"""Any model folder as a Hugging Face folder, which ``transformers`` loads, checked against ours before it is kept."""
+"""Exports a model folder to Hugging Face, and compares it in ``transformers`` with our model before it is kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import write_weights
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-#: Which family has a norm, positions, and a norm of the embedding.
+#: The family for each place of the norms, kind of positions, and norm of the embedding.
 FAMILIES = {
     ("post", "halves", False): ("marian", "MarianMTModel"),
     ("pre", "halves", False): ("pegasus", "PegasusForConditionalGeneration"),
@@ -36,7 +36,7 @@ FAMILIES = {
 TOLERANCE = 1e-4  # of a logit, as a share of the largest
 INPUTS = 32
 LONGEST = 40  # tokens of an answer in the check
-NEVER = -1e9  # the bias of a token that is none
+NEVER = -1e9  # the bias of a row that stands for no token
 
 
 def export(
@@ -102,7 +102,7 @@ def order_of(config: ModelConfig) -> Tensor:
 
 
 def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
-    """Return the weights under their names, with d_model in their order. Nothing else changes by that order."""
+    """Return the weights under Hugging Face's names, with d_model in its order, which changes no result."""
     order = order_of(model.config)
     back = {ours: theirs for theirs, ours in SUBLAYERS.items()}
     matrices = {ours: theirs for theirs, ours in ATTENTION.items()}
@@ -127,7 +127,7 @@ def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
             found[f"model.{'.'.join(parts[:3])}.{_within(parts, back, matrices)}.{parts[-1]}"] = _ordered(
                 parts, x, order
             )
-    if family == "pegasus":  # it looks for its sines and cosines in the file
+    if family == "pegasus":  # its sines and cosines must be in the file
         for half in ("encoder", "decoder"):
             table = position_table(model.config.max_length, model.config.d_model, "halves")
             found[f"model.{half}.embed_positions.weight"] = table
@@ -142,7 +142,7 @@ def _put_two_tables(found: dict[str, Tensor], config: ModelConfig) -> None:
     """Give a family of one vocabulary two tables, both of the larger size. No answer has a token beyond its own."""
     source, target = (f"model.{half}.embed_tokens.weight" for half in ("encoder", "decoder"))
     found.setdefault("lm_head.weight", found[target])
-    found["model.shared.weight"] = found[target]  # it is looked for, and not used
+    found["model.shared.weight"] = found[target]  # it must exist, but is not used
     size = max(config.source_vocabulary, config.target_vocabulary)
     for name in (source, target, "lm_head.weight", "model.shared.weight"):
         found[name] = F.pad(found[name], (0, 0, 0, size - len(found[name])))
@@ -159,7 +159,7 @@ def _within(parts: list[str], back: dict[str, str], matrices: dict[str, str]) ->
 
 
 def _ordered(parts: list[str], x: Tensor, order: Tensor) -> Tensor:
-    """Put those rows or columns into order that run over d_model."""
+    """Reorder the rows or columns that have the size d_model."""
     if parts[4] in ("w_o", "w_2", "norm"):
         return x[order]  # they write d_model
     return x[:, order] if x.ndim == 2 else x
@@ -220,7 +220,7 @@ def _generation(config: Config, tokenizers: Tokenizers) -> dict[str, Any]:
     if rules.other_ends:
         found["eos_token_id"] = [target.end, *rules.other_ends]
     if rules.min_length:
-        found["min_length"] = rules.min_length + 1  # theirs counts the token that the decoder starts with
+        found["min_length"] = rules.min_length + 1  # ``generate`` counts the start token of the decoder, too
     for name, value, idle in (
         ("begin_suppress_tokens", list(rules.first_suppressed), []),
         ("no_repeat_ngram_size", rules.no_repeat, 0),
@@ -233,7 +233,7 @@ def _generation(config: Config, tokenizers: Tokenizers) -> dict[str, Any]:
 
 
 def _write_tokenizer(place: Path, tokenizer: Tokenizer, longest: int) -> None:
-    """Write what AutoTokenizer loads."""
+    """Write the files that AutoTokenizer loads."""
     start, end, pad = tokenizer.tokens([tokenizer.start, tokenizer.end, tokenizer.pad])
     about = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,4 +1,4 @@
-"""Any model folder as ONNX: an encoder, and a decoder that keeps keys and values, checked in ``onnxruntime``.
+"""Exports a model folder to ONNX, an encoder and a decoder with cached keys and values, and checks it in ``onnxruntime``.
 
 ``encoder.onnx`` maps ``source`` (B, S) and ``real`` (B, S; False is padding) to the keys and values of the source for
 each layer of the decoder. ``decoder.onnx`` maps one ``token`` (B, 1), its ``position`` (1), ``real``, these keys and
@@ -37,7 +37,7 @@ LONGEST = 30  # tokens of an answer in the check
 
 
 class _Encoder(nn.Module):
-    """Source ids to the keys and values of each layer's cross-attention."""
+    """Maps source ids to the keys and values of each layer's cross-attention."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Encoder(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """One token more to the logits of the next, and to all keys and values so far."""
+    """Maps one more token to the logits of the next token and to all keys and values so far."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def _write(place: Path, model: Transformer) -> None:
     rows: dict[int, Any] = {0: batch, 1: length}
     arguments: dict[str, Any] = dict(dynamo=True, external_data=False, verbose=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's own, about itself
+        warnings.simplefilter("ignore")  # the exporter warns about its own code
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         torch.onnx.export(
             _Encoder(model),
