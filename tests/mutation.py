@@ -239,11 +239,11 @@ def is_docstring(node: ast.AST) -> bool:
 
 
 def is_prose(node: ast.AST, holder: ast.AST) -> bool:
-    """Whether a text is a sentence for people, such as an option's help, and not a list of words that is split."""
+    """Whether a text is a sentence for people, such as an option's help or the label of a bar, and not a list of words that is split."""
     return (
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and node.value.count(" ") >= PROSE
+        and (node.value.count(" ") >= PROSE or node.value.endswith("…"))
         and node.value[:1].isalpha()
         and not isinstance(holder, ast.Attribute)
     )
