@@ -239,7 +239,7 @@ def is_docstring(node: ast.AST) -> bool:
 
 
 def is_prose(node: ast.AST, holder: ast.AST) -> bool:
-    """Whether a text is a sentence for people, such as an option's help or the label of a bar, and not a list of words that is split."""
+    """Whether a text is for people: an option's help, or the label of a bar. A list of words that is split is not."""
     return (
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
