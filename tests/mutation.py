@@ -64,7 +64,7 @@ LEFT_OUT = (
 #: Arguments that no test on a CPU notices: the device is the CPU, UTF-8 is the systems' default, and the last ones are
 #: how a picture or a table looks.
 NOT_SEEN = {
-    "device", "encoding", "strict",
+    "device", "non_blocking", "encoding", "strict",
     "alpha", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
     "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "ha", "joinstyle", "justify", "labelpad", "linestyle",
     "lw", "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
