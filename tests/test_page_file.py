@@ -406,7 +406,7 @@ def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
     page.locator("#contents").get_by_role("button", name="Cross-attention", exact=True).click()
     expect(page.locator("#cross h2")).to_be_in_viewport()
     plane = page.locator("#cross .plane").last
-    plane.scroll_into_view_if_needed()
+    plane.evaluate("plane => plane.scrollIntoView({ block: 'end' })")  # where the arithmetic will be
     box = plane.bounding_box()
     plane.click(position={"x": box["width"] / 2, "y": box["height"] - 4})
     # The page scrolls in the next frame; the arithmetic then stands below the cell.
