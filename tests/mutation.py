@@ -64,7 +64,7 @@ LEFT_OUT = (
 #: Arguments that no test on a CPU notices: the device is the CPU, UTF-8 is the systems' default, and the last ones are
 #: how a picture or a table looks.
 NOT_SEEN = {
-    "device", "encoding", "strict",
+    "device", "non_blocking", "encoding", "strict",
     "alpha", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
     "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "ha", "joinstyle", "justify", "labelpad", "linestyle",
     "lw", "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
@@ -239,11 +239,11 @@ def is_docstring(node: ast.AST) -> bool:
 
 
 def is_prose(node: ast.AST, holder: ast.AST) -> bool:
-    """Whether a text is a sentence for people, such as an option's help, and not a list of words that is split."""
+    """Whether a text is for people: an option's help, or the label of a bar. A list of words that is split is not."""
     return (
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and node.value.count(" ") >= PROSE
+        and (node.value.count(" ") >= PROSE or node.value.endswith("…"))
         and node.value[:1].isalpha()
         and not isinstance(holder, ast.Attribute)
     )

@@ -28,7 +28,7 @@ from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
-from seq2see.interchange import from_ctranslate2, to_ctranslate2, to_huggingface, to_onnx
+from seq2see.interchange import from_ctranslate2, reading, to_ctranslate2, to_huggingface, to_onnx
 from seq2see.interchange.checks import Compared
 from seq2see.interchange.imported import NEVER
 from seq2see.interchange.reading import import_model
@@ -214,6 +214,31 @@ def test_onnx_answers_as_ours(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir()) == [
         "decoder.onnx", "encoder.onnx", "onnx.json", "tokenizer.json",
     ]  # fmt: skip
+
+
+def test_a_model_of_the_hub_is_downloaded_without_code_and_written_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def snapshot_download(name: str, allow_patterns: object, local_dir: Path) -> str:
+        asked.append((name, allow_patterns, local_dir.name))
+        if name == "me/none":
+            raise OSError("gone\nand more")
+        return str(local_dir)
+
+    found = SimpleNamespace(write=lambda out, origin: asked.append((out, origin)), notes=["a note"])
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=snapshot_download))
+    errors = SimpleNamespace(HfHubHTTPError=RuntimeError, HFValidationError=ValueError)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+    monkeypatch.setattr(reading, "find_spec", lambda name: errors)
+    monkeypatch.setattr(reading, "read", lambda path, languages: found)
+    out = tmp_path / "small"
+    assert import_model("hf:me/small", out) == (out, ["a note"])
+    assert asked == [("me/small", reading.FILES, "model"), (out, "hf:me/small")]
+    assert not any(name.endswith(".py") for name in reading.FILES)
+    with pytest.raises(UserError, match=r"^me/none could not be downloaded \(gone\)\.$"):
+        import_model("hf:me/none", tmp_path / "none")
 
 
 # --- the Hub ---------------------------------------------------------------------------------------------------

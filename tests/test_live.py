@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,9 +18,11 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 from playwright.sync_api import BrowserContext, Page, expect
+from typer.testing import CliRunner
 
 import seq2see
 from conftest import PATIENCE
+from seq2see.cli import app
 from seq2see.errors import FolderError
 from seq2see.inspection.sharpness import sharpness
 from seq2see.inspection.trace import trace_text
@@ -265,6 +269,24 @@ def test_train_watch_prints_the_address(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"watch it at http://127\.0\.0\.1:\d+/live/", done.stderr)
     assert [line["step"] for line in log_of(tmp_path / "w")] == [1, 2, 3]  # the first steps can be seen too
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_watch_says_its_address_and_who_can_reach_it(
+    host: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = []
+
+    def run(sockets: list[socket.socket]) -> None:
+        (listener,) = sockets
+        ports.append(listener.getsockname()[1])
+        listener.close()
+
+    monkeypatch.setattr(live, "_server", lambda folder, host: SimpleNamespace(run=run))
+    done = CliRunner().invoke(app, ["watch", "dates", "--host", host, "--port", "0"])
+    assert done.exit_code == 0
+    assert f" at http://{host}:{ports[0]}/live/ " in done.stderr
+    assert ("other machines can reach this page" in done.stderr) is warned
 
 
 # --- the server ----------------------------------------------------------------------------------------

@@ -409,10 +409,14 @@ def test_on_a_telephone_the_pinned_cell_stays_in_sight(open_file: Open) -> None:
     plane.scroll_into_view_if_needed()
     box = plane.bounding_box()
     plane.click(position={"x": box["width"] / 2, "y": box["height"] - 4})
-    page.wait_for_function("() => document.querySelector('.mark.pinned:not([hidden])')")
-    page.wait_for_timeout(100)
-    mark = page.locator("#cross .mark.pinned:visible").bounding_box()
-    assert mark["y"] + mark["height"] < page.locator("#arithmetic").bounding_box()["y"]
+    # The page scrolls in the next frame; the arithmetic then stands below the cell.
+    page.wait_for_function(
+        """() => {
+          const mark = document.querySelector("#cross .mark.pinned:not([hidden])")?.getBoundingClientRect();
+          const below = document.getElementById("arithmetic").getBoundingClientRect();
+          return mark && mark.bottom > 0 && mark.bottom < below.top;
+        }"""
+    )
 
 
 # --- the puzzles ---------------------------------------------------------------------------------------
