@@ -20,7 +20,8 @@ from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
-from seq2see.interchange import to_ctranslate2
+from seq2see.interchange import huggingface, to_ctranslate2
+from seq2see.interchange.huggingface import REFUSED
 from seq2see.interchange.imported import NEVER
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
@@ -511,6 +512,25 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_in_one_sentence(name: str, whole: Path, tmp_path: Path) -> None:
     broken(whole, tmp_path, *BAD[name])
+
+
+def test_every_family_that_is_known_not_to_fit_has_its_own_sentence(tmp_path: Path) -> None:
+    assert {
+        "t5", "umt5", "longt5", "switch_transformers", "nllb-moe", "pegasus_x", "led", "prophetnet", "bigbird_pegasus",
+        "whisper", "encoder-decoder", "blenderbot-small",
+    } <= REFUSED.keys()  # fmt: skip
+    assert len({*REFUSED.values()}) == len(REFUSED)
+    assert not REFUSED.keys() & huggingface.FAMILIES.keys()
+    for name, reason in REFUSED.items():
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": name, "feed_forward_proj": "relu"}))
+        with pytest.raises(UserError) as error:
+            import_model(str(tmp_path), tmp_path / "ours")
+        assert reason in str(error.value)
+        assert "\n" not in str(error.value)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5", "feed_forward_proj": "gated-gelu"}))
+    with pytest.raises(UserError, match=r"T5 v1\.1 has .*, and a gated feed-forward network"):
+        import_model(str(tmp_path), tmp_path / "ours")
+    assert "gated" not in REFUSED["t5"]
 
 
 def test_a_language_that_is_not_known_is_named(whole: Path, tmp_path: Path) -> None:
