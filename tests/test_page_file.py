@@ -624,6 +624,7 @@ def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
     answer(page).to_have_text(off)
     others = sum(a != b for a, b in zip(off.ljust(15), "January 5, 1845", strict=True))
     expect(task).to_contain_text(f"the answer becomes “{off}”: {others} of 15 characters")
+    expect(card).not_to_contain_text("spends")  # a closed head hands on nothing
     expect(gate).to_be_focused()
     next_.focus()
     page.keyboard.press("ArrowRight")
@@ -638,6 +639,7 @@ def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
     expect(card).to_contain_text("4 of 5")
     page.locator(".candidates button").nth(2).click()
     expect(task).to_contain_text("It goes on from there: “")
+    expect(card).to_contain_text("the likeliest is written: here J.")  # although another one was chosen
     assert page.locator("#answer").inner_text() in task.inner_text()
     next_.focus()
     page.keyboard.press("Enter")

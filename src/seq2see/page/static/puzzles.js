@@ -89,7 +89,7 @@ export const PUZZLES = [
   },
   {
     topic: "Heads", asks: "Gate 3 of layer 1 is about to be closed: which digit will the year 1845 begin with then?",
-    hint: "Which other digits of the date do the heads beside it look at while the year’s first digit is written? It is one that the date has twice.", set: { step: 11 }, choices: ["0", "1", "4", "5", "8"],
+    hint: "It is a digit of the date, and neither the first nor the second one of the year.", set: { step: 11 }, choices: ["0", "1", "4", "5", "8"],
     solution: async () => void (chosen = /, (\d)/.exec((await ask({ input: TEXT, muted: heads([GATE]) })).output)?.[1] ?? ""),
     judge: async (_, chosen) => {
       if (!chosen) return { solved: false };
@@ -98,7 +98,7 @@ export const PUZZLES = [
       if (solved) change({ muted: [GATE] }, true);
       return { solved, says: `Not ${chosen}.` };
     },
-    then: () => "The gate is closed, and the answer above is another one. The other heads look elsewhere, and what they fetch is written.",
+    then: () => "The gate is closed, and the answer above is another one. The vector lacks what this head brought, so another digit is the likeliest. It need not be one that another head looks at.",
   },
   {
     topic: "Heads", asks: `Switch off at least ${ENOUGH} of the 24 heads so that ten dates are still answered rightly.`,

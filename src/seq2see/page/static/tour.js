@@ -50,7 +50,8 @@ export const STOPS = [
     title: "A head is a gate",
     says: (trace) => {
       const { layer, head, share } = fetcher(trace);
-      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there. To write 8, head ${head} of layer ${layer} spends ${percent(share)} of its attention on the 8. Below, everything merges into one vector, and its bars become the next character.`];
+      const open = view.muted.length ? "" : ` To write 8, head ${head} of layer ${layer} spends ${percent(share)} of its attention on the 8.`;
+      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there.${open} Below, everything merges into one vector, and its bars become the next character.`];
     },
     act: (trace) => [`Close gate ${fetcher(trace).head} of layer ${fetcher(trace).layer}, and watch the answer.`],
     done: () => view.muted.length > 0,
@@ -66,7 +67,7 @@ export const STOPS = [
   },
   {
     title: "It could have written something else",
-    says: (trace) => ["Each character has a probability, and the likeliest is written: here ", em(exact(trace.steps[0]?.token ?? "")), ". The model reads what it has written as well, so that one other character may change everything after it."],
+    says: (trace) => ["Each character has a probability, and the likeliest is written: here ", em(exact(trace.steps[0]?.top[0].token ?? "")), ". The model reads what it has written as well, so that one other character may change everything after it."],
     act: () => ["Make it begin otherwise: choose another character in the list beside the vector."],
     done: () => view.prefix.length > 0, then: (trace) => [`It goes on from there: “${trace.output}”.`],
     set: { step: 0 },
