@@ -43,7 +43,7 @@ verify: .venv/tested .venv/interpreted .venv/clustered .venv/tools/installed .ve
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels step choices
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
 	THOROUGH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy
-	THOROUGH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not heavy" $(shell grep -l "=examples(" tests/test_*.py)
+	THOROUGH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not heavy" $$(grep -lE "= ?examples[(]" tests/test_*.py)
 	$(BIN)/python tests/mutation.py
 	.venv/tools/bin/python tests/supply_chain.py
 

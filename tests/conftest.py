@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import resource
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
-from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from seq2see.cli import output
 from seq2see.config import ModelConfig
@@ -95,6 +96,25 @@ def context_of(browser: Browser) -> Callable[..., BrowserContext]:
         return made[key]
 
     return context
+
+
+def forgotten(page: Page) -> Locator:
+    """Let the page of dates forget everything and take one step of training; return its panel."""
+    learn = page.locator("#learn")
+    learn.get_by_role("button", name="Forget everything", exact=True).click()
+    expect(learn.locator("[role=status]")).to_contain_text("Everything is forgotten")
+    expect(page.locator("#answer")).not_to_have_text("January 5, 1845")
+    learn.get_by_role("button", name="One step").click()
+    expect(learn.locator("[role=status]")).to_contain_text(re.compile(r"Step 1 of 800, loss \d"))
+    return learn
+
+
+def downloaded(page: Page, button: str, path: Path) -> Path:
+    """Press a button of the training's panel, and keep what it downloads."""
+    with page.expect_download() as saved:
+        page.locator("#learn").get_by_role("button", name=button).click()
+    saved.value.save_as(path)
+    return path
 
 
 def examples(count: int) -> int:

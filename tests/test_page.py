@@ -21,7 +21,7 @@ from PIL import Image
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
-from conftest import PATIENCE, sweep
+from conftest import PATIENCE, downloaded, forgotten, sweep
 from seq2see.answering.translation import read, translate
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.inspection.attribution import logit_lens, saliency
@@ -1321,17 +1321,9 @@ def test_a_servers_page_trains_a_small_model_and_brings_the_servers_back(
     open_page: Open, context_of: Callable[..., BrowserContext], tmp_path: Path
 ) -> None:
     page = open_page()
-    learn, status = page.locator("#learn"), page.locator("#learn [role=status]")
-    learn.get_by_role("button", name="Forget everything", exact=True).click()
-    expect(status).to_contain_text("Everything is forgotten")
-    answer(page).not_to_have_text("January 5, 1845")
-    learn.get_by_role("button", name="One step").click()
-    expect(status).to_contain_text(re.compile(r"Step 1 of 800, loss \d"))
-    with page.expect_download() as saved:
-        learn.get_by_role("button", name="Download as a page").click()
-    saved.value.save_as(tmp_path / "model.html")
+    learn = forgotten(page)
     sent = context_of(offline=True).new_page()
-    sent.goto((tmp_path / "model.html").as_uri())
+    sent.goto(downloaded(page, "Download as a page", tmp_path / "model.html").as_uri())
     sent.wait_for_selector("#probabilities .bar")
     filled(sent)
     answer(page).to_have_text(sent.locator("#answer").inner_text())

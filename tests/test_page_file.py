@@ -15,7 +15,7 @@ import torch
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
-from conftest import PATIENCE, sweep
+from conftest import PATIENCE, downloaded, forgotten, sweep
 from seq2see.config import DecodingConfig
 from seq2see.inspection.attribution import saliency
 from seq2see.inspection.tables import array_of
@@ -768,12 +768,7 @@ def test_everything_is_forgotten_learned_downloaded_and_brought_back(
 ) -> None:
     page = open_file(accept_downloads=True)
     page.wait_for_selector("#probabilities .bar")
-    learn, status = page.locator("#learn"), page.locator("#learn [role=status]")
-    learn.get_by_role("button", name="Forget everything", exact=True).click()
-    expect(status).to_contain_text("Everything is forgotten")
-    answer(page).not_to_have_text("January 5, 1845")
-    learn.get_by_role("button", name="One step").click()
-    expect(status).to_contain_text(re.compile(r"Step 1 of 800, loss \d"))
+    learn, status = forgotten(page), page.locator("#learn [role=status]")
     learn.get_by_role("button", name="Learn", exact=True).click()
     page.wait_for_function(
         "() => Number(/Step (\\d+)/.exec(document.querySelector('#learn [role=status]').textContent)?.[1]) > 12",
@@ -786,10 +781,7 @@ def test_everything_is_forgotten_learned_downloaded_and_brought_back(
     page.locator("#text").fill("1969-07-20")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.title.startsWith('1969-07-20')")
-    with page.expect_download() as saved:
-        learn.get_by_role("button", name="Download the model").click()
-    saved.value.save_as(tmp_path / "model.zip")
-    with zipfile.ZipFile(tmp_path / "model.zip") as file:
+    with zipfile.ZipFile(downloaded(page, "Download the model", tmp_path / "model.zip")) as file:
         assert file.testzip() is None
         file.extractall(tmp_path / "model")
     loaded = seq2see.load(tmp_path / "model")
@@ -797,10 +789,7 @@ def test_everything_is_forgotten_learned_downloaded_and_brought_back(
     said = loaded("1969-07-20")
     assert said != "July 20, 1969"
     answer(page).to_have_text(said)
-    with page.expect_download() as saved:
-        learn.get_by_role("button", name="Download as a page").click()
-    saved.value.save_as(tmp_path / "model.html")
-    sent = open_file(tmp_path / "model.html")
+    sent = open_file(downloaded(page, "Download as a page", tmp_path / "model.html"))
     answer(sent).to_have_text(said)
     assert sent.locator("#text").input_value() == "1969-07-20"
     typed("1845-01-05")(sent)
@@ -830,12 +819,10 @@ def test_pairs_of_ones_own_are_learned(
     expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
     # After so few steps the model may still answer with nothing at all.
     assert re.fullmatch(r"[IVXLCD]*", page.locator("#answer").inner_text())
-    with page.expect_download() as saved:
-        learn.get_by_role("button", name="Download as a page").click()
-    saved.value.save_as(tmp_path / "model.html")
+    file = downloaded(page, "Download as a page", tmp_path / "model.html")
     said = page.locator("#answer").inner_text()
     sent = context_of(offline=True).new_page()
-    sent.goto((tmp_path / "model.html").as_uri())
+    sent.goto(file.as_uri())
     expect(sent.locator(".gate")).to_have_count(4)
     expect(sent.locator("#answer")).to_have_text(said)
     expect(sent.locator("#does")).to_be_empty()  # it no longer reads dates

@@ -1,9 +1,10 @@
-"""The commands and snippets of README.md and docs/training.md run as printed."""
+"""The commands and snippets of README.md and docs/training.md run as printed; make understands its targets."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,9 @@ def test_commands_table_lists_every_command() -> None:
 
     names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     assert set(re.findall(r"^\| `seq2see (\w+)", table, re.MULTILINE)) == names
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "verify", "soak", "bench", "site"])
+def test_make_understands_its_targets(target: str) -> None:
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -44,10 +44,8 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 
 KINDS = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: None}  # 5 is bfloat16
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # 1 is an approximation of gelu
-MOST_ENTRIES, MOST_SQUEEZED = (
-    10_000,
-    20,
-)  # files of an archive, and their total size divided by that of the archive
+MOST_ENTRIES = 10_000  # files of an archive
+MOST_SQUEEZED = 20  # their total size, divided by that of the archive
 MOST_LENGTH = 1024  # positions, if the file has no table of them
 PAD = "<pad>"
 
