@@ -2,8 +2,8 @@
 
 A line has a text and may say what its answer must hold: ``keep`` (numbers, names, addresses, signs), ``says``
 (expressions that must all be found, in any case), ``not`` (expressions that must not), ``sentences`` (how many),
-``upper`` (capitals). In addition, every answer must differ from the text, must have ended, and must neither be in the language of
-the text nor loop.
+``upper`` (capitals). In addition, every answer must differ from the text, must have ended, and must neither be in the
+language of the text nor loop.
 
 ``challenge-en-fr.jsonl`` is of ``en-fr``. ``challenge-phrases.jsonl`` has formulas and everyday phrases of three
 translators, ten of each kind: ``pair`` names the model, and ``right`` is one right answer, which passes all checks.
