@@ -45,7 +45,7 @@ export async function inSlices(/** @type {any} */ place, /** @type {Part[]} */ p
 
 /**
  * A panel. Its title appears at once; its content appears when it comes into sight or when the page is idle. A panel in sight
- * follows the selection at once, the others when they come into sight or when the selection rests.
+ * follows each step at once, the others when they come into sight or when the selection rests.
  */
 export class Panel {
   /**
@@ -83,7 +83,7 @@ export class Panel {
   update(/** @type {Set<string>} */ changed) {
     if (!this.filled) return;
     for (const key of changed) this.owed.add(key);
-    if (this.inSight) this.catchUp();
+    if (this.inSight || [...changed].some((key) => key !== "step")) this.catchUp(); // other changes are few, and may change its height
   }
 
   /** Follow all changes so far. */
