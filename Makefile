@@ -54,8 +54,9 @@ SEED ?= 1
 soak: .venv/installed
 	cd tests && ../$(BIN)/python -m soak --scale $(SCALE) --seed $(SEED)
 
+# The interpreters of older versions fail with NumPy 2.4 (triton-lang/triton issue 9171).
 .venv/interpreted: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv/triton --upgrade --no-deps triton
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv/triton --upgrade --no-deps "triton>=3.7"
 	touch $@
 
 .venv/clustered: .venv/installed
