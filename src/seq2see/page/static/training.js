@@ -40,7 +40,7 @@ const MEASURED = 20; // steps after which the speed is known
 
 /** Draw the losses so far, on a logarithmic scale. */
 function curve(/** @type {{step: number, loss: number}[]} */ losses, /** @type {number} */ steps) {
-  const [left, wide, tall] = [34, 340, 132];
+  const [left, wide, tall] = [44, 350, 132];
   const x = (/** @type {number} */ step) => left + (step / steps) * (wide - left - 14);
   const y = (/** @type {number} */ loss) => 18 + (tall - 52) * (1 - (Math.log10(Math.min(10, Math.max(loss, 1e-4))) + 4) / 5);
   const points = losses.map(({ step, loss }) => `${x(step).toFixed(1)},${y(loss).toFixed(1)}`).join(" ");
