@@ -389,6 +389,32 @@ def test_long_sentences_stay_legible(open_file: Open) -> None:
     )  # nothing is cut
 
 
+#: Move to a step; return whether the probabilities followed, and whether a flight began, before anything else happened.
+MOVE = """step => {
+  const bars = document.querySelector("#probabilities .bars"), slider = document.querySelector("#step"), before = bars.textContent;
+  let frames = 0;
+  const { requestAnimationFrame } = window;
+  window.requestAnimationFrame = act => { frames += 1; return requestAnimationFrame(act); };
+  slider.value = step;
+  slider.dispatchEvent(new Event("input"));
+  window.requestAnimationFrame = requestAnimationFrame;
+  return [bars.textContent !== before, frames > 0];
+}"""
+
+
+def test_only_what_is_in_sight_follows_at_once(open_file: Open) -> None:
+    page = open_file(view="step=0", reduced_motion="no-preference")
+    page.wait_for_selector("#probabilities .bar")
+    chosen = page.locator("#probabilities .chosen")
+    assert page.evaluate(MOVE, 8) == [False, True]
+    expect(chosen).to_contain_text("5")  # when the selection rests
+    page.evaluate("() => { window.setTimeout = () => 0; }")  # from now on it never does
+    assert page.evaluate(MOVE, 12) == [False, True]
+    page.locator("#probabilities").evaluate("panel => panel.scrollIntoView()")
+    expect(chosen).to_contain_text("8")
+    assert page.evaluate(MOVE, 13) == [True, False]
+
+
 def test_few_stops_of_the_tab_key(open_file: Open) -> None:
     page = open_file(view="kind=decoder&layer=1&head=2")
     stops = page.evaluate(

@@ -50,6 +50,13 @@ export function linksOf(/** @type {Trace} */ trace, /** @type {number} */ step) 
   return above.map((x) => x / most);
 }
 
+/** The colours of the theme; they are kept, because asking for them in each frame makes the browser compute all styles. @type {Record<string, string>|undefined} */
+let colours;
+function themed() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(["accent", "soft", "other", "line"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
 /** The text of a token on the stage. */
 const signOf = (/** @type {string} */ token) => (/^<s/.test(token) ? "▸" : /^<.+>$/.test(token) ? "∎" : visible(token).trim() || "␣");
 
@@ -108,7 +115,8 @@ class Flight {
     this.before = this.shown();
     this.now = this.moment(view.step);
     this.say();
-    if (still()) {
+    if (still() || !inSight) {
+      cancelAnimationFrame(this.frame);
       this.phase = 1;
       this.draw();
       return;
@@ -171,8 +179,7 @@ class Flight {
     const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     pen.setTransform(dense, 0, 0, dense, 0, 0);
     pen.clearRect(0, 0, place.width, place.height);
-    const style = getComputedStyle(document.documentElement);
-    const colour = { accent: style.getPropertyValue("--accent").trim(), soft: style.getPropertyValue("--soft").trim(), other: style.getPropertyValue("--other").trim(), line: style.getPropertyValue("--line").trim() };
+    const colour = (colours ??= themed());
     const moment = this.shown();
     pen.lineCap = "round";
     this.drawn = this.threads(moment, place);
@@ -377,6 +384,8 @@ class Flight {
 }
 
 /** @type {Flight|undefined} */ let flight;
+let inSight = true; // a flight that nobody sees does not move
+new IntersectionObserver((entries) => { inSight = entries[entries.length - 1].isIntersecting; }).observe(byId("stage"));
 
 /** Build the stage for a trace. The shares move from the ones that were shown to the new ones. */
 export function buildFlight(/** @type {Trace} */ trace, /** @type {Model} */ model, /** @type {boolean} */ live, /** @type {FetchMore} */ fetchMore) {
@@ -410,6 +419,7 @@ function name(/** @type {boolean} */ on) {
 
 /** Draw anew, after the window or the theme has changed, or numbers have come. */
 export function redrawFlight() {
+  colours = undefined;
   flight?.arrived();
 }
 

@@ -19,7 +19,7 @@ import { goToPuzzle, PUZZLES, puzzleView, showPuzzle } from "./puzzles.js";
 import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
-import { fillAll, Panel } from "./section.js";
+import { fillAll, Panel, updateAll } from "./section.js";
 import { change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
@@ -456,11 +456,7 @@ onChange((changed) => {
   }
   followFlight(changed);
   drawing?.panel.update(changed);
-  for (const panel of shown) panel.update(changed);
-  for (const heat of heats) {
-    if (heat.element.isConnected) heat.update();
-    else heats.delete(heat);
-  }
+  updateAll(shown, changed);
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
   if (view.tour || changed.has("tour")) showTour(trace, chosenModel());
