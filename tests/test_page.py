@@ -541,7 +541,9 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
     )
     light, dark = (sum(map(int, re.findall(r"\d+", colour))) for colour in (paper, ink))
     assert (light > dark) == (settings.get("color_scheme") != "dark")
-    moves = page.locator("#probabilities .bar i").first.evaluate("e => getComputedStyle(e).transitionDuration")
+    moves = page.locator("#probabilities .bar i").first.evaluate(
+        "e => getComputedStyle(e).transitionDuration"
+    )
     assert (moves in {"0s", ""}) == (settings["reduced_motion"] == "reduce")
 
 

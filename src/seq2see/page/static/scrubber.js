@@ -2,6 +2,7 @@
 
 import { byId, h, nats, percent, visible } from "./dom.js";
 import { change, view } from "./state.js";
+import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 
@@ -78,7 +79,9 @@ export function showVersus(/** @type {Trace|null} */ before, /** @type {Trace} *
   place.hidden = before === null;
   if (!before) return;
   const [was, is] = [before, after].map((each) => each.logProbability);
-  place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), ` (log P ${nats(was)}) `, h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ` (log P ${nats(is)})`);
+  const log = [" (", term("log P"), ` ${nats(was)} → ${nats(is)})`];
+  if (before.output === after.output) place.replaceChildren(h("span", {}, `${why}: `), h("b", {}, after.output), " is unchanged", ...log);
+  else place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), " ", h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ...log);
 }
 
 /** Stop playing. */
