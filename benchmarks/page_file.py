@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Line
-from benchmarks.page import FLAGS, WATCH
+from benchmarks.page import FLAGS, WATCH, browser_here
 from seq2see.page.describe import describe_model
 from seq2see.page.live import live_page
 from seq2see.page.single_file import single_file
@@ -86,7 +86,7 @@ ONNX = """async ({ source, start, end, limit }) => {
 
 def page_file(rounds: int) -> Line:
     """Open each file afresh, ask two more texts by key press, and answer the same text by ONNX Runtime Web."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    browser = browser_here()
     work = "the page as a file: from opening it to its first paint, and from a key press to all panels"
     missing = [
         name for name, there in (("playwright", find_spec("playwright")), ("chromium", browser)) if not there

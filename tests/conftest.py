@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import resource
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from hypothesis import settings
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
+from benchmarks.page import FLAGS, browser_here
 from seq2see.cli import output
 from seq2see.config import ModelConfig
 from seq2see.model.transformer import Transformer
@@ -35,13 +35,6 @@ settings.load_profile("patient")
 THOROUGH = bool(os.environ.get("THOROUGH"))  # as in `make verify`
 PATIENCE = 60_000  # milliseconds that a page may take over anything
 expect.set_options(timeout=PATIENCE / 2)
-
-#: The shell without windows takes 40 % of the processor time of the others.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run",
-]  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,7 +66,7 @@ def _new_consoles() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    path = browser_here()
     assert path, "The page is tested in Chromium, which is not installed: apt-get install chromium."
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)

@@ -171,7 +171,7 @@ console.log(JSON.stringify(forms.map((form) => {
     new SentencePiece(form, 10);
     return true;
   } catch (error) {
-    if (String(error).includes("cannot cut text as this model does")) return false;
+    if (String(error).includes("cannot tokenize text as this model does")) return false;
     throw error;
   }
 })));

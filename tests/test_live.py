@@ -148,7 +148,7 @@ def test_no_label_of_an_axis_is_cut(open_page: Open) -> None:
             begins = page.locator(".chart text").evaluate_all("texts => texts.map(text => text.getBBox().x)")
             assert min(begins) >= 0
         assert "1e−5" in page.locator("#chart-loss text").all_text_contents()
-        assert "with label smoothing and R-Drop" in page.locator("#chart-loss").inner_text()
+        assert "includes label smoothing and R-Drop" in page.locator("#chart-loss").inner_text()
 
 
 @pytest.mark.heavy
@@ -231,7 +231,7 @@ def test_lines_appear_while_the_run_goes_on(open_page: Open, tmp_path: Path) -> 
     trainer = small_trainer(out, **SETTINGS)
     with watched(out) as address:
         page = open_page(address)
-        expect(page.locator("#state")).to_contain_text("the first line comes after 3 steps")
+        expect(page.locator("#state")).to_contain_text("the first line of the log follows after 3 steps")
         expect(page.locator("#waiting .facts div")).to_have_count(
             6
         )  # nothing to draw yet, but the page is not blank

@@ -20,6 +20,7 @@ from seq2see.config import DecodingConfig
 from seq2see.inspection.attribution import saliency
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import TakeOver, mute_head
+from seq2see.page.describe import describe_model
 from seq2see.page.live import live_page, why_not
 from seq2see.seq2seq import Seq2Seq
 
@@ -389,6 +390,33 @@ def test_long_sentences_stay_legible(open_file: Open) -> None:
     )  # nothing is cut
 
 
+#: Move to a step; return whether the probabilities followed, and whether a flight began, before anything else happened.
+MOVE = """step => {
+  const bars = document.querySelector("#probabilities .bars"), slider = document.querySelector("#step");
+  const before = bars.textContent;
+  let frames = 0;
+  const { requestAnimationFrame } = window;
+  window.requestAnimationFrame = act => { frames += 1; return requestAnimationFrame(act); };
+  slider.value = step;
+  slider.dispatchEvent(new Event("input"));
+  window.requestAnimationFrame = requestAnimationFrame;
+  return [bars.textContent !== before, frames > 0];
+}"""
+
+
+def test_only_what_is_in_sight_follows_at_once(open_file: Open) -> None:
+    page = open_file(view="step=0", reduced_motion="no-preference")
+    page.wait_for_selector("#probabilities .bar")
+    chosen = page.locator("#probabilities .chosen")
+    assert page.evaluate(MOVE, 8) == [False, True]
+    expect(chosen).to_contain_text("5")  # when the selection rests
+    page.evaluate("() => { window.setTimeout = () => 0; }")  # from now on it never does
+    assert page.evaluate(MOVE, 12) == [False, True]
+    page.locator("#probabilities").evaluate("panel => panel.scrollIntoView()")
+    expect(chosen).to_contain_text("8")
+    assert page.evaluate(MOVE, 13) == [True, False]
+
+
 def test_few_stops_of_the_tab_key(open_file: Open) -> None:
     page = open_file(view="kind=decoder&layer=1&head=2")
     stops = page.evaluate(
@@ -577,12 +605,39 @@ def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
     assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
     for topic, month in (("Positions", "January"), ("Attention", "July"), ("Masks", "January")):
         card.get_by_role("button", name="Next").click()
+        expect(card.locator(".noted")).to_have_text(
+            f"The date above is now 1845-0{7 if month == 'July' else 1}-05."
+        )
         expect(card.locator("h2")).to_have_text(topic)
         answer(page).to_have_text(f"{month} 5, 1845")
         expect(card.locator(".done")).to_have_count(0)
     card.get_by_role("button", name="Show me where").click()
     expect(page.locator("#decoder-title")).to_be_focused()
     assert "puzzle=4" in page.url
+
+
+def test_puzzles_are_offered_only_for_the_model_that_they_were_measured_on(
+    open_file: Open, model: Seq2Seq, tmp_path: Path
+) -> None:
+    copy, other = tmp_path / "mine", tmp_path / "dates"
+    model.save(copy)
+    assert "puzzles" in describe_model("mine", model.config, "", copy)  # the same weights
+    retrained = seq2see.load(copy)
+    with torch.no_grad():
+        retrained.transformer.encoder.embedding.table.weight[5] += 1
+    retrained.save(other)
+    retrained = seq2see.load(other)
+    assert "puzzles" not in describe_model("dates", retrained.config, "", other)
+    file = tmp_path / "page.html"
+    file.write_text(live_page("dates", retrained, "1845-01-05"), encoding="utf-8")
+    page = open_file(file, view="puzzle=3")
+    for name in ("Puzzles", "Take the tour"):
+        expect(page.get_by_role("button", name=name)).to_be_hidden()
+    expect(page.locator("#puzzle")).to_be_hidden()
+    page.evaluate("() => { location.hash = 'tour=2'; }")
+    page.evaluate("() => { location.hash = 'step=3'; }")
+    expect(page.locator("#step")).to_have_value("3")
+    expect(page.locator("#tour")).to_be_hidden()
 
 
 # --- the tour ------------------------------------------------------------------------------------------
@@ -644,13 +699,42 @@ def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
     next_.focus()
     page.keyboard.press("Enter")
     expect(card).to_contain_text("5 of 5")
+    expect(card).to_contain_text("answers as soon as the date is complete")
     page.locator("#text").fill("1969-07-20")
     answer(page).to_have_text("July 20, 1969")
-    expect(card).to_be_hidden()
+    expect(task).to_contain_text("✓ “July 20, 1969”")
+    expect(card).to_contain_text("That is the tour")
+    card.get_by_role("button", name="Back").click()
+    expect(card).to_contain_text("The date above is now 1845-01-05.")
+    page.locator("#text").fill("1969-07-20")
+    answer(page).to_have_text("July 20, 1969")
+    expect(card).to_be_hidden()  # only the last stop asks for a text
     page.go_back()
-    expect(card).to_contain_text("4 of 5")
     page.keyboard.press("Escape")
     expect(card).to_be_hidden()
+
+
+@pytest.mark.parametrize("size", [(1280, 640), (390, 700)], ids=["low", "narrow"])
+def test_what_the_tour_asks_for_is_in_sight(open_file: Open, size: tuple[int, int]) -> None:
+    page = open_file(view="tour=1", viewport={"width": size[0], "height": size[1]})
+    chip = page.locator(".chip").nth(12)
+    expect(chip).to_be_in_viewport(ratio=1)
+    box = chip.bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)  # without scrolling
+    expect(page.locator("#tour .task")).to_have_class(re.compile("done"))
+
+
+def test_the_tour_ends_with_a_word_and_leads_on(open_file: Open) -> None:
+    page = open_file(view="tour=5")
+    card = page.locator("#tour")
+    card.get_by_role("button", name="train it here").click()
+    expect(card).to_be_hidden()
+    expect(page.get_by_role("button", name="Forget everything", exact=True)).to_be_focused()
+    page.evaluate("() => { location.hash = 'tour=5'; }")
+    card.get_by_role("button", name="the puzzles").click()
+    expect(card).to_be_hidden()
+    expect(page.locator("#puzzle")).to_contain_text("1 of 12")
 
 
 def test_a_stop_of_the_tour_can_be_linked(open_file: Open) -> None:
@@ -738,6 +822,118 @@ def test_the_first_sentence_says_the_models_own_share(open_file: Open, model: Se
     )
 
 
+def test_gates_say_what_holds_for_the_letter(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=0")
+    trace = model.trace("1845-01-05")
+    for step in (0, 12):
+        page.locator(f'.chip[data-step="{step}"]').click()
+        for layer in range(2):
+            for head, row in enumerate(
+                array_of(trace, f"decoder.layers.{layer}.cross_attention.weights")[:, step]
+            ):
+                token = trace.source_tokens[row.argmax()]
+                sign = {"<sos>": "▸", "<eos>": "∎"}.get(token, token)
+                gate = page.locator(f'[data-gate="cross.{layer}.{head}"]')
+                expect(gate.locator("small")).to_have_text(f"{100 * row.max():.0f}% on ‘{sign}’")
+                named = (
+                    f"Gate: head {head} of layer {layer}, {100 * row.max():.0f}% of its attention on ‘{sign}’"
+                )
+                expect(gate).to_have_attribute("aria-label", named)
+
+
+def test_a_letter_that_is_not_copied_is_explained_by_the_model(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=0")
+    why = page.locator("#flight-why")
+    other = model.trace("1845-02-05").output_tokens[0]
+    expect(why).to_have_text(
+        "‘J’ is not in ‘1845-01-05’, so it is not copied. "
+        f"It follows from the shaded 1: if that were 2, the model would write ‘{other}’ here."
+    )
+    page.locator('.chip[data-step="12"]').click()
+    expect(why).to_be_empty()  # the 8 is copied
+    page.locator("#text").fill("1845-03-05")
+    answer(page).to_have_text("March 5, 1845")
+    other = model.trace("1845-04-05").output_tokens[0]
+    page.locator('.chip[data-step="0"]').click()
+    expect(why).to_contain_text(f"the shaded 3: if that were 4, the model would write ‘{other}’")
+
+
+@pytest.mark.parametrize("wide", [1280, 390])
+def test_the_names_of_layers_stand_beside_the_threads(open_file: Open, wide: int) -> None:
+    page = open_file(view="step=0", viewport={"width": wide, "height": 900})
+    gates = page.locator(".gate").evaluate_all("all => all.map(one => one.getBoundingClientRect().toJSON())")
+    names = page.locator(".gate-layer > span")
+    expect(names).to_have_text(["layer 0", "layer 1"])
+    for box in names.evaluate_all("all => all.map(one => one.getBoundingClientRect().toJSON())"):
+        assert all(gate["top"] <= box["top"] + 2 and box["bottom"] <= gate["bottom"] + 2 for gate in gates)
+        assert all(box["right"] <= gate["left"] or gate["right"] <= box["left"] for gate in gates)
+    assert page.evaluate("() => document.body.scrollWidth <= innerWidth")
+
+
+def test_words_explain_themselves_by_mouse_touch_and_keyboard(open_file: Open) -> None:
+    page = open_file(view="tour=2&muted=cross.0.0", has_touch=True)
+    places = {"heads": "#flight-key", "layer": "#flight-key", "vector": "#flight-key", "token": "#flight-key"}
+    places |= {"signs": "#encoder .map-key", "mixed": "#encoder .map-key", "log P": "#versus"}
+    for count, (word, place) in enumerate(places.items()):
+        button = page.locator(place).get_by_role("button", name=word, exact=True)
+        note = page.locator(".note:popover-open")
+        if count % 3 == 0:
+            button.click()
+        elif count % 3 == 1:
+            button.tap()
+        else:
+            button.focus()
+            page.keyboard.press("Enter")
+        expect(note).to_have_count(1)
+        said = note.inner_text()
+        assert word.rstrip("s").lower() in said.lower()
+        assert said.endswith(".")
+        expect(button).to_have_attribute("title", said)  # what pointing at it shows, and a screen reader says
+        box = note.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 1280
+        page.keyboard.press("Escape")
+        expect(note).to_have_count(0)
+    expect(page.locator("#tour")).to_contain_text("2 of 5")  # Esc has closed nothing else
+
+
+def test_scores_below_zero_point_down(open_file: Open, model: Seq2Seq) -> None:
+    page = open_file(view="step=12&zoom=1.3.2")
+    scores = array_of(model.trace("1845-01-05"), "decoder.layers.1.cross_attention.scaled")[3, 12]
+    assert (scores < 0).any()
+    assert (scores > 0).any()
+    bars = page.locator(".unfold tbody tr").nth(1).locator("i")
+    expect(bars).to_have_count(len(scores))
+    drawn = bars.evaluate_all(
+        """all => all.map(bar => { const { top, bottom, height } = getComputedStyle(bar, "::after");
+          return [parseFloat(top), parseFloat(bottom), parseFloat(height), bar.clientHeight / 2]; })"""
+    )
+    for score, (top, bottom, height, middle) in zip(scores, drawn, strict=True):
+        assert (top if score < 0 else bottom) == pytest.approx(middle, abs=0.6)
+        assert height == pytest.approx(middle * abs(score) / abs(scores).max(), abs=0.6)
+
+
+def test_an_unchanged_answer_is_said_to_be_unchanged(open_file: Open) -> None:
+    page = open_file(view="step=0&muted=cross.0.0")
+    versus = page.locator("#versus")
+    expect(versus).to_contain_text("1 head off: January 5, 1845 is unchanged (log P")
+    expect(versus.locator("s")).to_have_count(0)
+    page.get_by_role("switch", name="Gate: head 3 of layer 1").click()
+    expect(versus.locator("s")).to_have_text("January 5, 1845")
+
+
+def test_the_height_of_a_drawn_bar_is_that_of_the_style(open_file: Open) -> None:
+    page = open_file(view="text=1845-07-05&zoom=1.3.2&step=9")
+    columns = page.locator(".drawable .column")
+    columns.evaluate_all("all => all.forEach(one => one.style.setProperty('--room', '144px'))")
+    box = columns.nth(7).bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 72)
+    expect(page.locator("#remark")).to_contain_text("a row drawn")
+    assert unquote(page.url).split("drawn=")[1].split("&")[0].split("~")[8] == "500"
+
+
 def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None:
     page = open_file(view="step=12", has_touch=True)
     token = page.locator(".reads button").nth(2).bounding_box()
@@ -797,7 +993,28 @@ def test_everything_is_forgotten_learned_downloaded_and_brought_back(
     expect(sent.locator("#learn")).to_be_visible()  # it learns on, and can be sent on
     learn.get_by_role("button", name="Back to the trained model").click()
     answer(page).to_have_text("January 5, 1845")
-    expect(page.locator('[data-gate="cross.1.3"]')).to_contain_text("copies")
+    expect(page.locator('[data-head="cross.1.3"] .label')).to_contain_text("copies")
+
+
+def test_training_says_how_long_it_takes_and_names_its_axes(open_file: Open) -> None:
+    page = open_file()
+    examples = page.locator("#examples button").all_inner_texts()
+    learn = forgotten(page)
+    assert page.locator("#examples button").all_inner_texts() == examples  # nothing changes without a word
+    words = learn.locator(".curve text").all_text_contents()
+    assert {"steps", "0", "400", "800", "1", "0.01"} <= set(words)
+    assert any(word.startswith("loss") for word in words)
+    state = learn.locator("[role=status]")
+    learn.get_by_role("button", name="Learn", exact=True).click()
+    expect(state).to_contain_text(re.compile(r"About \d+ (s|min) left\."), timeout=60_000)
+    learn.get_by_role("button", name="Pause").click()
+    expect(learn.get_by_role("button", name="Learn", exact=True)).to_be_visible()
+    expect(state).not_to_contain_text("left")
+    expect(page.get_by_role("button", name="Puzzles")).to_be_hidden()  # they are about the trained model
+    times = page.evaluate(
+        "import('seq2see/training.js').then(({ spokenTime }) => [3, 42, 89, 100, 200].map(spokenTime))"
+    )
+    assert times == ["5 s", "40 s", "90 s", "2 min", "3 min"]
 
 
 def test_pairs_of_ones_own_are_learned(

@@ -1,4 +1,4 @@
-"""Where each token of a target belongs in its source, how training uses it, chained pairs, and made-up sources."""
+"""Where each token of a target belongs in its source, how training uses it, chained pairs, and invented texts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from conftest import small_model
 from seq2see.config import Config, TrainingConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
-from seq2see.data.places import aligned, with_places
-from seq2see.data.variation import chained, made_up, varied, varies
+from seq2see.data.places import aligned, with_copies, with_places
+from seq2see.data.variation import chained, invented, made_up, varied, varies
 from seq2see.model.attention import strayed
 from seq2see.model.ensemble import Ensemble
 from seq2see.storage.folder import Tokenizers
@@ -237,3 +237,66 @@ def test_chained_pairs_are_added_to_each_epoch() -> None:
     assert ends.count(2) == 40
     assert ends.count(1) == 40
     assert len(target.lengths) == len(ends)
+
+
+FORMS = [
+    ("gabbelhuff <V> <PST>", "gabbelhuffte"),
+    ("stranomi <V> <PTCP>", "gestranomit"),
+    ("af <V> <PST>", "og"),
+]
+
+
+def cut_forms() -> tuple[tuple[Ragged, Ragged], tuple[Tokenizer, Tokenizer]]:
+    """Cut lemmas with features, and their forms; the vocabularies number the letters differently."""
+    sources, targets = zip(*FORMS, strict=True)
+    both = Tokenizer.features(sources), Tokenizer.characters_of(targets)
+    source, target = Ragged.cut(both[0], sources), Ragged.cut(both[1], targets)
+    return (source, with_copies(source, target, (both[0].vocabulary(), both[1].vocabulary()))), both
+
+
+def test_letters_that_a_form_copies_are_found() -> None:
+    """The copied letters have the position of their source; the start, the endings and the end have none."""
+    (_, target), _ = cut_forms()
+    first, second, third = np.split(target.known_places, target.offsets[1:-1])
+    assert first.tolist() == [-1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, -1, -1]
+    assert second.tolist() == [-1, -1, -1, 1, 2, 3, 4, 5, 6, 7, 8, -1, -1]
+    assert set(third.tolist()) == {-1}
+
+
+def test_invented_stems_are_the_same_on_both_sides() -> None:
+    """A new stem replaces the old one in lemma and form, and all that the endings depend on stays."""
+    given, (source, target) = cut_forms()
+    seen = set()
+    for seed in range(20):
+        made = invented(given, 1.0, np.random.default_rng(seed))
+        assert np.array_equal(made[1].known_places, given[1].known_places)
+        lemmas, forms = source.decode_batch(rows(made[0])), target.decode_batch(rows(made[1]))
+        lemma, _, features = lemmas[0].partition(" ")
+        assert features == "<V> <PST>"
+        assert forms[0] == lemma + "te"
+        assert (lemma[0], lemma[-3:], len(lemma)) == ("g", "uff", 10)
+        assert forms[1] == f"ge{lemmas[1].partition(' ')[0]}t"
+        assert (lemmas[2], forms[2]) == FORMS[2]
+        assert set(lemma[1:-3]) <= set("abbelhtrano")  # letters from the middle of stems
+        seen.add(lemma)
+    assert len(seen) > 5
+    unchanged = invented(given, 0.0, np.random.default_rng(1))
+    assert np.array_equal(unchanged[0].values, given[0].values)
+    assert [rows(side) for side in given] == [
+        rows(side) for side in cut_forms()[0]
+    ]  # the data stay as they are
+
+
+def test_training_invents_stems() -> None:
+    """A trainer finds the copied letters, and each epoch has other stems."""
+    given, both = cut_forms()
+    settings = TrainingConfig.of(invented=1.0)
+    assert varies(settings)
+    epochs = [varied(given, both, settings, number, 40)[0].values.tolist() for number in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2]
+    shape = small_model(source_vocabulary=both[0].size, target_vocabulary=both[1].size).config
+    config = Config("forms", shape, TrainingConfig.of(invented=0.5, guided=1.0, steps=2, warmup=1))
+    trainer = Trainer(config, Tokenizers(*both), FORMS, FORMS)
+    assert trainer.learner.settings.guided == 1.0
+    assert np.array_equal(trainer.as_read[1].known_places, given[1].known_places)
+    assert len(list(trainer.steps())) == 2

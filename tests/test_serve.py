@@ -142,6 +142,20 @@ def test_the_page_of_a_small_model_is_sent_as_one_file(client: TestClient) -> No
     assert (refused.status_code, "There is no model" in refused.json()["error"]) == (422, True)
 
 
+def test_the_page_of_a_model_without_examples_opens_with_some_text() -> None:
+    """A model that was trained without a folder, or imported, has no examples."""
+    pairs = [(f" {letter}", letter) for letter in "pqrstuvwxyz"]
+    shape = {"d_model": 8, "heads": 2, "d_ff": 8, "encoder_layers": 1, "decoder_layers": 1}
+    short = {"steps": 1, "evaluate_every": 1, "checkpoint_every": 1}
+    made = seq2see.fit(pairs, model=shape, training=short)
+    with TestClient(create_app({"made": made}, LIMITS)) as client:
+        assert client.get("/api/models").json()["models"][0]["examples"] == []
+        page = client.post("/api/page", json={})
+        assert page.status_code == 200
+        assert 'class="weights"' in page.text
+        assert re.search(r'"(?:text|input)": ?"p"', page.text)
+
+
 def test_only_the_wanted_tensors_are_sent(client: TestClient) -> None:
     body = {"input": "1845-01-05", "names": ["*.cross_attention.weights"]}
     assert list(tensors(client.post("/api/trace", json=body).json())) == [

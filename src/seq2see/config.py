@@ -272,6 +272,12 @@ class TrainingConfig(Schema):
         0.0,
         4.0,
     )
+    invented: float = option(
+        0.0,
+        "share of the pairs whose shared letters are replaced by those of other pairs, as stems are",
+        0.0,
+        1.0,
+    )
     recased: float = option(0.0, "share of the pairs written in capitals or in small letters", 0.0, 1.0)
     repunctuated: float = option(0.0, "share of the pairs that lose or double their last sign", 0.0, 1.0)
     retyped: float = option(

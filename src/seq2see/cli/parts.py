@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import os
 import socket
 from collections import deque
@@ -303,7 +304,7 @@ def _connected(address: str | None) -> Any:
     import ray
 
     try:
-        ray.init(address, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+        ray.init(address, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, RuntimeError, ValueError) as error:
         first = printable(str(error).strip().splitlines()[0])
         raise UserError(

@@ -3,11 +3,15 @@
 Pronunciations, spellings, numbers and dates go from left to right on both sides. Hard EM finds which tokens
 belong together, in order. Training shows them to one head of the model (``training.guided``), which learns
 much sooner from few pairs. Some tasks, such as reversing a text, have no such order: ``is_clear`` finds out.
+
+A lemma and its form share most letters, and ``with_copies`` finds these. They are shown to the head, too, and
+``training.invented`` replaces them by others.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from difflib import SequenceMatcher
 from itertools import pairwise
 
 import numpy as np
@@ -41,6 +45,20 @@ def with_places(source: Ragged, target: Ragged) -> Ragged:
             ]  # the last token of the piece; the start is token 0
         if path:
             places[begin + path[-1][1]] = path[-1][0] + 1  # the end belongs to the end
+    return Ragged(target.values, target.offsets, places)
+
+
+def with_copies(source: Ragged, target: Ragged, vocabularies: tuple[list[str], list[str]]) -> Ragged:
+    """Return the target with the position of each token that is copied from the source, in stretches of two or more."""
+    numbers = {token: number for number, token in enumerate(vocabularies[1])}
+    same = np.array([numbers.get(token, -1) for token in vocabularies[0]])  # as ids of the target
+    places = np.full(len(target.values), -1, dtype=np.int32)
+    for row in range(len(source.lengths)):
+        read, written = same[_inner(source, row)].tolist(), _inner(target, row).tolist()
+        begin = target.offsets[row] + 1  # after the start
+        for here, there, count in SequenceMatcher(None, read, written, False).get_matching_blocks():
+            if count > 1:
+                places[begin + there : begin + there + count] = np.arange(here + 1, here + 1 + count)
     return Ragged(target.values, target.offsets, places)
 
 

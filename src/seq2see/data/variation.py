@@ -1,4 +1,4 @@
-"""Data augmentation: pairs are joined, written in capitals, given typos, new numbers and new names.
+"""Data augmentation: pairs are joined, written in capitals, given typos, new numbers, new names and new stems.
 
 It depends only on the seed and the epoch, so a resumed run sees what an uninterrupted one sees.
 """
@@ -20,6 +20,7 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 Pair = tuple[str, str]
 
 MOST_JOINED = 6  # pairs in one text
+KEPT = 3  # last letters of a copied stretch that no other replaces
 TRIES = 4  # numbers and names of a pair that may be replaced
 
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,:]\d+)*(?![\w])")
@@ -95,6 +96,35 @@ def _end_to_end(one: Ragged, other: Ragged) -> Ragged:
     kept[both.offsets[1:-1:2]] = False
     places = None if both.places is None else both.places[kept]
     return Ragged(both.values[kept], both.offsets[::2] - np.arange(count + 1), places)
+
+
+def invented(sides: tuple[Ragged, Ragged], share: float, drawn: np.random.Generator) -> tuple[Ragged, Ragged]:
+    """Replace the copied letters of some pairs by those of other pairs, on both sides alike.
+
+    So the model learns to copy any stem, not only those of the data (Anastasopoulos and Neubig, 2019). The first
+    letter of a copied stretch and its last ``KEPT`` letters stay, because the endings depend on them.
+    """
+    source, target = sides
+    assert target.places is not None
+    # whether the next token is copied from the next one of the source
+    goes_on = np.zeros(len(target.values) + KEPT, dtype=bool)
+    goes_on[: -KEPT - 1] = (target.places[:-1] >= 0) & (target.places[1:] == target.places[:-1] + 1)
+    inside = np.zeros(len(target.values), dtype=bool)
+    inside[1:] = np.all(np.lib.stride_tricks.sliding_window_view(goes_on[:-1], KEPT + 1), axis=-1)
+    rows = np.repeat(np.arange(len(target.lengths)), target.lengths)
+    pool = np.flatnonzero(inside)
+    chosen = np.flatnonzero(inside & (drawn.random(len(target.lengths)) < share)[rows])
+    if not len(chosen):
+        return sides
+    # Letters in a row come from letters in a row, so that the new stem can be pronounced.
+    first = np.concatenate([[0], 1 + np.flatnonzero(np.diff(chosen) > 1)])
+    counts = np.diff([*first, len(chosen)])
+    within = np.arange(len(chosen)) - np.repeat(first, counts)
+    taken = pool[(np.repeat(drawn.integers(0, len(pool), len(first)), counts) + within) % len(pool)]
+    at = source.offsets[rows] + target.places  # where each copied token is read
+    read, written = source.values.copy(), target.values.copy()
+    read[at[chosen]], written[chosen] = source.values[at[taken]], target.values[taken]
+    return Ragged(read, source.offsets), Ragged(written, target.offsets, target.places)
 
 
 def recased(pair: Pair, random: Random) -> Pair:
@@ -248,7 +278,9 @@ CHANGES: dict[str, Callable[[Pair, Random], Pair]] = {
 
 def varies(settings: TrainingConfig) -> bool:
     """Whether any pair is to be changed."""
-    return settings.joined + settings.chained > 0 or any(getattr(settings, name) > 0 for name in CHANGES)
+    return settings.joined + settings.chained + settings.invented > 0 or any(
+        getattr(settings, name) > 0 for name in CHANGES
+    )
 
 
 def varied(
@@ -281,6 +313,8 @@ def varied(
     pool = _texts(sides, partners, tokenizers) if more else []
     changed += [joined(pool, random) for _ in range(more)]
     found = sides if not changed else _changed(sides, tokenizers, rows, changed, longest)
+    if settings.invented:
+        found = invented(found, settings.invented, drawn)
     if settings.chained:
         pairs = chained(found, int(settings.chained * count), longest, drawn)
         found = found[0].and_then(pairs[0]), found[1].and_then(pairs[1])

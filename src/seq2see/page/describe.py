@@ -14,7 +14,7 @@ import torch
 
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
-from seq2see.files import parsed, read_text
+from seq2see.files import digest, parsed, read_text
 from seq2see.inspection.attribution import logit_lens, saliency
 from seq2see.inspection.trace import Trace
 from seq2see.page.figure import code
@@ -77,7 +77,7 @@ def describe_model(name: str, config: Config, card: str, path: Path | None) -> d
         "does": what_it_does(card),
         "examples": EXAMPLES.get(config.task) or EXAMPLES.get(name) or _samples(path),
         "texts": SURVEYS.get(name, []),
-        **({"habits": _habits()} if name == "dates" and path == folder.SHIPPED / "dates" else {}),
+        **({"habits": _habits(), "puzzles": True} if config.task == "dates" and _is_shipped(path) else {}),
         "sentences": config.decoding.sentences,
     }
 
@@ -87,6 +87,13 @@ def what_it_does(card: str) -> str:
     said = next((part for part in card.split("\n\n") if part.strip() and not part.startswith("#")), "")
     first = re.split(r"(?<=[.!?])\s+(?=[A-Z])", re.sub(r"[*`]", "", " ".join(said.split())))[0]
     return "" if first.startswith(("A Transformer", "|")) else first
+
+
+def _is_shipped(path: Path | None) -> bool:
+    """Whether a folder has the weights of the shipped date model, for which habits and puzzles were measured."""
+    if path is None or not (path / folder.WEIGHTS).is_file():
+        return False
+    return digest(path / folder.WEIGHTS) == digest(folder.SHIPPED / "dates" / folder.WEIGHTS)
 
 
 @cache

@@ -72,9 +72,8 @@ def single_file(
         heads = range(trace.transformer.config.heads)
         saved["more"] = [packed(trace, VECTORS), *(packed(trace, OF_A_HEAD, head=head) for head in heads)]
     imports = _escaped({"imports": {f"seq2see/{path.name}": _url(path) for path in _modules()}})
-    style = re.sub(
-        r"\n\s*", "\n", re.sub(r"/\*.*?\*/", "", (STATIC / "style.css").read_text(encoding="utf-8"))
-    )
+    style = re.sub(r"/\*.*?\*/", "", (STATIC / "style.css").read_text(encoding="utf-8"))
+    style = re.sub(r"\s*([{};])\s*|(:) ", r"\1\2", style)  # spaces that mean nothing
     scripts = " ".join(_digest(script) for script in (imports, ENTRY))
     programs = " 'wasm-unsafe-eval'" if inside is not None else ""  # the products of matrices (fast.js)
     policy = (

@@ -16,7 +16,6 @@ from starlette.types import Scope
 
 from seq2see import __version__
 from seq2see.errors import UserError
-from seq2see.interchange.checks import made_up
 from seq2see.page import STATIC, live
 from seq2see.page.describe import describe_model
 from seq2see.page.live import live_page, why_not
@@ -54,6 +53,12 @@ def _trainable(model: Seq2Seq) -> dict[str, Any]:
     """Return what the page must know to train a network like a small model, or nothing."""
     runs = model.config.model.parameters <= SMALL and why_not(model.tokenizers, model.config.decoding) is None
     return {"inside": live.described(model)} if runs else {}
+
+
+def _any_text(model: Seq2Seq) -> str:
+    """Return the shortest text that a model can read: its first token that can be seen."""
+    source = model.tokenizers.source
+    return next(filter(str.strip, (source.decode([number]) for number in range(source.size))))
 
 
 def create_app(
@@ -129,9 +134,7 @@ def create_app(
                 f"{name} is too large for this, or cannot run in a page: use `seq2see see --html`."
             )
         model = models[name]
-        texts = about["examples"] or [
-            model.tokenizers.source.decode(row) for row in made_up(model.config.model, model.tokenizers, 1)
-        ]
+        texts = about["examples"] or [_any_text(model)]
         (data,) = await tracing.do(
             object(), texts[:1], lambda texts: [live_page(name, model, texts[0])], http.scope["asker"]
         )

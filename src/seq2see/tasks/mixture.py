@@ -148,8 +148,8 @@ def mix(
             raise UserError(f"There is no source {source!r} for {name}. {suggest(source, [*taken])}")
     for source, pairs in taken.items():
         Random(f"{seed} {source}").shuffle(pairs)
-        whole, part = divmod(shares.get(source, 1.0), 1)
-        taken[source] = pairs * int(whole) + pairs[: round(part * len(pairs))]
+        times, rest = divmod(shares.get(source, 1.0), 1)
+        taken[source] = pairs * int(times) + pairs[: round(rest * len(pairs))]
     cut = {source for source in taken if source in TECHNICAL}
     others = sum(len(pairs) for source, pairs in taken.items() if source not in cut)
     there = sum(len(taken[source]) for source in cut)

@@ -22,7 +22,7 @@ from seq2see import devices
 from seq2see.config import Config, TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import BLOCK, PackedBatches, sizes_of
-from seq2see.data.places import with_places
+from seq2see.data.places import with_copies, with_places
 from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
@@ -166,7 +166,10 @@ class Trainer:
                 "training.bpe_dropout splits the texts differently in each epoch, but this corpus is on disk as ids: "
                 "set it to 0."
             )
-        if settings.guided:
+        if settings.invented:
+            vocabularies = tokenizers.source.vocabulary(), tokenizers.target.vocabulary()
+            target = with_copies(source, target, vocabularies)
+        elif settings.guided:
             target = with_places(source, target)
         recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
         self.as_read, self.recut = (source, target), recut

@@ -7,8 +7,8 @@ import { arithmetic, needed } from "./arithmetic.js";
 import { askTrace } from "./backend.js";
 import { attention } from "./data.js";
 import { byId, exact, h, number, percent, roving, visible } from "./dom.js";
-import { habitOf } from "./ranking.js";
 import { change, drawnRow, view } from "./state.js";
+import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./ranking.js").Model} Model */
@@ -21,7 +21,7 @@ import { change, drawnRow, view } from "./state.js";
 const TAKES = 560; // milliseconds of one flight
 const FAINT = 0.02; // a share below which a thread is not drawn
 const CANDIDATES = 4;
-const TALL = 72; // pixels of a bar that can be drawn
+const STAYS = 700; // milliseconds at a letter; a step of playing is shorter
 
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const ease = (/** @type {number} */ t) => (t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2);
@@ -48,6 +48,13 @@ export function linksOf(/** @type {Trace} */ trace, /** @type {number} */ step) 
   });
   const most = Math.max(...above, 1e-9);
   return above.map((x) => x / most);
+}
+
+/** The colours of the theme; they are kept, because asking for them in each frame makes the browser compute all styles. @type {Record<string, string>|undefined} */
+let colours;
+function themed() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(["accent", "soft", "other", "line"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
 /** The text of a token on the stage. */
@@ -108,7 +115,8 @@ class Flight {
     this.before = this.shown();
     this.now = this.moment(view.step);
     this.say();
-    if (still()) {
+    if (still() || !inSight) {
+      cancelAnimationFrame(this.frame);
       this.phase = 1;
       this.draw();
       return;
@@ -171,8 +179,7 @@ class Flight {
     const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     pen.setTransform(dense, 0, 0, dense, 0, 0);
     pen.clearRect(0, 0, place.width, place.height);
-    const style = getComputedStyle(document.documentElement);
-    const colour = { accent: style.getPropertyValue("--accent").trim(), soft: style.getPropertyValue("--soft").trim(), other: style.getPropertyValue("--other").trim(), line: style.getPropertyValue("--line").trim() };
+    const colour = (colours ??= themed());
     const moment = this.shown();
     pen.lineCap = "round";
     this.drawn = this.threads(moment, place);
@@ -292,7 +299,9 @@ class Flight {
     const ends = /^<.+>$/.test(step.token);
     const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’ with ${percent(share)} of its attention`;
     byId("flight-says").replaceChildren(ends ? "Here the answer ends." : h("span", {}, "To write ", h("b", {}, exact(step.token)), place ? `, ${place}.` : ", nothing comes through."));
+    this.nameGates();
     const links = ends ? [] : linksOf(this.trace, view.step);
+    this.askWhy(links.indexOf(Math.max(...links)));
     this.tokens.forEach((button, s) => button.style.setProperty("--link", `${Math.round(100 * (links[s] ?? 0) ** 2)}%`));
     this.next.replaceChildren(...step.top.slice(0, CANDIDATES).map((/** @type {import("./data.js").Choice} */ { id, token: name, probability }) => {
       const bar = h("i");
@@ -303,6 +312,52 @@ class Flight {
         type: "button", disabled: !this.live, tabIndex: chosen ? 0 : -1, "aria-pressed": String(chosen), title: chosen ? "chosen" : "write this instead", onclick: () => !chosen && change({ prefix: [...before, id] }),
       }, h("span", { className: "token" }, exact(name)), h("span", { className: "bar" }, bar), h("small", {}, percent(probability))));
     }));
+  }
+
+  /** Name each gate by what its head looks at most to write this letter: for another letter it looks elsewhere. */
+  nameGates() {
+    this.buttons.forEach((button, gate) => {
+      const row = this.now.shares[gate];
+      const token = row.indexOf(Math.max(...row));
+      const sign = signOf(this.trace.source[token].token);
+      const share = `${Math.round(100 * row[token])}%`;
+      const { layer, head } = this.gates[gate];
+      const open = this.isOpen(gate);
+      button.setAttribute("aria-label", `Gate: head ${head} of layer ${layer}, ${open ? `${share} of its attention on ‘${sign}’` : "closed"}`);
+      const small = button.querySelector("small");
+      if (small) small.textContent = open ? `${share} on ‘${sign}’` : "closed";
+    });
+  }
+
+  /** Explain a letter that the text does not have by the digit that it is linked to most, when the reader stays at this letter. */
+  askWhy(/** @type {number} */ place) {
+    const { steps, source } = this.trace;
+    clearTimeout(waiting);
+    byId("flight-why").textContent = "";
+    const step = Math.min(view.step, steps.length - 1);
+    const copied = source.some(({ token }) => token === steps[step].token);
+    if (this.live && this.model.small && !copied && /^\d$/.test(source[place]?.token ?? "")) waiting = window.setTimeout(() => this.sayWhy(step, place), STAYS);
+  }
+
+  /** Put other digits in the place of one, and say which letter the model would write then. */
+  async sayWhy(/** @type {number} */ step, /** @type {number} */ place) {
+    const { steps, source, json: { text } } = this.trace;
+    const [{ token: digit, span: [from] }, { token: written }] = [source[place], steps[step]];
+    const prefix = steps.slice(0, step).map(({ id }) => id);
+    const mine = waiting;
+    const say = (/** @type {string} */ why) => { byId("flight-why").textContent = `‘${visible(written)}’ is not in ‘${text}’, so it is not copied. ${why}`; };
+    let tried = 0;
+    for (let by = 1; by < 10; by += 1) {
+      const other = String((Number(digit) + by) % 10);
+      const input = [...text].map((sign, at) => (at === from ? other : sign)).join("");
+      const found = await askTrace({ ...this.trace.question, input, prefix, names: [] }).catch(() => null); // a date that does not exist is refused
+      if (flight !== this || mine !== waiting) return;
+      const letter = found?.steps[step]?.token;
+      if (letter === undefined) continue;
+      if (letter !== written) return say(`It follows from the shaded ${digit}: if that were ${other}, the model would write ‘${visible(letter)}’ here.`);
+      tried += 1;
+    }
+    if (tried) say(`No other digit in place of the shaded ${digit} changes it: it continues ‘${steps.slice(0, step).map(({ token }) => token).join("")}’.`);
   }
 
   /** Build the stage. */
@@ -316,15 +371,14 @@ class Flight {
     const few = this.gates.length <= 8;
     this.buttons = this.gates.map(({ layer, head }, gate) => {
       const open = this.isOpen(gate);
-      const does = habitOf(this.model, "cross", layer, head);
       return h("button", {
         type: "button", ...(this.live ? { role: "switch", "aria-checked": String(open) } : {}), className: "gate", disabled: !this.live, "data-gate": this.key(gate),
-        "aria-label": `Gate: head ${head} of layer ${layer}${does ? `, ${does}` : ""}`, title: open ? "close this gate: the head is switched off" : "open this gate again",
+        title: open ? "close this gate: the head is switched off" : "open this gate again",
         onclick: () => change({ muted: open ? [...view.muted, this.key(gate)] : view.muted.filter((other) => other !== this.key(gate)) }),
         onpointerenter: () => this.light(gate, -1), onpointerleave: () => this.light(-1, -1), onfocus: (/** @type {FocusEvent} */ event) => byKeys(event) && this.light(gate, -1), onblur: () => this.light(-1, -1),
-      }, h("b", {}, open ? head : "✕"), few && h("small", {}, open ? does.split(",")[0] : "closed"));
+      }, h("b", {}, open ? head : "✕"), few && h("small"));
     });
-    const layers = Array.from({ length: trace.layers("cross") }, (_, layer) => h("div", { className: "gate-layer" }, h("span", {}, `heads of layer ${layer}`),
+    const layers = Array.from({ length: trace.layers("cross") }, (_, layer) => h("div", { className: "gate-layer" }, h("span", {}, `layer ${layer}`),
       h("div", {}, ...this.buttons.slice(layer * trace.heads, (layer + 1) * trace.heads))));
     this.bars = h("div", { className: "vector", role: "img", "aria-label": "The vector that becomes the next token" });
     this.next = h("ol", { className: "candidates", "aria-label": "What might come next" });
@@ -332,7 +386,7 @@ class Flight {
     const gates = h("div", { className: `gates${few ? "" : " many"}`, role: "group", "aria-label": "Heads of the cross-attention, as gates" }, ...layers);
     this.stage = h("div", { className: "sky", onclick: (/** @type {PointerEvent} */ event) => this.hit(event) }, this.canvas, reads, gates, h("div", { className: "becomes" }, this.bars, this.next));
     roving(reads, "button");
-    roving(gates, "button");
+    roving(gates, ".gate");
     roving(this.next, "button");
     byId("stage").replaceChildren(this.stage);
     this.say();
@@ -377,6 +431,10 @@ class Flight {
 }
 
 /** @type {Flight|undefined} */ let flight;
+let waiting = 0; // the timer of the sentence that says why
+byId("flight-key").append("Gates are the ", term("head", "heads"), " of each ", term("layer"), "; bars are the ", term("vector"), " that becomes the next ", term("token"), ".");
+let inSight = true; // a flight that nobody sees does not move
+new IntersectionObserver((entries) => { inSight = entries[entries.length - 1].isIntersecting; }).observe(byId("stage"));
 
 /** Build the stage for a trace. The shares move from the ones that were shown to the new ones. */
 export function buildFlight(/** @type {Trace} */ trace, /** @type {Model} */ model, /** @type {boolean} */ live, /** @type {FetchMore} */ fetchMore) {
@@ -410,6 +468,7 @@ function name(/** @type {boolean} */ on) {
 
 /** Draw anew, after the window or the theme has changed, or numbers have come. */
 export function redrawFlight() {
+  colours = undefined;
   flight?.arrived();
 }
 
@@ -440,16 +499,17 @@ async function showZoom() {
   const columns = order.length > 14 ? order.filter((s) => kept.has(s)) : order;
   const largest = (/** @type {import("./data.js").Matrix} */ { rows, cols, at: x }) => Math.max(1e-9, ...Array.from({ length: rows * cols }, (_, n) => Math.abs(x(Math.floor(n / cols), n % cols))));
   const span = { q: largest(q), k: largest(k), v: largest(v), scaled: Math.max(1e-9, ...columns.map((s) => Math.abs(scaled.at(row, s)))) };
-  const vector = (/** @type {import("./data.js").Matrix} */ matrix, /** @type {number} */ r, /** @type {number} */ scale) => h("span", { className: "bits", "aria-hidden": "true" },
-    ...Array.from({ length: matrix.cols }, (_, d) => {
-      const bit = h("i", { className: matrix.at(r, d) < 0 ? "minus" : "" });
-      bit.style.setProperty("--tall", `${Math.round((50 * Math.abs(matrix.at(r, d))) / scale)}%`);
-      return bit;
-    }));
+  /** Numbers as bars, from a line at zero upwards or downwards. */
+  const bits = (/** @type {number[]} */ values, /** @type {number} */ scale) => h("span", { className: "bits", "aria-hidden": "true" }, ...values.map((value) => {
+    const bit = h("i", { className: value < 0 ? "minus" : "" });
+    bit.style.setProperty("--tall", `${Math.round((50 * Math.abs(value)) / scale)}%`);
+    return bit;
+  }));
+  const vector = (/** @type {import("./data.js").Matrix} */ matrix, /** @type {number} */ r, /** @type {number} */ scale) => bits(Array.from({ length: matrix.cols }, (_, d) => matrix.at(r, d)), scale);
   const line = (/** @type {string} */ name, /** @type {string} */ says, /** @type {(s: number) => any} */ cell) => h("tr", {}, h("th", { scope: "row" }, h("b", {}, name), h("small", {}, says)),
     ...columns.map((s) => h("td", { className: s === token ? "strong" : "", onclick: () => change({ zoom: `${layer}.${head}.${s}` }) }, cell(s))));
-  const bar = (/** @type {number} */ share, /** @type {string} */ text, minus = false) => {
-    const inner = h("i", { className: minus ? "minus" : "" });
+  const bar = (/** @type {number} */ share, /** @type {string} */ text) => {
+    const inner = h("i");
     inner.style.setProperty("--tall", `${Math.round(100 * share)}%`);
     return h("span", { className: "column" }, inner, h("small", {}, text));
   };
@@ -467,7 +527,7 @@ async function showZoom() {
         h("button", { type: "button", "aria-pressed": String(s === token), onclick: () => change({ zoom: `${layer}.${head}.${s}` }) }, signOf(trace.source[s].token)))))),
       h("tbody", {},
         line("k", "what each token offers", (s) => vector(k, s, span.k)),
-        line("q·k ÷ √d", "how well they match", (s) => bar(Math.abs(scaled.at(row, s)) / span.scaled, number(scaled.at(row, s), 1), scaled.at(row, s) < 0)),
+        line("q·k ÷ √d", "how well they match", (s) => h("span", { className: "column" }, bits([scaled.at(row, s)], span.scaled), h("small", {}, number(scaled.at(row, s), 1)))),
         shares,
         line("v", "what each token carries, as strong as its share", (s) => {
           const carried = vector(v, s, span.v);
@@ -518,7 +578,8 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
     const boxes = cells.map((cell) => /** @type {HTMLElement} */ (cell.querySelector(".column")).getBoundingClientRect());
     const n = boxes.reduce((best, { left, width }, at) => (Math.abs(left + width / 2 - clientX) < Math.abs(boxes[best].left + boxes[best].width / 2 - clientX) ? at : best), 0);
     const { top } = boxes[n];
-    const share = Math.min(1, Math.max(0, 1 - (clientY - top) / TALL));
+    const tall = Number.parseFloat(getComputedStyle(/** @type {HTMLElement} */ (cells[n].querySelector(".column"))).gridTemplateRows); // pixels of a whole bar
+    const share = Math.min(1, Math.max(0, 1 - (clientY - top) / tall));
     // a fast pointer skips columns
     for (let at = last < 0 ? n : last; ; at += Math.sign(n - at)) {
       shares[columns[at]] = share;

@@ -19,7 +19,7 @@ import { goToPuzzle, PUZZLES, puzzleView, showPuzzle } from "./puzzles.js";
 import { rankingPanel } from "./ranking.js";
 import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
-import { fillAll, Panel } from "./section.js";
+import { fillAll, Panel, updateAll } from "./section.js";
 import { change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
 import { saidOf, showText, Translation } from "./texts.js";
 import { goToStop, showTour, STOPS, viewOf } from "./tour.js";
@@ -403,6 +403,7 @@ async function compare(mine = asked) {
 function onKey(/** @type {KeyboardEvent} */ event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (!trace || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && document.querySelector(":popover-open")) return; // the browser closes it
   if (event.key === "Escape" && view.zoom) {
     change({ zoom: "" });
     return;
@@ -456,11 +457,7 @@ onChange((changed) => {
   }
   followFlight(changed);
   drawing?.panel.update(changed);
-  for (const panel of shown) panel.update(changed);
-  for (const heat of heats) {
-    if (heat.element.isConnected) heat.update();
-    else heats.delete(heat);
-  }
+  updateAll(shown, changed);
   if (changed.has("step")) showStep();
   if (changed.has("against")) compare();
   if (view.tour || changed.has("tour")) showTour(trace, chosenModel());
@@ -482,8 +479,15 @@ function uncover() {
   if (covered > 0) scrollBy(0, covered);
 }
 
-/** The tour is about one model, and switches heads. */
-const hasTour = () => live && chosenModel().task === "dates";
+/** The tour and the puzzles say what was measured of one model. */
+const hasTour = (model = chosenModel()) => live && Boolean(model.puzzles);
+
+/** Leave out of a view what a model does not have. */
+function without(/** @type {Partial<import("./state.js").View>} */ wanted, /** @type {Model} */ model) {
+  if (Number(wanted.tour) > STOPS.length || !hasTour(model)) wanted.tour = 0;
+  if (Number(wanted.puzzle) > PUZZLES.length || !hasTour(model)) wanted.puzzle = 0;
+  return wanted;
+}
 
 /** Start with a new text. The forced tokens belonged to the old text. Muted heads stay muted, to be tried on many texts. */
 function ask(/** @type {string} */ text, midway = false, form = text ? view.form : "") {
@@ -491,7 +495,7 @@ function ask(/** @type {string} */ text, midway = false, form = text ? view.form
   const again = typing && !midway; // the reason for a refusal is shown now
   [typed, typing] = [true, midway];
   const same = text === view.text && text === answered && !midway;
-  change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, zoom: "", anyway: false, tour: 0 }, midway);
+  change({ text, terms: writtenTerms(), form, sentence: 0, prefix: [], patches: [], pin: null, step: 0, zoom: "", anyway: false, tour: view.tour === STOPS.length ? view.tour : 0 }, midway); // the last stop asks for a text
   if ((!text || again) && asked === before) load(); // the text was refused before: ask again
   else if (same && asked === before && trace && !isStill()) play(0, trace.steps.length - 1); // the same text again: play the answer
 }
@@ -508,7 +512,7 @@ async function start() {
     const wanted = fromAddress();
     const model = models.find(({ name }) => name === wanted.model) ?? chosenModel();
     const text = (model.name !== view.model && model.examples[0]) || view.text; // if the address names no text
-    change({ ...wanted, model: model.name, text: (live && wanted.text) || text });
+    change({ ...without(wanted, model), model: model.name, text: (live && wanted.text) || text });
   });
   const { models: listed, limits } = await listModels();
   models = listed;
@@ -526,8 +530,7 @@ async function start() {
   byId("puzzle-start").addEventListener("click", () => goToPuzzle(1));
   begins = location.hash.length < 2;
   document.body.classList.toggle("embedded", parent !== window); // the page around it introduces it
-  if (Number(wanted.tour) > STOPS.length || model.task !== "dates") wanted.tour = 0;
-  if (Number(wanted.puzzle) > PUZZLES.length || model.task !== "dates" || !live) wanted.puzzle = 0;
+  without(wanted, model);
   byId("model").replaceChildren(...models.map(({ name }) => h("option", { selected: name === model.name }, name)));
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];

@@ -11,6 +11,7 @@ import { Heat, usualOf } from "./heat.js";
 import { habitOf } from "./ranking.js";
 import { flowWidth, goTo, inSlices, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
+import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
@@ -104,7 +105,8 @@ function mapKey(/** @type {Trace} */ trace, /** @type {Kind} */ kind) {
   ramp.style.background = `linear-gradient(90deg, ${getComputedStyle(document.documentElement).getPropertyValue("--shares").trim().split(/\s+/).join(", ")})`;
   const ends = (/** @type {string[]} */ names) => `${names[0].trim()} … ${names[names.length - 1].trim()}`;
   return h("p", { className: "map-key" }, h("span", {}, "↓ ", h("b", {}, "rows"), kind === "encoder" ? " look: " : " read → write: ", h("code", {}, ends(rows))),
-    h("span", {}, "→ ", h("b", {}, "columns"), " are looked at: ", h("code", {}, ends(cols))), h("span", {}, "share 0 ", ramp, " 1"));
+    h("span", {}, "→ ", h("b", {}, "columns"), " are looked at: ", h("code", {}, ends(cols))), h("span", {}, "share 0 ", ramp, " 1"),
+    kind === "encoder" && h("span", {}, "below a map: what the head looks at on average over many texts, such as ", term("sign", "signs"), ", or ", term("mixed")));
 }
 
 const GAP = 10; // between the cards of a full row

@@ -1,12 +1,12 @@
 /** Twelve puzzles on the live page, in an order that teaches. The reader acts, and the page checks the numbers. */
 
-import { askTrace } from "./backend.js";
+import { askTrace, isTrained } from "./backend.js";
 import { Trace, attention, place } from "./data.js";
 import { announce, byId, h, number, percent } from "./dom.js";
 import { stop as rest } from "./scrubber.js";
 import { goTo } from "./section.js";
 import { BEAMS, change, drawnRow, view } from "./state.js";
-import { BASE } from "./tour.js";
+import { BASE, noted, noteText } from "./tour.js";
 
 /** Whether a puzzle is solved, and the message about a wrong attempt. @typedef {{solved: boolean, says?: string}} Judgement */
 /**
@@ -194,6 +194,7 @@ let [last, hinted, chosen, says, judged] = [0, false, "", "", 0];
 /** Go to a puzzle; 0 leaves the puzzles. */
 export function goToPuzzle(/** @type {number} */ n) {
   rest();
+  noteText((n && puzzleView(n).text) || view.text);
   change(n ? puzzleView(n) : { puzzle: 0, muted: [], prefix: [], patches: [], drawn: "", zoom: "", anyway: false, ...(view.text === STRANGE ? { text: TEXT } : {}) });
 }
 
@@ -203,7 +204,7 @@ const isOf = (/** @type {Trace} */ { json }) => json.text === view.text && json.
 /** Show the puzzle of the view, or nothing, and judge what the reader has done. */
 export async function showPuzzle(/** @type {Trace} */ trace) {
   const card = byId("puzzle");
-  const puzzle = PUZZLES[view.puzzle - 1];
+  const puzzle = isTrained() && view.puzzle !== PUZZLES.length ? undefined : PUZZLES[view.puzzle - 1]; // only the last one is about a network that learns
   shown = trace;
   card.hidden = !puzzle;
   document.body.classList.toggle("puzzling", Boolean(puzzle));
@@ -214,7 +215,7 @@ export async function showPuzzle(/** @type {Trace} */ trace) {
   const moved = last !== view.puzzle;
   if (moved) [hinted, chosen, says, last] = [false, "", "", view.puzzle];
   draw(puzzle, trace);
-  if (moved) announce(`Puzzle ${view.puzzle}, ${puzzle.topic}. ${puzzle.asks}`);
+  if (moved) announce(`Puzzle ${view.puzzle}, ${puzzle.topic}. ${card.querySelector(".noted")?.textContent ?? ""} ${puzzle.asks}`);
   if (isOf(trace)) resume(trace);
   if (solved.has(view.puzzle) || !isOf(trace)) return;
   const mine = (judged += 1);
@@ -238,7 +239,7 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
   const again = () => showPuzzle(trace);
   const { where } = puzzle;
   card.replaceChildren(...[
-    h("p", { className: "count" }, `${n} of ${PUZZLES.length}, ${solved.size} solved`), h("h2", { id: "puzzle-title" }, puzzle.topic), h("p", { className: "asks" }, puzzle.asks),
+    h("p", { className: "count" }, `${n} of ${PUZZLES.length}, ${solved.size} solved`), h("h2", { id: "puzzle-title" }, puzzle.topic), noted(), h("p", { className: "asks" }, puzzle.asks),
     !done && puzzle.choices && h("div", { className: "ways", role: "group", "aria-label": "Your answer" }, ...puzzle.choices.map((one) => button(one, () => {
       chosen = one;
       again();
@@ -246,7 +247,7 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
     done ? h("p", { className: "task done" }, given.has(n) ? "One solution. " : "✓ Solved. ", puzzle.then(trace)) : says && h("p", { className: "task", role: "status" }, says),
     hinted && !done && h("p", { className: "hint" }, puzzle.hint),
     h("div", { className: "ways" },
-      button("Back", () => goToPuzzle(n - 1), { disabled: n === 1 }), button(n === PUZZLES.length ? "End" : "Next", () => goToPuzzle(n === PUZZLES.length ? 0 : n + 1), { className: done ? "quiet next" : "quiet" }),
+      button("Back", () => goToPuzzle(n - 1), { disabled: n === 1 || isTrained() }), button(n === PUZZLES.length ? "End" : "Next", () => goToPuzzle(n === PUZZLES.length ? 0 : n + 1), { className: done ? "quiet next" : "quiet" }),
       !done && !hinted && button("Hint", () => {
         hinted = true;
         again();

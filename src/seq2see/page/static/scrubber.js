@@ -2,12 +2,14 @@
 
 import { byId, h, nats, percent, visible } from "./dom.js";
 import { change, view } from "./state.js";
+import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 
 /** @type {Trace|undefined} */ let trace;
 /** @type {number|undefined} */ let playing;
 /** @type {ResizeObserver|undefined} */ let watched;
+let overflows = false; // whether the answer is longer than the bar
 const PACE = 650; // milliseconds for each step while playing
 
 const special = (/** @type {string} */ token) => /^<.+>$/.test(token);
@@ -36,7 +38,11 @@ export function buildScrubber(/** @type {Trace} */ found) {
         h("button", { type: "button", className: `chip${t < view.prefix.length ? " forced" : ""}${special(token) ? " special" : ""}`, "data-step": t, title: `P = ${percent(Math.exp(log_probability))}`, onclick: () => change({ step: t }) }, visible(token))))),
       slider);
   byId("scrub").hidden = false;
-  new ResizeObserver(() => shorten(wide)).observe(wide);
+  new ResizeObserver(() => {
+    shorten(wide);
+    overflows = wide.scrollWidth > wide.parentElement.clientWidth;
+    centre();
+  }).observe(wide);
   watched ??= new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${byId("scrub").offsetHeight}px`)); // scrolling to a panel leaves room for the bar
   watched.observe(byId("scrub"));
   showStep();
@@ -55,10 +61,16 @@ export function showStep() {
     if (t === view.step) {
       if (document.activeElement?.classList.contains("chip")) /** @type {HTMLElement} */ (chip).focus({ preventScroll: true });
       chip.setAttribute("aria-current", "step");
-      const track = /** @type {HTMLElement} */ (chip.closest(".track"));
-      if (track.scrollWidth > track.clientWidth) track.scrollLeft = ((t + 0.5) / trace.steps.length) * track.scrollWidth - track.clientWidth / 2;
     } else chip.removeAttribute("aria-current");
   }
+  centre();
+}
+
+/** Scroll a long answer to its current step. A short one is not measured, because measuring makes the browser lay out the page. */
+function centre() {
+  if (!overflows || !trace) return;
+  const track = /** @type {HTMLElement} */ (byId("scrub").querySelector(".track"));
+  track.scrollLeft = ((view.step + 0.5) / trace.steps.length) * track.scrollWidth - track.clientWidth / 2;
 }
 
 /** Show what the answer was before a change, beside what it is. */
@@ -67,7 +79,9 @@ export function showVersus(/** @type {Trace|null} */ before, /** @type {Trace} *
   place.hidden = before === null;
   if (!before) return;
   const [was, is] = [before, after].map((each) => each.logProbability);
-  place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), ` (log P ${nats(was)}) `, h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ` (log P ${nats(is)})`);
+  const log = [" (", term("log P"), ` ${nats(was)} → ${nats(is)})`];
+  if (before.output === after.output) place.replaceChildren(h("span", {}, `${why}: `), h("b", {}, after.output), " is unchanged", ...log);
+  else place.replaceChildren(h("span", {}, `${why}: `), h("s", {}, before.output), " ", h("span", { className: "arrow" }, "→"), " ", h("b", {}, after.output), ...log);
 }
 
 /** Stop playing. */

@@ -1,6 +1,7 @@
 /** The parts that all panels share. */
 
 import { h, nextTask } from "./dom.js";
+import { heats } from "./heat.js";
 import { saveButtons } from "./picture.js";
 
 export const flowWidth = () => document.getElementById("flow")?.clientWidth ?? 700;
@@ -42,7 +43,10 @@ export async function inSlices(/** @type {any} */ place, /** @type {Part[]} */ p
   if (anew) place.style.minHeight = mine.least;
 }
 
-/** A panel. Its title appears at once; its content appears when it comes into sight or when the page is idle. */
+/**
+ * A panel. Its title appears at once; its content appears when it comes into sight or when the page is idle. A panel in sight
+ * follows each step at once, the others when they come into sight or when the selection rests.
+ */
 export class Panel {
   /**
    * @param {string} id
@@ -56,6 +60,8 @@ export class Panel {
     this.make = make;
     this.follow = follow;
     this.filled = false;
+    this.inSight = true; // until the observer says otherwise
+    /** What has changed since it followed. @type {Set<string>} */ this.owed = new Set();
     this.element = h("section", { id, className: "panel", "aria-labelledby": `${id}-title`, "data-waiting": "" },
       h("div", { className: "title" }, h("h2", { id: `${id}-title`, tabIndex: -1 }, title), saveButtons(title, drawing)),
       h("p", { className: "sentence" }, sentence));
@@ -75,17 +81,47 @@ export class Panel {
   }
 
   update(/** @type {Set<string>} */ changed) {
-    if (this.filled) this.follow(changed);
+    if (!this.filled) return;
+    for (const key of changed) this.owed.add(key);
+    if (this.inSight || [...changed].some((key) => key !== "step")) this.catchUp(); // other changes are few, and may change its height
+  }
+
+  /** Follow all changes so far. */
+  catchUp() {
+    if (!this.owed.size) return;
+    const changed = this.owed;
+    this.owed = new Set();
+    this.follow(changed);
+    for (const heat of heats) if (this.element.contains(heat.element)) heat.update();
   }
 }
 
+const REST = 1000; // milliseconds after the last change; a step of playing is shorter
+let resting = 0;
+
+/** Let panels follow a change: those in sight now, the others one by one after the last of many changes. */
+export function updateAll(/** @type {Panel[]} */ panels, /** @type {Set<string>} */ changed) {
+  for (const heat of heats) if (!heat.element.isConnected) heats.delete(heat);
+  for (const panel of panels) panel.update(changed);
+  clearTimeout(resting);
+  const next = () => {
+    const panel = panels.find(({ owed, element }) => owed.size && element.isConnected);
+    if (!panel) return;
+    panel.catchUp();
+    whenIdle(next);
+  };
+  resting = window.setTimeout(next, REST);
+}
+
 /** @type {IntersectionObserver|undefined} */ let watching;
+/** @type {IntersectionObserver|undefined} */ let sight;
 
 const whenIdle = (/** @type {() => void} */ act) => ("requestIdleCallback" in window ? requestIdleCallback(act, { timeout: 500 }) : setTimeout(act, 30));
 
 /** Fill panels: the visible ones now, the others one by one when the page is idle or when they come near. */
 export function fillAll(/** @type {Panel[]} */ panels) {
   watching?.disconnect();
+  sight?.disconnect();
   for (const panel of panels) {
     const { top, bottom } = panel.element.getBoundingClientRect();
     if (top < innerHeight && bottom > 0) panel.fill();
@@ -95,6 +131,14 @@ export function fillAll(/** @type {Panel[]} */ panels) {
   }, { rootMargin: "400px" });
   watching = eyes;
   for (const { element, filled } of panels) if (!filled) eyes.observe(element);
+  sight = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      const panel = /** @type {Panel} */ (panels.find(({ element }) => element === target));
+      panel.inSight = isIntersecting;
+      if (isIntersecting) panel.catchUp();
+    }
+  });
+  for (const { element } of panels) sight.observe(element);
   const next = () => {
     const panel = panels.find(({ element }) => "waiting" in element.dataset);
     if (!panel || watching !== eyes) return; // newer panels have replaced these

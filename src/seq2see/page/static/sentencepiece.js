@@ -134,12 +134,12 @@ function unknownStep(/** @type {any} */ normalizer) {
   if (normalizer === null) return "";
   if (normalizer.type === "Sequence") return normalizer.normalizers.map(unknownStep).find(Boolean) ?? "";
   if (normalizer.type === "Precompiled" && !globalThis.Intl?.Segmenter) return "this browser does not tell characters with their marks apart";
-  return ["Precompiled", "Strip", "Replace"].includes(normalizer.type) ? "" : `its texts are prepared by ${normalizer.type}`;
+  return ["Precompiled", "Strip", "Replace"].includes(normalizer.type) ? "" : `its normalizer is ${normalizer.type}`;
 }
 
 /** Say what of a tokenizer.json is not known here, or nothing. The rules are those of `live.why_not` in Python. */
 function unknownOfOthers(/** @type {any} */ { normalizer, pre_tokenizer: cutter, post_processor: frame, model, added_tokens: added }) {
-  if (frame?.type !== "TemplateProcessing" || cutter?.type !== "Metaspace" || !["BPE", "Unigram"].includes(model.type)) return "its tokenizer is of another program";
+  if (frame?.type !== "TemplateProcessing" || cutter?.type !== "Metaspace" || !["BPE", "Unigram"].includes(model.type)) return "its tokenizer is not a SentencePiece one";
   if (added.some((/** @type {any} */ { normalized, lstrip, rstrip, single_word: single }) => normalized || lstrip || rstrip || single)) return "its special tokens are looked for in another way";
   if (model.type === "BPE" && (model.dropout || model.continuing_subword_prefix || model.end_of_word_suffix || model.ignore_merges || !model.fuse_unk)) return "its merges follow other rules";
   return unknownStep(normalizer);

@@ -1,31 +1,34 @@
-/** Text to ids and back, by a tokenizer.json of the `tokenizers` library: characters, words, and sub-words by BPE, unigram or WordPiece. */
+/**
+ * Turns text into ids and ids into text, as the `tokenizers` library does with the same tokenizer.json. It knows characters,
+ * words, and the sub-words of BPE, unigram and WordPiece models.
+ */
 
-/** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the characters that each id stands for */
+/** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the range of characters that each id covers */
 /** @typedef {import("./sentencepiece.js").Sign} Sign */
-/** start: its first character in the whole text; signs: its characters, where they are not those of the text. @typedef {{text: string, start: number, signs?: Sign[]}} Piece */
+/** A part of a text. start: the place of its first character in the whole text; signs: its characters, if a normaliser has changed them. @typedef {{text: string, start: number, signs?: Sign[]}} Piece */
 
 const [START, END, PAD, UNKNOWN] = ["<sos>", "<eos>", "<pad>", "<unk>"];
 
 const SPACES = /\p{White_Space}+/gu;
 const WORDS = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+/gu;
-const LONGEST_WORD = 100; // a longer one is unknown
+const LONGEST_WORD = 100; // characters; WordPiece treats a longer word as unknown
 
-/** Characters are counted as Unicode counts them, as in Python: an emoji is one. */
+/** Split a text into code points, which Python counts too: an emoji is usually one. */
 const characters = (/** @type {string} */ text) => [...text];
 
-/** A pattern of the library as one of JavaScript: there \s and \w follow Unicode. */
+/** Translate a regular expression of the library into JavaScript. In the library, \s and \w follow Unicode. */
 export function pattern(/** @type {string} */ source) {
   const translated = source.replaceAll("\\s\\S", "\\p{Any}").replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}")
     .replaceAll("\\w", "\\p{L}\\p{M}\\p{N}\\p{Pc}");
   return new RegExp(translated, "gu");
 }
 
-/** Cut pieces where a pattern matches; a match is a piece of its own, or is removed. @returns {Piece[]} */
+/** Split pieces wherever a pattern matches. A match becomes a piece of its own, or is removed. @returns {Piece[]} */
 export function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @type {boolean} */ removed) {
   return pieces.flatMap(({ text, start }) => {
     /** @type {Piece[]} */ const found = [];
-    let end = 0; // of what is cut off, in UTF-16
-    let place = start; // the same in characters
+    let end = 0; // where the part that was split off ends, in UTF-16 units
+    let place = start; // the same place, in characters of the whole text
     const cut = (/** @type {number} */ to, /** @type {boolean} */ kept) => {
       const part = text.slice(end, to);
       if (part && kept) found.push({ text: part, start: place });
@@ -42,36 +45,36 @@ export function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /
 }
 
 export class Tokenizer {
-  /** @param {any} json what tokenizer.json holds @param {string} why what of it is not known here */
+  /** @param {any} json the content of tokenizer.json @param {string} why the part of it that is not supported, if any */
   constructor(json, why = unknown(json)) {
-    if (why) throw new Error(`The page cannot cut text as this model does: ${why}.`);
+    if (why) throw new Error(`The page cannot tokenize text as this model does: ${why}.`);
     this.lower = json.normalizer?.type === "Lowercase";
     const { type, pretokenizers } = json.pre_tokenizer;
     /** @type {{by: RegExp, removed: boolean}[]} */ this.splits = type === "Metaspace" ? [] : type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
       : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
-    this.spaced = json.decoder === null; // words are joined by spaces
+    this.spaced = json.decoder === null; // whether an answer is its words with spaces between them
     this.kind = json.model.type;
     this.byCharacters = this.kind === "WordLevel" && !this.spaced && !this.lower;
     const { vocab } = json.model;
     /** @type {Map<string, number>} */ this.ids = new Map(Array.isArray(vocab) ? vocab.map(([token], index) => [token, index]) : Object.entries(vocab));
-    /** How likely each token is; of a unigram model only. @type {number[]} */ this.scores = Array.isArray(vocab) ? vocab.map(([, score]) => score) : [];
+    /** The log-probability of each token, for a unigram model. @type {number[]} */ this.scores = Array.isArray(vocab) ? vocab.map(([, score]) => score) : [];
     this.names = [...this.ids.keys()].sort((a, b) => this.id(a) - this.id(b));
     this.longest = this.names.reduce((most, name) => Math.max(most, characters(name).length), 0);
     this.least = this.scores.reduce((least, score) => Math.min(least, score), Infinity);
-    /** The rank of each merge of two tokens. @type {Map<string, number>} */
+    /** The rank of each merge of two tokens: the lower, the earlier it was learned. @type {Map<string, number>} */
     this.merges = new Map((json.model.merges ?? []).map((/** @type {[string, string]} */ pair, /** @type {number} */ rank) => [pair.join("\0"), rank]));
     this.start = this.id(START);
     this.end = this.id(END);
     this.pad = this.id(PAD);
     this.unknown = this.ids.get(UNKNOWN);
-    /** Ids before and after a text, and what an answer is made to begin with. */
+    /** The ids that stand before and after each text; `forced` holds those that each answer must begin with. */
     this.before = [this.start];
     this.after = [this.end];
     /** @type {number[]} */ this.forced = [];
     this.silent = new Set([this.start, this.end, this.pad]);
   }
 
-  /** The tokens of characters that have none: their bytes. */
+  /** Return the tokens for text that has none of its own: its bytes, or the unknown token. */
   rare(/** @type {string} */ text) {
     return bytesOf(text);
   }
@@ -86,7 +89,7 @@ export class Tokenizer {
     return /** @type {number} */ (this.ids.get(token));
   }
 
-  /** Say which character of a text has no token, or nothing. */
+  /** Return a message that names the first character without a token, or an empty string. */
   fault(/** @type {string} */ text) {
     if (this.kind === "BPE" || this.kind === "Unigram" || this.unknown !== undefined) return "";
     const index = characters(text).findIndex((character) => !this.ids.has(character));
@@ -94,13 +97,13 @@ export class Tokenizer {
     return index < 0 ? "" : `‘${text}’ has ‘${character}’ (U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}, which this model’s vocabulary does not have.`;
   }
 
-  /** Cut a text where tokens may not reach across. @returns {Piece[]} */
+  /** Split a text into pieces; no token crosses from one piece into the next. @returns {Piece[]} */
   pieces(/** @type {string} */ text) {
     const lowered = this.lower ? characters(text).map((character) => character.toLowerCase()).join("") : text;
     return this.splits.reduce((found, { by, removed }) => split(found, by, removed), /** @type {Piece[]} */ ([{ text: lowered, start: 0 }]));
   }
 
-  /** Turn a text into ids, <sos> first and <eos> last, or what else its tokenizer puts there. @returns {Encoding} */
+  /** Turn a text into ids, with the tokenizer’s special ids around it: usually <sos> and <eos>. @returns {Encoding} */
   encode(/** @type {string} */ text) {
     /** @type {Encoding} */ const found = { ids: [...this.before], spans: this.before.map(() => [0, 0]) };
     for (const piece of this.pieces(text)) {
@@ -114,14 +117,14 @@ export class Tokenizer {
     return found;
   }
 
-  /** Byte-pair encoding of one piece: begin with characters, and merge the pair that was learned first, as long as there is one. */
+  /** Encode a piece by BPE: start with its characters, and repeatedly merge the pair of neighbours that was learned first. */
   merged(/** @type {Piece} */ piece, /** @type {Encoding} */ into) {
     /** @type {{token: string, from: number, to: number}[]} */ let parts = [];
     characters(piece.text).forEach((character, from) => {
       const known = this.ids.has(character);
       for (const token of known ? [character] : this.rare(character)) {
         const last = parts.at(-1);
-        if (!known && last && token === this.names[/** @type {number} */ (this.unknown)] && last.token === token) last.to = from + 1; // neighbours without a token are one
+        if (!known && last && token === this.names[/** @type {number} */ (this.unknown)] && last.token === token) last.to = from + 1; // adjacent unknown characters become one token
         else parts.push({ token, from, to: from + 1 });
       }
     });
@@ -135,11 +138,11 @@ export class Tokenizer {
     for (const { token, from, to } of parts) this.put(into, this.id(token), piece, from, to);
   }
 
-  /** Unigram: of all ways to cut a piece into tokens, the one whose tokens are likeliest together, found from left to right. */
+  /** Encode a piece by a unigram model: of all ways to split it, take the one with the highest total score (Viterbi search). */
   likeliest(/** @type {Piece} */ piece, /** @type {Encoding} */ into) {
     const signs = characters(piece.text);
-    const none = this.least - 10; // of a character that has no token
-    /** The best way to each place: its score, where its last token begins, and whether that is one. @type {{score: number, from: number, known: boolean}[]} */
+    const none = this.least - 10; // the score of a character without a token
+    /** The best split that ends at each place: its score, where its last token begins, and whether the vocabulary has that token. @type {{score: number, from: number, known: boolean}[]} */
     const best = [{ score: 0, from: 0, known: true }];
     const offer = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ score, /** @type {boolean} */ known) => {
       if (!best[to] || best[from].score + score > best[to].score) best[to] = { score: best[from].score + score, from, known };
@@ -156,7 +159,7 @@ export class Tokenizer {
     /** @type {{from: number, to: number, known: boolean}[]} */ const parts = [];
     for (let to = signs.length; to > 0; to = best[to].from) {
       const { from, known } = best[to];
-      if (!known && parts[0] && !parts[0].known) parts[0].from = from; // neighbours without a token are one
+      if (!known && parts[0] && !parts[0].known) parts[0].from = from; // adjacent unknown characters become one token
       else parts.unshift({ from, to, known });
     }
     for (const { from, to, known } of parts) {
@@ -165,7 +168,7 @@ export class Tokenizer {
     }
   }
 
-  /** WordPiece: the longest token that a word begins with, then the longest that goes on, which is written with ## before it. */
+  /** Encode a word by WordPiece: take the longest token at its start, then the longest at the start of the rest. Tokens within a word begin with ##. */
   spelled(/** @type {Piece} */ { text, start }, /** @type {Encoding} */ into) {
     const signs = characters(text);
     /** @type {Encoding} */ const found = { ids: [], spans: [] };
@@ -183,12 +186,12 @@ export class Tokenizer {
     into.spans.push(...(whole ? found.spans : [/** @type {[number, number]} */ ([start, start + signs.length])]));
   }
 
-  /** Name each id. */
+  /** Return the token of each id. */
   tokens(/** @type {number[]} */ ids) {
     return ids.map((id) => this.names[id]);
   }
 
-  /** Turn ids into plain text; special tokens say nothing. */
+  /** Turn ids into text, without the special tokens. */
   decode(/** @type {number[]} */ ids) {
     const tokens = this.tokens(ids.filter((id) => !this.silent.has(id)));
     if (this.spaced) return tokens.join(" ");
@@ -197,17 +200,17 @@ export class Tokenizer {
   }
 }
 
-/** The tokens of the bytes of a text in UTF-8. */
+/** Return the tokens of the UTF-8 bytes of a text. */
 export const bytesOf = (/** @type {string} */ text) => [...new TextEncoder().encode(text)].map((byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
 
-/** No space before a mark and before the end of a contraction, as the library does it. */
+/** Remove the space before punctuation and contractions, as the library does. */
 const tidied = (/** @type {string} */ token) => TIDY.reduce((text, [from, to]) => text.replaceAll(from, to), token);
 const TIDY = [[" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [" 'm", "'m"], [" do not", " don't"], [" 's", "'s"], [" 've", "'ve"], [" 're", "'re"]];
 
-/** Join tokens; a run of bytes becomes the characters that they spell in UTF-8, or a sign for each byte if they spell none. */
+/** Join tokens. A run of byte tokens is decoded as UTF-8; if it is not valid UTF-8, each byte becomes U+FFFD. */
 export function fromBytes(/** @type {string[]} */ tokens, /** @type {(token: string, first: boolean) => string} */ written = (token) => token) {
   let text = "";
-  let count = 0; // of the tokens and runs of bytes that are written
+  let count = 0; // the tokens and runs of bytes written so far
   /** @type {number[]} */ let bytes = [];
   const flush = () => {
     if (bytes.length) count += 1;
@@ -231,7 +234,7 @@ export function fromBytes(/** @type {string[]} */ tokens, /** @type {(token: str
   return text;
 }
 
-/** A tokenizer.json for the characters of some texts, without the part that `special` writes. */
+/** Make a tokenizer.json for the characters of some texts, without the post-processor, which `special` makes. */
 export function fitted(/** @type {string[]} */ texts) {
   const letters = [...new Set(texts.flatMap((text) => [...text]))].sort();
   const vocab = Object.fromEntries([...letters, START, END, PAD].map((token, id) => [token, id]));
@@ -239,7 +242,7 @@ export function fitted(/** @type {string[]} */ texts) {
   return { padding: null, added_tokens: [], normalizer: null, pre_tokenizer: cutter, decoder: { type: "Fuse" }, model: { type: "WordLevel", vocab, unk_token: UNKNOWN } };
 }
 
-/** What the library puts around a text: <sos> and <eos>. */
+/** Make the post-processor that puts <sos> and <eos> around a text. */
 export function special(/** @type {any} */ { model: { vocab } }) {
   const token = (/** @type {string} */ id) => ({ SpecialToken: { id, type_id: 0 } });
   const known = (/** @type {string} */ id) => [id, { id, ids: [vocab[id]], tokens: [id] }];
@@ -247,20 +250,20 @@ export function special(/** @type {any} */ { model: { vocab } }) {
   return { type: "TemplateProcessing", single: [token(START), text("A", 0), token(END)], pair: [text("A", 0), text("B", 1)], special_tokens: Object.fromEntries([known(END), known(START)]) };
 }
 
-/** Say what of a tokenizer.json is not known here, or nothing. */
+/** Name the part of a tokenizer.json that is not supported here, or return an empty string. */
 function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter, model, added_tokens: added }) {
   const cutters = cutter?.type === "Sequence" ? cutter.pretokenizers : [cutter];
-  if (padding !== null || added.length) return "its tokenizer is of another program";
-  if (normalizer !== null && normalizer.type !== "Lowercase") return `its texts are prepared by ${normalizer.type}`;
-  if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "words are found in another way";
-  if (!["WordLevel", "BPE", "Unigram", "WordPiece"].includes(model.type)) return `its sub-words are ${model.type}`;
+  if (padding !== null || added.length) return "another program wrote its tokenizer";
+  if (normalizer !== null && normalizer.type !== "Lowercase") return `its normalizer is ${normalizer.type}`;
+  if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "its pre-tokenizer is not supported";
+  if (!["WordLevel", "BPE", "Unigram", "WordPiece"].includes(model.type)) return `its sub-word model is ${model.type}`;
   return "";
 }
 
-/** The classes for tokenizers of other programs. A module puts its own here; a page without such a model does without the module. @type {(new (json: any, size: number) => Tokenizer)[]} */
+/** The classes for tokenizers that other programs wrote. sentencepiece.js adds its class; a page that does not need it leaves that module out. @type {(new (json: any, size: number) => Tokenizer)[]} */
 export const OTHERS = [];
 
-/** Make a tokenizer, ours or of another program; the model has `size` tokens. @returns {Tokenizer} */
+/** Make the tokenizer of a model with `size` tokens, whichever program wrote it. @returns {Tokenizer} */
 export function tokenizerOf(/** @type {any} */ json, /** @type {number} */ size) {
   const [Other] = OTHERS;
   return json.padding !== null && Other ? new Other(json, size) : new Tokenizer(json);

@@ -5,6 +5,7 @@ import { inside } from "./backend.js";
 import { announce, byId, exact, h, percent, thousands } from "./dom.js";
 import { play, stop as rest } from "./scrubber.js";
 import { change, view } from "./state.js";
+import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./state.js").View} View */
@@ -51,7 +52,7 @@ export const STOPS = [
     says: (trace) => {
       const { layer, head, share } = fetcher(trace);
       const open = view.muted.length ? "" : ` To write 8, head ${head} of layer ${layer} spends ${percent(share)} of its attention on the 8.`;
-      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there.${open} Below, everything merges into one vector, and its bars become the next character.`];
+      return ["Each gate is a ", em("head"), `: it looks somewhere and lets through what it finds there.${open} Below, everything merges into one `, term("vector"), ", and its bars become the next character."];
     },
     act: (trace) => [`Close gate ${fetcher(trace).head} of layer ${fetcher(trace).layer}, and watch the answer.`],
     done: () => view.muted.length > 0,
@@ -74,12 +75,17 @@ export const STOPS = [
   },
   {
     title: "Your turn",
-    says: () => ["Below, every number on the way can be looked at, and the map at the side leads to all of them. Now it is your date: ", inside ? "the model runs in this page and answers while you type." : "press Enter, and everything answers."],
+    says: () => ["Below, every number on the way can be looked at, and the map at the side leads to all of them. Now it is your date: ", inside ? "the model runs in this page and answers as soon as the date is complete." : "press Enter, and everything answers."],
     act: () => ["Type a date of your own, such as your birthday."],
-    done: () => view.text !== TEXT, then: (trace) => [`“${trace.output}”.`],
+    done: (trace) => trace.json.text !== TEXT, then: (trace) => [`“${trace.output}”, each letter written as you have seen it.`],
     set: {},
   },
 ];
+
+/** The last words of the tour, and where to go from there. */
+const farewell = () => h("p", {}, "That is the tour: a Transformer writes one character after the other, and its heads fetch what each one needs. Go on with ",
+  h("button", { type: "button", className: "link", onclick: () => byId("puzzle-start").click() }, "the puzzles"), ", or ",
+  h("button", { type: "button", className: "link", onclick: () => { goToStop(0); byId("learn-start").click(); } }, "train it here"), ".");
 
 let last = 0; // the stop that was shown last
 let told = false; // whether the reader was told what acting has done
@@ -87,10 +93,21 @@ let told = false; // whether the reader was told what acting has done
 /** What a stop shows. @returns {Partial<View>} */
 export const viewOf = (/** @type {number} */ stop) => ({ ...BASE, ...STOPS[stop - 1].set, tour: stop });
 
+let replaced = ""; // the text that has replaced another one in the field
+
+/** Note that a text is about to replace the one in the field. */
+export function noteText(/** @type {string} */ text) {
+  replaced = view.text && text !== view.text ? text : "";
+}
+
+/** Say that the date was replaced, as long as it stands there. */
+export const noted = () => (replaced && replaced === view.text ? h("p", { className: "noted" }, `The date above is now ${replaced}.`) : "");
+
 /** Go to a stop; 0 ends the tour. What still plays would run on to another step. */
 export function goToStop(/** @type {number} */ stop) {
   const ended = view.tour === STOPS.length && stop === 0;
   rest();
+  noteText(stop ? TEXT : view.text);
   change(stop ? viewOf(stop) : { tour: 0, muted: [], prefix: [], drawn: "", zoom: "" });
   if (stop) byId("tour").querySelector(".next")?.focus({ preventScroll: true });
   else if (ended) byId("text").focus();
@@ -122,8 +139,8 @@ export function showTour(/** @type {Trace} */ trace, /** @type {import("./figure
   const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {number} */ to) => h("button", { type: "button", className: `quiet ${name}`, disabled: to < 0, onclick: () => goToStop(to) }, text);
   const [end, done] = [view.tour === STOPS.length, stop.done(trace)];
   card.replaceChildren(
-    h("p", { className: "count" }, `${view.tour} of ${STOPS.length}`), h("h2", { id: "tour-title" }, stop.title), h("p", {}, ...stop.says(trace, model)),
-    h("p", { className: done ? "task done" : "task" }, ...(done ? ["✓ ", ...stop.then(trace)] : stop.act(trace))),
+    h("p", { className: "count" }, `${view.tour} of ${STOPS.length}`), h("h2", { id: "tour-title" }, stop.title), noted(), h("p", {}, ...stop.says(trace, model)),
+    h("p", { className: done ? "task done" : "task" }, ...(done ? ["✓ ", ...stop.then(trace)] : stop.act(trace))), end ? farewell() : "",
     h("div", { className: "ways" }, button("back", "Back", view.tour > 1 ? view.tour - 1 : -1), button("next", end ? "End" : "Next", end ? 0 : view.tour + 1), !end && h("button", { type: "button", className: "link skip-tour", onclick: () => goToStop(0) }, "Leave the tour")));
   if (held) /** @type {HTMLElement|null} */ (card.querySelector(`[class="${held}"]`))?.focus({ preventScroll: true });
   if (done && !told && !moved) announce(card.querySelector(".task")?.textContent ?? "");

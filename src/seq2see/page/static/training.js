@@ -33,14 +33,22 @@ export function pairsOf(/** @type {string} */ text) {
   });
 }
 
+/** Seconds as people say them: exact ones would change at every glance. */
+export const spokenTime = (/** @type {number} */ seconds) => (seconds < 90 ? `${Math.max(5, 5 * Math.round(seconds / 5))} s` : `${Math.round(seconds / 60)} min`);
+
+const MEASURED = 20; // steps after which the speed is known
+
 /** Draw the losses so far, on a logarithmic scale. */
 function curve(/** @type {{step: number, loss: number}[]} */ losses, /** @type {number} */ steps) {
-  const [wide, tall] = [320, 90];
-  const y = (/** @type {number} */ loss) => 8 + (tall - 16) * (1 - (Math.log10(Math.min(10, Math.max(loss, 1e-4))) + 4) / 5);
-  const points = losses.map(({ step, loss }) => `${((step / steps) * wide).toFixed(1)},${y(loss).toFixed(1)}`).join(" ");
+  const [left, wide, tall] = [44, 350, 132];
+  const x = (/** @type {number} */ step) => left + (step / steps) * (wide - left - 14);
+  const y = (/** @type {number} */ loss) => 18 + (tall - 52) * (1 - (Math.log10(Math.min(10, Math.max(loss, 1e-4))) + 4) / 5);
+  const points = losses.map(({ step, loss }) => `${x(step).toFixed(1)},${y(loss).toFixed(1)}`).join(" ");
   const last = losses.at(-1);
   return svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "curve", "aria-label": last ? `The loss, ${number(last.loss, 4)} after ${last.step} steps` : "The loss" },
-    ...[1, 0.01, 0.0001].flatMap((at) => [svg("line", { x1: 0, x2: wide, y1: y(at), y2: y(at), class: "grid" }), svg("text", { x: 2, y: y(at) - 2 }, String(at))]), svg("polyline", { points }));
+    ...[1, 0.01, 0.0001].flatMap((at) => [svg("line", { x1: left, x2: x(steps), y1: y(at), y2: y(at), class: "grid" }), svg("text", { x: left - 4, y: y(at) + 3, class: "end" }, String(at))]),
+    ...[0, steps / 2, steps].map((at) => svg("text", { x: x(at), y: tall - 20, class: "middle" }, thousands(at))),
+    svg("text", { x: left, y: 9 }, "loss (each line is a hundredth of the one above)"), svg("text", { x: x(steps / 2), y: tall - 6, class: "middle" }, "steps"), svg("polyline", { points }));
 }
 
 export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hooks) {
@@ -53,6 +61,8 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   /** @type {((what: any) => void)|null} */ let order = null;
   /** @type {any} */ let begun = null;
   /** @type {{step: number, loss: number}[]} */ let losses = [];
+  /** Where and when it began to learn, the last time. @type {{step: number, at: number}|null} */ let since = null;
+  let sum = ""; // how far it has come
   /** @type {Model} */ let now = own; // the model that is trained
   let [learning, looking, right, steps, most, asPage] = [false, false, -1, 0, STEPS.dates, false];
   const dates = own.task === "dates";
@@ -75,10 +85,16 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   const counted = h("span", {});
   const count = () => { counted.textContent = `${thousands(pairsOf(field.value).length)} pairs`; };
 
+  /** How long the rest takes at the speed since it was let learn, as far as that is known. */
+  const left = () => {
+    const done = steps - (since?.step ?? steps);
+    return since && learning && done >= MEASURED ? ` About ${spokenTime(((most - steps) * (performance.now() - since.at)) / done / 1000)} left.` : "";
+  };
   const tell = () => {
     const kept = begun?.apart ? "that it has never seen" : "that it learns from";
     const tried = right < 0 ? "" : ` ${right} of ${begun.tried.length} ${begun.task === "dates" ? "dates" : "texts"} ${kept} are right.`;
-    state.textContent = !order ? "" : losses.length ? `Step ${thousands(steps)} of ${thousands(most)}, loss ${number(losses.at(-1)?.loss ?? 0, 4)}.${tried}` : "Everything is forgotten: its numbers are drawn at random. Let it learn.";
+    sum = !order ? "" : losses.length ? `Step ${thousands(steps)} of ${thousands(most)}, loss ${number(losses.at(-1)?.loss ?? 0, 4)}.${tried}` : "Everything is forgotten: its numbers are drawn at random. Let it learn.";
+    state.textContent = sum + left();
     go.textContent = learning ? "Pause" : "Learn";
     for (const each of [go, once, back, save, send]) each.disabled = !order;
     if (steps >= most) [go.disabled, once.disabled] = [true, true];
@@ -108,7 +124,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   const listen = (/** @type {any} */ { begun: told, progress, files, about: made }) => {
     if (told) {
       begun = told;
-      now = { ...own, inside: undefined, does: told.task === "dates" ? own.does : "", name: told.task === "dates" ? own.name : "yours", task: told.task, config: told.config, parameters: told.parameters, habits: undefined, examples: told.texts, texts: [] };
+      now = { ...own, inside: undefined, does: told.task === "dates" ? own.does : `It learns pairs. The examples below the field are ${told.apart ? "kept apart: it never learns from them" : "among them"}.`, name: told.task === "dates" ? own.name : "yours", task: told.task, config: told.config, parameters: told.parameters, habits: undefined, puzzles: false, examples: told.task === "dates" ? own.examples : told.texts, texts: [] };
       hooks.use(now, told.task === "dates" ? original : told.texts[0]);
     }
     if (files) keep(files, made).catch(({ message }) => { state.textContent = message; });
@@ -119,6 +135,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
     if (progress.right !== undefined) right = progress.right;
     const was = learning;
     learning = progress.learning;
+    since = learning ? (since ?? { step: steps, at: performance.now() }) : null;
     tell();
     if (learning) look();
     else {
@@ -156,7 +173,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   });
   const saving = (/** @type {string} */ name, /** @type {boolean} */ page) => button(name, () => {
     asPage = page;
-    order?.({ card: `# A model trained in a page\n\n${state.textContent}\n` });
+    order?.({ card: `# A model trained in a page\n\n${sum}\n` });
   });
   const [save, send] = [saving("Download the model", false), saving("Download as a page", true)];
   place.replaceChildren(

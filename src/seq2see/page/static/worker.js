@@ -1,4 +1,4 @@
-/** The model at work beside the page: takes the weights, then answers requests, so that the page never waits for arithmetic. */
+/** The worker in which the model runs, so that the page stays responsive. It takes the weights, then answers requests and trains. */
 
 import { Answerer } from "./answer.js";
 import { folderOf, Trainer } from "./trainer.js";
@@ -7,10 +7,10 @@ import { fromBase85, inflate, readWeights } from "./weights.js";
 /** @type {((answerer: Answerer) => void)} */ let ready;
 /** @type {((error: Error) => void)} */ let failed;
 /** @type {Promise<Answerer>} */ const answerer = new Promise((resolve, reject) => { [ready, failed] = [resolve, reject]; });
-answerer.catch(() => {}); // each request reports it
+answerer.catch(() => {}); // the reply to each request reports the error
 /** @type {Uint8Array<ArrayBuffer>[]} */ const parts = [];
 
-/** Let other messages come in. A timer would wait longer. */
+/** Let the worker receive other messages. A message to itself takes less time than a timer. */
 const { port1, port2 } = new MessageChannel();
 /** @type {(() => void)[]} */ const waiting = [];
 port2.onmessage = () => waiting.shift()?.();
@@ -19,7 +19,7 @@ const pause = () => new Promise((/** @type {(value: void) => void} */ resolve) =
   port1.postMessage(0);
 });
 
-/** Put the weights together when their last part has come. */
+/** Take a part of the weights. The last part comes with the model’s description: then all parts are joined. */
 async function take(/** @type {{model?: any, part?: string}} */ { model, part }) {
   try {
     if (part) parts.push(fromBase85(part));
@@ -32,9 +32,9 @@ async function take(/** @type {{model?: any, part?: string}} */ { model, part })
   }
 }
 
-const OFTEN = 80; // milliseconds between two reports of what is written so far
+const OFTEN = 80; // milliseconds between two reports of the answer so far
 
-/** Answer one request; the numbers are handed over, not copied. */
+/** Answer one request. The tensors are transferred to the page, not copied. */
 async function reply(/** @type {number} */ id, /** @type {import("./answer.js").Request} */ request) {
   let last = performance.now();
   const tell = (/** @type {string} */ partial) => {
@@ -52,14 +52,14 @@ async function reply(/** @type {number} */ id, /** @type {import("./answer.js").
 
 /** @type {Trainer|undefined} */ let trainer;
 let learning = false;
-const PORTION = 60; // milliseconds of learning, then requests are answered
+const PORTION = 60; // milliseconds of training between two looks for requests
 const REPORT = 400; // milliseconds between two reports
-const TRY = 100; // steps between two trials on pairs that were kept
+const TRY = 100; // steps between two trials on the held-out pairs
 
-/** Tell the page how far it has come. */
+/** Report the progress of training to the page. */
 const report = (/** @type {any} */ more = {}) => trainer && self.postMessage({ progress: { step: trainer.learner.steps, loss: trainer.loss, learning, ...more } });
 
-/** Learn until the plan is done or the reader stops it. */
+/** Train until all steps of the plan are done or the reader pauses. */
 async function learn(/** @type {Trainer} */ mine) {
   let last = 0;
   while (learning && mine.learner.steps < mine.plan.steps) {
@@ -78,7 +78,7 @@ async function learn(/** @type {Trainer} */ mine) {
   report({ right: await mine.right(pause), done: mine.learner.steps >= mine.plan.steps });
 }
 
-/** Do what the page says of training. */
+/** Carry out an order of the page about training: begin, continue, pause, take one step, change the rate, or return the model’s files. */
 async function obey(/** @type {any} */ { about, plan, on, once, rate, card }) {
   if (plan) {
     trainer = new Trainer(about, plan);

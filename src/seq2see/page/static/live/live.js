@@ -1,4 +1,4 @@
-/** The page of a training: it asks for new lines of the log and draws them. */
+/** The page of a training run: it fetches new lines of the log and draws them. */
 
 import { byId, h, number, svg, visible } from "../dom.js";
 
@@ -18,14 +18,14 @@ const PACE = 350; // milliseconds for each line while playing
 let lines = [];
 /** @type {any} */
 let run = null;
-/** @type {number|null} the line that is looked at; null follows the run */
+/** @type {number|null} the chosen line of the log; null follows the run */
 let chosen = null;
 /** @type {number|null} the line under the pointer */
 let pointed = null;
 let playing = 0;
 
 const share = (/** @type {number} */ x) => `${(100 * x).toFixed(2)}%`;
-/** A number at an axis, where there is room for six characters: 0.005, but 5e−4. */
+/** Write a number at an axis in at most six characters: 0.005, but 5e−4. */
 const short = (/** @type {number} */ x) => (x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(1).replace(".0", "") : String(Number(x.toPrecision(2)))).replace("-", "−");
 const mean = (/** @type {number[]} */ xs) => xs.reduce((a, b) => a + b, 0) / xs.length;
 const spread = (/** @type {string} */ kind) => (/** @type {Line} */ line) => line.attention && mean(line.attention.tokens[kind].flat());
@@ -33,11 +33,11 @@ const tokens = (/** @type {number} */ x) => `${x.toFixed(2)} tokens`;
 
 /** @type {Chart[]} */
 const CHARTS = [
-  { id: "chart-loss", title: "Loss per token", note: "Training: with label smoothing and R-Drop, if any. Held out: nats.", log: true, tick: short, series: [
+  { id: "chart-loss", title: "Loss per token", note: "The training loss includes label smoothing and R-Drop, if they are used. The held-out loss is in nats.", log: true, tick: short, series: [
     { name: "training", className: "first", value: (line) => line.loss, text: (x) => number(x, 5) },
     { name: "held out", className: "second", value: (line) => line.validation_loss, text: (x) => number(x, 5) },
   ] },
-  { id: "chart-score", title: "Free-running answers", least: 0, most: 1, tick: (x) => `${Math.round(100 * x)}%`, series: [
+  { id: "chart-score", title: "Generated answers", least: 0, most: 1, tick: (x) => `${Math.round(100 * x)}%`, series: [
     { name: "exact match", className: "first", value: (line) => line.exact_match, text: share },
     { name: "BLEU", className: "second", value: (line) => (typeof line.bleu === "number" ? line.bleu / 100 : null), text: (x) => (100 * x).toFixed(2) },
   ] },
@@ -62,7 +62,7 @@ function time(/** @type {number} */ seconds) {
 
 // --- curves ----------------------------------------------------------------------------------------
 
-/** @returns {number[]} places of the grid's lines */
+/** @returns {number[]} the values at which grid lines are drawn */
 function ticks(/** @type {number} */ low, /** @type {number} */ high, /** @type {boolean} */ log) {
   if (log) {
     const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, i) => Math.floor(low) + i);
@@ -75,7 +75,7 @@ function ticks(/** @type {number} */ low, /** @type {number} */ high, /** @type 
   return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => (first + i) * step);
 }
 
-/** Draw one chart anew: this is fast enough for a few hundred points. */
+/** Redraw a whole chart, which is fast enough for a few hundred points. */
 function draw(/** @type {Chart} */ chart) {
   const figure = byId(chart.id);
   const series = chart.series
@@ -93,7 +93,7 @@ function draw(/** @type {Chart} */ chart) {
   const width = Math.max(200, figure.clientWidth), height = figure.querySelector("svg")?.clientHeight || 200;
   const box = { left: 46, right: width - 10, top: 8, bottom: height - 24 };
   const end = Math.max(run.steps, lines[lines.length - 1].step);
-  // steps are on a logarithmic scale: the first ones change most
+  // the steps have a logarithmic scale, because the first ones change most
   const x = (/** @type {number} */ step) => box.left + (Math.log(Math.max(step, 1)) / Math.log(Math.max(end, 2))) * (box.right - box.left);
   const y = (/** @type {number} */ value) => box.bottom - ((value - low) / (high - low)) * (box.bottom - box.top);
 
@@ -101,7 +101,7 @@ function draw(/** @type {Chart} */ chart) {
     svg("line", { class: "grid", x1: box.left, x2: box.right, y1: y(at), y2: y(at) }),
     svg("text", { x: box.left - 8, y: y(at) + 4, "text-anchor": "end" }, chart.tick(chart.log ? 10 ** at : at)),
   ]);
-  let free = -Infinity; // where the last number ends
+  let free = -Infinity; // where the previous number ends
   for (const at of [...Array(9).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)).filter((step) => step <= end)) {
     const half = 3.5 * at.toLocaleString("en").length + 4;
     if (x(at) - half < free || (at > 1 && x(at) + half > box.right + 10)) continue;
@@ -112,7 +112,7 @@ function draw(/** @type {Chart} */ chart) {
   for (const each of series) {
     let path = "", pen = "M";
     each.values.forEach((value, index) => {
-      if (typeof value !== "number") { pen = "M"; return; } // a gap where the value is not a number
+      if (typeof value !== "number") { pen = "M"; return; } // a value that is not a number leaves a gap
       path += `${pen}${x(lines[index].step).toFixed(1)},${y(scale(value)).toFixed(1)}`;
       pen = "L";
     });
@@ -144,7 +144,7 @@ function draw(/** @type {Chart} */ chart) {
 
 // --- answers, attention, table ---------------------------------------------------------------------
 
-/** Mark the letters in which an answer differs from the right one. */
+/** Mark the characters in which an answer differs from the right one. */
 function marked(/** @type {string} */ given, /** @type {string} */ expected) {
   return [...given].map((letter, index) => (letter === expected[index] ? letter : h("span", { className: "wrong" }, letter)));
 }
@@ -196,14 +196,14 @@ function map() {
     return span;
   };
   byId("map").replaceChildren(
-    h("figcaption", {}, `Cross-attention, the mean of all heads: a row writes a token, a column is a token read; the strongest shade is 1, all of a look.`),
+    h("figcaption", {}, "Cross-attention, the mean of all heads. Each row writes a token, each column is a token that is read. The strongest shade means all of the attention."),
     h("div", { className: "scroll" }, h("div", { className: "labelled" },
       h("div", { className: "cols", "aria-hidden": "true" }, ...seen.source.map((token) => label(token, "width"))),
       h("div", { className: "rows", "aria-hidden": "true" }, ...seen.target.map((token) => label(token, "height"))), plane)));
   heads(seen);
 }
 
-/** Show every head as a number: the fewer tokens it attends to, the stronger its colour. */
+/** Show for each head the number of tokens that it attends to: the fewer, the stronger the colour. */
 function heads(/** @type {Sharpness} */ seen) {
   const most = Math.max(seen.source.length, seen.target.length);
   const rows = Object.entries(seen.tokens).flatMap(([kind, layers]) => layers.map((values, layer) => ({ name: `${kind} layer ${layer}`, values })));
@@ -288,13 +288,13 @@ function state() {
   const where = `step ${done.toLocaleString("en")} of ${run.steps.toLocaleString("en")}`;
   const left = last ? `, ${time(last.seconds)} so far, about ${time((last.seconds / done) * (run.steps - done))} left` : "";
   const pace = last ? (last.seconds / done) * run.evaluate_every : Infinity;
-  const silent = run.quiet > Math.max(60, 5 * pace) ? ` Nothing new for ${time(run.quiet)}: it may have been stopped.` : "";
-  const text = !run.finished && done >= run.steps ? `Training: all ${run.steps.toLocaleString("en")} steps are done; it is being tested.${silent}` : run.finished ? `Finished: ${where}, ${time(last?.seconds ?? 0)}.`
-    : last ? `Training: ${where}${left}.${silent}` : `Training: the first line comes after ${run.evaluate_every.toLocaleString("en")} steps.${silent}`;
+  const silent = run.quiet > Math.max(60, 5 * pace) ? ` No new line for ${time(run.quiet)}: the training may have stopped.` : "";
+  const text = !run.finished && done >= run.steps ? `Training: all ${run.steps.toLocaleString("en")} steps are done; the model is being tested.${silent}` : run.finished ? `Finished: ${where}, ${time(last?.seconds ?? 0)}.`
+    : last ? `Training: ${where}${left}.${silent}` : `Training: the first line of the log follows after ${run.evaluate_every.toLocaleString("en")} steps.${silent}`;
   if (byId("state").textContent !== text) byId("state").textContent = text;
 }
 
-/** Say what is trained as long as there is nothing to draw. */
+/** Describe the model until there is a line of the log to draw. */
 function waiting() {
   const place = byId("waiting");
   place.hidden = lines.length > 0;
@@ -310,12 +310,12 @@ function waiting() {
 async function ask() {
   try {
     const response = await fetch(`../api/run?known=${lines.length}`);
-    if (!response.ok) throw new Error("There is no training here.");
+    if (!response.ok) throw new Error("This server shows no training run.");
     run = await response.json();
   } catch (error) {
     byId("error").textContent = run
-      ? "The training's process has ended and no longer answers; `seq2see watch FOLDER` shows the run again."
-      : String(error instanceof TypeError ? "Nobody answers." : /** @type {any} */ (error).message);
+      ? "The training process has ended. To see the run again, use `seq2see watch FOLDER`."
+      : String(error instanceof TypeError ? "The server does not answer." : /** @type {any} */ (error).message);
     if (run) setTimeout(ask, 5 * EVERY);
     return;
   }

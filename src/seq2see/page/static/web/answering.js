@@ -1,4 +1,4 @@
-/** The answers of a model to texts, in the thread that asks: what `load` hands out, and what its worker runs. */
+/** Answers texts with a model, in the calling thread. The worker of `load` uses it, and so does `load` where there is no worker. */
 
 import { Reader } from "../reader.js";
 import { fold, prepared } from "../reading.js";
@@ -13,9 +13,9 @@ import { monthsOf, readDate } from "./human.js";
 
 const NONE = { output: null, error: null, confidence: null, remark: null, logProbability: null, finished: true, tokens: [], alternatives: [] };
 
-/** A model in this thread. */
+/** A model that answers in this thread. */
 export class Answering {
-  /** @param {any} model what model.json holds @param {ArrayBuffer} weights @param {Judge|null} judge */
+  /** @param {any} model the content of model.json @param {ArrayBuffer} weights @param {Judge|null} judge */
   constructor(model, weights, judge) {
     this.reader = new Reader(model, readWeights(weights));
     this.judge = judge;
@@ -23,7 +23,7 @@ export class Answering {
     /** @type {About} */ this.about = { ...model.about, sentences: Boolean(model.words) };
   }
 
-  /** Read a folder. @returns {Promise<Answering>} */
+  /** Load a model from its folder. @returns {Promise<Answering>} */
   static async from(/** @type {string} */ folder) {
     const [about, weights] = await Promise.all(["model.json", "model.safetensors"].map((name) => bytesOf(new URL(name, folder))));
     const model = JSON.parse(new TextDecoder().decode(about));
@@ -33,8 +33,8 @@ export class Answering {
   /** @returns {Answer} */
   answer(/** @type {string} */ input, /** @type {Options} */ { beam, nBest = 1, order, attention = false } = {}) {
     const { source, target, about: { decoding } } = this.reader;
-    if (typeof input !== "string") return { ...NONE, input: String(input), error: `A text was expected, but ${typeof input} was given.` };
-    if (/\p{Surrogate}/u.test(input)) return { ...NONE, input, error: "The text has half a character, which UTF-8 cannot write." };
+    if (typeof input !== "string") return { ...NONE, input: String(input), error: `The input must be a string, but it is of type ${typeof input}.` };
+    if (/\p{Surrogate}/u.test(input)) return { ...NONE, input, error: "The text has a lone surrogate, which UTF-8 cannot represent." };
     let read;
     try {
       read = this.reader.read(input, false);
@@ -63,7 +63,7 @@ export class Answering {
     return answer;
   }
 
-  /** How a text was read, and why it is unlike those that were trained on. */
+  /** Say how a text was read, and how it differs from the texts of the training. */
   remarkOn(/** @type {string} */ input, /** @type {string} */ text, /** @type {number} */ length) {
     const { source, about: { task, words } } = this.reader;
     if (task === "dates" || task === "human-dates") return { remark: null, unlike: false };
@@ -75,14 +75,14 @@ export class Answering {
 
   translate(/** @type {string} */ text, /** @type {Options} */ options = {}) {
     const { words } = this.reader.about;
-    if (!words) throw new Error("This model answers short texts and translates none: use `answer`.");
+    if (!words) throw new Error("This model does not translate whole texts: use `answer`.");
     return partsOf(text, words).map((part) => (typeof part === "string" ? part : (this.answer(part.source, options).output ?? part.source))).join("");
   }
 }
 
-/** The bytes of a file: fetched, or in Node read from the disk. @returns {Promise<ArrayBuffer>} */
+/** Return the bytes of a file. Node reads a file: address from the disk; all others are fetched. @returns {Promise<ArrayBuffer>} */
 async function bytesOf(/** @type {URL} */ url) {
-  const fail = (/** @type {string} */ why) => new Error(`${url.href} cannot be read: ${why}. The folder that seq2see export --to web wrote was expected.`);
+  const fail = (/** @type {string} */ why) => new Error(`${url.href} cannot be read: ${why}. Give the address of a folder that seq2see export --to web wrote.`);
   if (url.protocol === "file:" && /** @type {any} */ (globalThis).process) {
     const { readFile } = await import(/* @vite-ignore */ /* webpackIgnore: true */ `${"node:"}fs/promises`);
     const { buffer, byteOffset, byteLength } = await readFile(url).catch((/** @type {any} */ error) => Promise.reject(fail(error.code)));

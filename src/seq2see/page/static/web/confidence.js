@@ -1,14 +1,14 @@
-/** How sure an answer is, by the model’s confidence.json and the rules of evaluation/confidence.py, familiar.py and documents/languages.py. */
+/** Computes the confidence of an answer from the model’s confidence.json, as evaluation/confidence.py, familiar.py and documents/languages.py do. */
 
 import { inflate } from "../weights.js";
 
-/** What the sources of the training looked like. @typedef {{longest: number, letters: string, table: string, most: number}} Familiar */
-/** @typedef {{weights: number[], familiar: Familiar, language: string, languages: Record<string, string[]>}} Fitted  `languages`: the commonest words of each */
+/** Statistics of the inputs of the training. @typedef {{longest: number, letters: string, table: string, most: number}} Familiar */
+/** @typedef {{weights: number[], familiar: Familiar, language: string, languages: Record<string, string[]>}} Fitted  languages: the most frequent words of each language */
 
-const [LOWEST, HIGHEST] = [-60, -1e-7]; // log-probabilities beyond them are taken as these
-const STEP = 8; // a byte of the table holds a logarithm of a count in steps of 1/8
-const NEW = 5 * STEP; // for what was never seen
-const [LEAST, SHARE] = [2, 0.25]; // words of another language that are noticed: how many, and their share of all
+const [LOWEST, HIGHEST] = [-60, -1e-7]; // log-probabilities are limited to this range
+const STEP = 8; // a byte of the table holds the logarithm of a count, in steps of 1/8
+const NEW = 5 * STEP; // for a sequence that never occurred in the training
+const [LEAST, SHARE] = [2, 0.25]; // a text counts as foreign from this many words of another language on, and from this share of its words
 const MARK = /\{ ?\p{Nd}+ ?\}/gu;
 const EMOJI = /[\u{1f1e6}-\u{1f1ff}]{2}|[\u{1f000}-\u{1faff}☀-➿⬀-⯿]\ufe0f?[\u{1f3fb}-\u{1f3ff}]?(?:\u200d[\u{1f000}-\u{1faff}☀-➿]\ufe0f?[\u{1f3fb}-\u{1f3ff}]?)*/gu;
 const WORD = /[\p{L}\p{Nl}\p{No}]+(?:['’][\p{L}\p{Nl}\p{No}]+)?/gu;
@@ -19,7 +19,7 @@ function odds(/** @type {number} */ given) {
   return value - Math.log(-Math.expm1(value));
 }
 
-/** The probability that an answer is right, by the log-probabilities of its tokens; one that did not come to its end is not. */
+/** Return the probability that an answer is right, from the log-probabilities of its tokens. It is 0 for an answer that was cut off. */
 export function probability(/** @type {number[]} */ weights, /** @type {number[]} */ values, /** @type {boolean} */ finished) {
   if (!finished) return 0;
   const [total, length] = [values.reduce((sum, value) => sum + value, 0), Math.max(1, values.length)];
@@ -34,16 +34,16 @@ const CRC = Array.from({ length: 256 }, (_, byte) => {
   return found;
 });
 
-/** The checksum that zip files have too. */
+/** Return the CRC-32 of bytes, which zip files use too. */
 function crc32(/** @type {Uint8Array} */ bytes) {
   let found = 0xffffffff;
   for (const byte of bytes) found = CRC[(found ^ byte) & 255] ^ (found >>> 8);
   return (found ^ 0xffffffff) >>> 0;
 }
 
-/** Judges the texts of one model. */
+/** Judges how familiar a text is to one model. */
 export class Judge {
-  /** @param {Fitted} fitted @param {Uint8Array} table how often characters follow each other */
+  /** @param {Fitted} fitted @param {Uint8Array} table the logarithms of the counts of character sequences */
   constructor(fitted, table) {
     this.fitted = fitted;
     this.table = table;
@@ -56,7 +56,7 @@ export class Judge {
     return new Judge(fitted, new Uint8Array(await inflate(packed)));
   }
 
-  /** The mean of −log2 P(character | the two before it), in bits. */
+  /** Return the mean of −log2 P(character | the two characters before it), in bits. */
   surprise(/** @type {string} */ text) {
     const signs = [" ", " ", ...text, " "];
     const encoder = new TextEncoder();
@@ -70,7 +70,7 @@ export class Judge {
     return total / STEP / (signs.length - 2);
   }
 
-  /** Say why a text is unlike those that were trained on, or nothing; `length` is its number of tokens, without those around it. */
+  /** Say how a text differs from the inputs of the training, or return an empty string. `length` counts its tokens without <sos> and <eos>. */
   whyNot(/** @type {string} */ text, /** @type {number} */ length) {
     const { longest, most } = this.fitted.familiar;
     if (length > longest) return `The input has ${length} tokens, but the longest of the training has ${longest}.`;
@@ -80,7 +80,7 @@ export class Judge {
     return this.foreign(text);
   }
 
-  /** Say that a text is not in the language that the model reads, or nothing. Words that both languages have say nothing. */
+  /** Say that a text is not in the language that the model reads, or return an empty string. Words that both languages share do not count. */
   foreign(/** @type {string} */ text) {
     const { language, languages } = this.fitted;
     if (!language) return "";
@@ -94,5 +94,5 @@ export class Judge {
   }
 }
 
-/** A text without what a model only carries over: marks and emoji. */
+/** Return a text without the placeholders and emoji that a model only copies. */
 export const unmarked = (/** @type {string} */ text) => text.replaceAll(MARK, "").replaceAll(EMOJI, "");

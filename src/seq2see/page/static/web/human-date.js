@@ -1,11 +1,13 @@
 /**
  * A form field that reads a date as people write it: `<human-date name="birthday" required></human-date>`.
  *
- * The form sends the date in ISO 8601. What was understood stands below the field. A text that can be two dates is asked about;
- * one that is no date keeps the form from being sent. The model is loaded when the field is first entered, and runs in the page.
+ * The form sends the date in ISO 8601. Below the field stands the date that was understood. If a text can mean two dates, the
+ * field asks which one; if it is not a date, the form cannot be sent. The model runs in the page; it is loaded when the field
+ * first gets the focus.
  *
- * Attributes: `name`, `required`, `disabled`, `placeholder`; `order` (`day` or `month`: which one 03/04/2020 begins with); `src`, the
- * model’s folder, if it is not the one of this script. Properties: `value`, the date or an empty text, and `text`, what is written.
+ * Attributes: `name`, `required`, `disabled`, `placeholder`; `order`, `day` or `month`, the first number of 03/04/2020; `src`,
+ * the model’s folder, by default the folder of this script. Properties: `value`, the date or an empty string; `text`, the text in
+ * the field.
  */
 
 import { load } from "./seq2see.js";
@@ -14,10 +16,10 @@ import { load } from "./seq2see.js";
 /** @typedef {import("./seq2see.d.ts").Answer} Answer */
 
 const WAIT = 120; // milliseconds after the last key
-const UNSURE = 0.9; // below this confidence the reader is asked to look twice
+const UNSURE = 0.9; // below this confidence the field asks the user to check the date
 /** @type {Map<string, Promise<Model>>} */ const models = new Map();
 
-/** A model, loaded once for all fields. */
+/** Return the model of a folder. All fields share it. */
 function modelOf(/** @type {string} */ folder) {
   const found = models.get(folder) ?? load(folder);
   models.set(folder, found);
@@ -47,7 +49,7 @@ export class HumanDate extends HTMLElement {
     root.innerHTML = `<style>${STYLE}</style><input part="input" type="text" autocomplete="off" spellcheck="false"><p part="reading" role="status"></p>`;
     this.input = /** @type {HTMLInputElement} */ (root.querySelector("input"));
     this.said = /** @type {HTMLElement} */ (root.querySelector("p"));
-    this.asked = 0; // counts what was typed: the answer to an older text is not shown
+    this.asked = 0; // counts the changes of the text: an answer to an earlier text is not shown
     this.iso = "";
     this.input.addEventListener("focus", () => this.model().catch(() => {}));
     this.input.addEventListener("input", () => this.changed());
@@ -75,12 +77,12 @@ export class HumanDate extends HTMLElement {
     this.input.disabled = disabled;
   }
 
-  /** The date, in ISO 8601; empty if there is none. */
+  /** The date in ISO 8601, or an empty string. */
   get value() {
     return this.iso;
   }
 
-  /** What is written. */
+  /** The text in the field. */
   get text() {
     return this.input.value;
   }
@@ -106,7 +108,7 @@ export class HumanDate extends HTMLElement {
     return modelOf(new URL(this.getAttribute("src") ?? new URL(".", import.meta.url), document.baseURI).href);
   }
 
-  /** Read what is written, a moment after the last key. */
+  /** Read the text, a moment after the last key. */
   async changed() {
     const mine = (this.asked += 1);
     this.iso = "";
@@ -128,11 +130,11 @@ export class HumanDate extends HTMLElement {
     if (!output && readings.length === 2) return this.choose(readings);
     if (!output) return this.show("refused", error ?? "");
     this.iso = output;
-    const doubt = confidence !== null && confidence < UNSURE ? ` – is that right? It is ${Math.round(100 * confidence)}% sure.` : "";
+    const doubt = confidence !== null && confidence < UNSURE ? ` – is that right? The confidence is ${Math.round(100 * confidence)}%.` : "";
     return this.show("read", this.inWords(output) + doubt);
   }
 
-  /** Ask which of two dates is meant. */
+  /** Ask the user which of two dates is meant. */
   choose(/** @type {string[]} */ readings) {
     this.show("two", "Which one? ");
     this.said.append(...readings.map((iso) => {
@@ -149,7 +151,7 @@ export class HumanDate extends HTMLElement {
     }));
   }
 
-  /** A date in words, in the language of the page. */
+  /** Write a date in words, in the language of the page. */
   inWords(/** @type {string} */ iso) {
     const [year, month, day] = iso.split("-").map(Number);
     const date = new Date(Date.UTC(2000, month - 1, day));
@@ -165,7 +167,7 @@ export class HumanDate extends HTMLElement {
     if (state !== "reading") this.dispatchEvent(new CustomEvent("read", { bubbles: true, detail: { state, value: this.iso } }));
   }
 
-  /** Tell the form what to send, and whether it may. */
+  /** Tell the form which value to send, and whether it is valid. */
   judge() {
     const { state } = this.dataset;
     this.internals.setFormValue(this.iso || null);

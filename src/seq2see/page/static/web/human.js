@@ -1,27 +1,27 @@
-/** What an answer of the human-dates model stands for, by the rules of tasks/human_dates.py: a date, or the reason why there is none. */
+/** Interprets an answer of the human-dates model as tasks/human_dates.py does: it is a date, or the reason why there is none. */
 
 import { foldDate, withoutAccents } from "../reading.js";
 
-/** The names of a month, and a pattern that finds them where they are no words of their own. @typedef {{names: Set<string>, within: RegExp}} Month */
-/** A date of ISO 8601, or why there is none, and all readings that the text allows. @typedef {{output: string|null, error: string|null, readings: string[]}} Reading */
+/** The names of a month, and a pattern that finds them inside other words. @typedef {{names: Set<string>, within: RegExp}} Month */
+/** A date in ISO 8601 or the reason why there is none, and all dates that the text may mean. @typedef {{output: string|null, error: string|null, readings: string[]}} Reading */
 
 /** @type {Record<string, string>} */
 const REASONS = { "no year": "has no year", "no day": "names no single day", "no date": "is not a date" };
 const ORDERS = ["day", "month"];
 const LETTER = /[\p{L}\p{Nl}\p{No}]/u;
 const WORDS = /[^\s\d!-/:-@[-\x60{-~\u00a1-\u00bf\u2000-\u206f\u3000-\u303f]+/gu;
-/** Words in which a reading machine took a letter for a digit: 0ct, n0vember, ju1y. */
+/** Words in which character recognition has read a letter as a digit: 0ct, n0vember, ju1y. */
 const MISREAD = /(?<![\p{L}\p{N}_])(?=[\d_]*[\p{L}\p{Nl}\p{No}](?:[\d_]+[\p{L}\p{Nl}\p{No}])*[\p{L}\p{Nl}\p{No}])(?=[\p{L}\p{Nl}\p{No}_]*\d)[\p{L}\p{N}_]+/gu;
 /** @type {Record<string, string>} */
 const AS_LETTERS = { 0: "o", 1: "l", 3: "e", 5: "s", 8: "b" };
 const TIME = /\d?\d:\d\d(?::\d\d)?/gu;
-/** Numbers, and those in which a reading machine took a digit for a letter: l2, 2o20, s. */
+/** Numbers, including those in which character recognition has read a digit as a letter: l2, 2o20, s. */
 const NUMBERS = /(?<![a-zа-я\d])(?:\d[\doоl|izsbg]*|[oоl|izsbg](?:\d[\doоl|izsbg]*)?)(?![a-zа-я])|\d+/gu;
 
 /** Prepare the names of the twelve months. @returns {Month[]} */
 export function monthsOf(/** @type {string[][]} */ names) {
   return names.map((some) => {
-    // Only scripts with capitals always write words apart. A sign or a space within a name may be missing.
+    // Scripts without capitals may write words without spaces. A full stop or a space within a name may be missing.
     const forms = some.filter((name) => name === name.toUpperCase() || !/^\p{L}+$/u.test(name));
     const written = (/** @type {string} */ name) => [...name].map((sign) => (sign === " " || sign === "." ? "[\\s._-]*" : sign.replace(/[\^$\\.*+?()[\]{}|/-]/u, "\\$&"))).join("");
     return { names: new Set(some), within: new RegExp(forms.map(written).join("|"), "u") };
@@ -30,7 +30,7 @@ export function monthsOf(/** @type {string[][]} */ names) {
 
 const days = (/** @type {number} */ year, /** @type {number} */ month) => (month === 2 ? ((year % 4 === 0 && year % 100 !== 0) || year % 400 === 0 ? 29 : 28) : [4, 6, 9, 11].includes(month) ? 30 : 31);
 
-/** Read an answer of the model. `order` says whether 03/04/2020 begins with the day or the month. @returns {Reading} */
+/** Interpret an answer of the model. `order` says whether 03/04/2020 begins with the day or the month. @returns {Reading} */
 export function readDate(/** @type {Month[]} */ months, /** @type {string} */ text, /** @type {string} */ answer, /** @type {string|undefined} */ order) {
   const shown = `‘${[...text].slice(0, 40).join("")}${[...text].length > 40 ? "…" : ""}’`;
   const refused = (/** @type {string} */ why, /** @type {string[]} */ readings = []) => ({ output: null, error: `${shown} ${why}.`, readings });
@@ -46,7 +46,7 @@ export function readDate(/** @type {Month[]} */ months, /** @type {string} */ te
   return { output: readings[chosen], error: null, readings };
 }
 
-/** Whether a month is in the text of a date: as a number beside the day and the year, or by one of its names. */
+/** Whether a text mentions a month: by one of its names, or as a number beside the day and the year. */
 function namesMonth(/** @type {Month[]} */ months, /** @type {string} */ written, /** @type {number} */ month, /** @type {number} */ day) {
   const folded = foldDate(written);
   if (!LETTER.test(folded)) return true;
@@ -65,10 +65,10 @@ function namesMonth(/** @type {Month[]} */ months, /** @type {string} */ written
 const single = (/** @type {string[]} */ letters) => letters.join("").replaceAll(/(.)\1/gu, "$1");
 const same = (/** @type {string[]} */ a, /** @type {string[]} */ b) => a.length === b.length && a.every((letter, n) => letter === b[n]);
 
-/** Whether a word is a name cut short, or with one mistake: a letter missing, more or other, or two swapped. */
+/** Whether a word is an abbreviated name, or a name with one mistake: a missing, additional or different letter, or two swapped ones. */
 function resembles(/** @type {string[]} */ word, /** @type {string[]} */ name) {
   if (word.length >= 3 && same(word, name.slice(0, word.length))) return true; // Decemb.
-  if (name.length >= 5 && word.join("").includes(name.join(""))) return true; // no space was typed
+  if (name.length >= 5 && word.join("").includes(name.join(""))) return true; // a space is missing
   if (Math.abs(word.length - name.length) > 1) return false;
   if (word.length > name.length && single(word) === single(name)) return true;
   if (name.length < 3) return false;

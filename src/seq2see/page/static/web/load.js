@@ -1,8 +1,8 @@
-/** Loads a model for a page or a program: in a worker of the browser or of Node, where there is one. */
+/** Loads a model for a page or a Node program. The model runs in a worker if one can be started. */
 
 import { Answering } from "./answering.js";
 
-/** The address of a folder, which ends in a slash. */
+/** Return the address of a folder, with a slash at its end. */
 async function folderOf(/** @type {string|URL} */ given) {
   const text = String(given).replace(/\/?$/u, "/");
   if (/^[a-z][a-z\d+.-]+:/iu.test(text)) return text;
@@ -11,7 +11,7 @@ async function folderOf(/** @type {string|URL} */ given) {
   return new URL(pathToFileURL(text).href.replace(/\/?$/u, "/")).href;
 }
 
-/** A worker of the browser or of Node; nothing where there is none, or where the page may not start one. @returns {Promise<any>} */
+/** Start a worker of the browser or of Node. Return null if there are no workers, or if the page may not start one. @returns {Promise<any>} */
 async function newWorker() {
   try {
     if (typeof Worker !== "undefined") return new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
@@ -22,7 +22,7 @@ async function newWorker() {
   }
 }
 
-/** Ask a worker. It does not keep Node alive while it has nothing to do. */
+/** Return a function that sends requests to a worker. An idle worker does not keep Node running. */
 function caller(/** @type {any} */ worker) {
   /** @type {Map<number, {resolve: (found: any) => void, reject: (error: Error) => void}>} */ const waiting = new Map();
   let requests = 0;
@@ -34,7 +34,7 @@ function caller(/** @type {any} */ worker) {
     else asked?.reject(new Error(error));
   };
   const fail = (/** @type {any} */ { message }) => {
-    for (const { reject } of waiting.values()) reject(new Error(`The worker of the model has failed: ${message}`));
+    for (const { reject } of waiting.values()) reject(new Error(`The model’s worker has failed: ${message}`));
     waiting.clear();
   };
   if (worker.on) worker.on("message", settle).on("error", fail);
@@ -57,7 +57,7 @@ export async function load(url = new URL(".", import.meta.url), { worker: wanted
       return { about, answer: (text, options) => ask("answer", [text, options]), translate: (text, options) => ask("translate", [text, options]), close: () => void worker.terminate() };
     } catch (error) {
       worker.terminate();
-      if (!/^The worker/.test(/** @type {Error} */ (error).message)) throw error;
+      if (!/^The model’s worker/.test(/** @type {Error} */ (error).message)) throw error;
     }
   }
   const model = await Answering.from(folder);

@@ -1,13 +1,13 @@
-/** A trained model that answers texts in a browser or in Node: no server, no dependency, nothing leaves the machine. */
+/** Runs a trained model in a browser or in Node, without a server and without dependencies. No text leaves the machine. */
 
 export interface Options {
-  /** The width of the beam search; 1 is greedy. The model’s own if it is left out. */
+  /** The width of the beam search; 1 means greedy search. By default the model’s own width. */
   beam?: number;
-  /** How many answers; the others are the alternatives. A beam is at least as wide. */
+  /** The number of answers: the best one and its alternatives. The beam is at least as wide. */
   nBest?: number;
-  /** Of dates that people write: whether 03/04/2020 begins with the day or the month. */
+  /** For the human-dates model: whether 03/04/2020 begins with the day or the month. */
   order?: "day" | "month";
-  /** Whether to say where the model looked at each step. */
+  /** Whether to return the attention of each step. */
   attention?: boolean;
 }
 
@@ -20,16 +20,16 @@ export interface Token {
 export interface Alternative {
   output: string;
   logProbability: number;
-  /** What answers are ranked by: the log-probability over a power of the length. */
+  /** The score that ranks the answers: the log-probability divided by a power of the length. */
   score: number;
 }
 
 export interface Attention {
-  /** The tokens that the model read, with the characters of the text that each stands for. */
+  /** The tokens that the model read, each with the range of characters that it covers. */
   source: { token: string; span: [number, number] }[];
   /** The tokens that it wrote. */
   target: string[];
-  /** How much of each source token went into each target token: weights[layer][head][target][source]. A row adds up to 1. */
+  /** The attention of each target token to each source token: weights[layer][head][target][source]. Each row adds up to 1. */
   weights: number[][][][];
 }
 
@@ -37,39 +37,39 @@ export interface Answer {
   input: string;
   /** The answer; null if the text was refused. */
   output: string | null;
-  /** Why the text was refused. */
+  /** The reason why the text was refused; null if it was not. */
   error: string | null;
-  /** The calibrated probability that the answer is right; null where nothing is known of it. */
+  /** The calibrated probability that the answer is right; null if it is not known. */
   confidence: number | null;
-  /** How the text was read, or why it is unlike those that the model has learned from. */
+  /** How the text was read, and how it differs from the texts of the training; null if there is nothing to say. */
   remark: string | null;
   logProbability: number | null;
-  /** Whether the answer came to its end, and was not cut at the most tokens that it may have. */
+  /** Whether the answer is complete; false if it was cut off at the greatest length. */
   finished: boolean;
   tokens: Token[];
   alternatives: Alternative[];
-  /** Of dates that people write: the dates that the text may stand for. Two if the order of day and month is open. */
+  /** For the human-dates model: the dates that the text may mean; two if the order of day and month is ambiguous. */
   readings?: string[];
   attention?: Attention;
 }
 
-/** What is known of a model. */
+/** A description of a model. */
 export interface About {
   name: string;
   task: string;
   parameters: number;
   examples: string[];
-  /** What a confidence says; null if there is none. */
+  /** An explanation of what the confidence means; null if the model has none. */
   confidence: string | null;
-  /** Whether it translates whole texts, sentence by sentence. */
+  /** Whether the model translates whole texts, sentence by sentence. */
   sentences: boolean;
 }
 
 export interface Model {
   about: About;
-  /** Answer a text. A text that the model cannot take is refused in `error`; nothing is thrown. */
+  /** Answer a text. If the model cannot take the text, `error` says why; nothing is thrown. */
   answer(text: string, options?: Options): Promise<Answer>;
-  /** Translate a text sentence by sentence; what stands between them stays. Of a model of sentences only. */
+  /** Translate a text sentence by sentence and keep the white space between them. Only a model with `about.sentences` can do this. */
   translate(text: string, options?: Options): Promise<string>;
   /** End the worker. */
   close(): void;
@@ -77,7 +77,7 @@ export interface Model {
 
 /**
  * Load a model.
- * @param url the folder that `seq2see export --to web` wrote; the folder of this module if it is left out
- * @param options `worker: false` answers in the thread of the caller, which then waits
+ * @param url the folder that `seq2see export --to web` wrote; by default the folder of this module
+ * @param options with `worker: false` the model runs in the calling thread and blocks it
  */
 export function load(url?: string | URL, options?: { worker?: boolean }): Promise<Model>;

@@ -1,4 +1,4 @@
-/** The model in a worker: of a browser, or of Node. Requests come as {id, order, given}, answers go as {id, found} or {id, error}. */
+/** Runs a model in a worker of a browser or of Node. A request is {id, order, given}; the reply is {id, found} or {id, error}. */
 
 import { Answering } from "./answering.js";
 
