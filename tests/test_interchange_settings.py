@@ -419,7 +419,7 @@ def test_languages_whose_ids_cannot_be_known_are_refused(tmp_path: Path) -> None
     path = tmp_path / "theirs"
     path.mkdir()
     many_languages(path, additional_special_tokens=["__en__", "__fr__", "__xx__"])
-    with pytest.raises(UserError, match="ids of the languages cannot be known"):
+    with pytest.raises(UserError, match="ids of the languages are uncertain"):
         import_model(str(path), tmp_path / "ours", ("en", "fr"))
     assert not (tmp_path / "ours").exists()
 
@@ -532,22 +532,23 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a beam without end": (changed("generation_config.json", num_beams=10**12), "a whole number up to"),
     "a wide beam": (changed("generation_config.json", num_beams=101), "a beam of 101: at most 100"),
     "ends beyond": (changed("generation_config.json", eos_token_id=[0, 10**6]), "has the id 1000000"),
-    "no id": (changed("generation_config.json", suppress_tokens=["x"]), "ids of tokens were expected"),
+    "no id": (changed("generation_config.json", suppress_tokens=["x"]), "token ids were expected"),
     "words": (changed("generation_config.json", bad_words_ids=[7]), "lists of ids were expected"),
     "penalty": (changed("generation_config.json", length_penalty="long"), "a number was expected"),
     "dropout": (changed("config.json", dropout=[1]), "a number was expected"),
     "layers": (changed("config.json", encoder_layers=10**12), "a whole number was expected"),
-    "a half that is wide on paper": (changed("config.json", decoder_ffn_dim=10**6), "does not fit its own config"),
-    "another width": (changed("config.json", encoder_ffn_dim=40), "does not fit its own config"),
+    "a half that is wide on paper": (changed("config.json", decoder_ffn_dim=10**6), "do not match the config"),
+    "another width": (changed("config.json", encoder_ffn_dim=40), "do not match the config"),
     "heads": (changed("config.json", decoder_attention_heads=2), "The encoder has 4 heads and the decoder 2"),
-    "family": (changed("config.json", model_type=["marian"]), "architecture is"),
+    "family": (changed("config.json", model_type=["marian"]), "is not supported"),
+    "tied": (changed("config.json", tie_word_embeddings="x"), "true or false was expected"),
     "activation": (changed("config.json", activation_function={}), "activation"),
-    "pads": (changed("generation_config.json", pad_token_id={}), "ids of tokens were expected"),
+    "pads": (changed("generation_config.json", pad_token_id={}), "token ids were expected"),
     "ids": (changed("vocab.json", a=2**40), "does not number its"),
     "charsmap": (charsmap, "map of characters"),
     "a piece of a thousand characters": (long_piece, "a piece of more than 500 characters"),
     "deep": (lambda path: (path / "config.json").write_text("[" * 100_000), "not valid JSON"),
-    "a link": (linked("config.json", "../outside"), "link out of its folder|no model that is known"),
+    "a link": (linked("config.json", "../outside"), "link out of its folder|not a supported model"),
     "a link of weights": (linked("model.safetensors", "../outside"), "link out of its folder"),
     "a device": (linked("vocab.json", "/dev/zero"), "link out of its folder"),
 }  # fmt: skip
@@ -604,7 +605,7 @@ def test_the_cache_of_the_hub_is_followed(small: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "match"),
     [
-        ({"a/model.bin": bytes(64 << 20)}, "which is no model"),
+        ({"a/model.bin": bytes(64 << 20)}, "far more than a model"),
         ({"a/model.bin": b"1", "b/model.bin": b"2"}, "twice"),
         ({f"{n}": b"" for n in range(10_001)}, "10,001 files"),
         ({"a/x": b""}, "has no model.bin"),

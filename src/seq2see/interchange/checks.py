@@ -48,6 +48,6 @@ class Compared:
 
     def __str__(self) -> str:
         return (
-            f"{self.same_tokens:,} of {self.tokens:,} tokens of {self.inputs} answers the same, logits within "
-            f"{self.largest:.1e} of the largest"
+            f"{self.same_tokens:,} of {self.tokens:,} tokens of {self.inputs} answers agree, and the logits differ by "
+            f"at most {self.largest:.1e} of the largest"
         )

@@ -41,13 +41,13 @@ def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, N
     theirs = found.get("model") if isinstance(found, dict) else None
     if any(FAIRSEQ2 in part for part in (found, theirs) if isinstance(part, dict)):
         raise FolderError(
-            f"{path.name} is a checkpoint of fairseq2. It holds weights alone: the number of heads, where the norms are, "
-            "and the ids of the special tokens are in the program of fairseq2. Its NLLB models are on the Hugging Face "
-            "Hub, too, and are imported from there (hf:facebook/nllb-200-distilled-600M)."
+            f"{path.name} is a fairseq2 checkpoint. It contains only weights: the number of heads, the place of the "
+            "norms and the ids of the special tokens are in fairseq2's code. Import its NLLB models from the Hugging "
+            "Face Hub instead (hf:facebook/nllb-200-distilled-600M)."
         )
     if settings is None or not isinstance(theirs, dict) or "decoder.embed_tokens.weight" not in theirs:
         raise FolderError(
-            f"{path.name} is not a fairseq checkpoint of a Transformer: it lacks settings or weights."
+            f"{path.name} is not a fairseq checkpoint of a Transformer: settings or weights are missing."
         )
     theirs = {name: tensor for name, tensor in theirs.items() if isinstance(tensor, Tensor)}
     model = _model(settings, theirs)
@@ -74,8 +74,8 @@ def read_fairseq(path: Path, languages: tuple[str | None, str | None] = (None, N
             _tokenizer(target, model.target_vocabulary, ["</s>"]),
         ),
         weights,
-        notes=[f"Text is cut by {codes.name if codes else 'spaces'}; give it as it was prepared "
-               "for training (in some models: small letters, marks apart)."],
+        notes=[f"Texts are split {f'with {codes.name}' if codes else 'at spaces'}. Prepare them as for the model's "
+               "training; some models expect lower case, or spaces around punctuation."],
     )  # fmt: skip
 
 
@@ -96,14 +96,14 @@ def _model(settings: dict[str, Any], theirs: dict[str, Tensor]) -> ModelConfig:
         values = [settings.get(f"{half}_{name}") for half in ("encoder", "decoder")]
         if values[0] != values[1]:
             raise FolderError(
-                f"The checkpoint has encoder_{name} other than decoder_{name}: here both are the same."
+                f"The checkpoint's encoder_{name} differs from its decoder_{name}: only equal values are supported."
             )
         return values[0]
 
     activation = settings.get("activation_fn", "relu")
     if activation not in ACTIVATIONS:
         raise FolderError(
-            f"The activation {activation!r} is not one of those known here: {', '.join(ACTIVATIONS)}."
+            f"The activation {activation!r} is not supported. Supported: {', '.join(ACTIVATIONS)}."
         )
     source, target = (theirs[f"{half}.embed_tokens.weight"].shape[0] for half in ("encoder", "decoder"))
     together = source == target and torch.equal(
@@ -151,13 +151,13 @@ def _dictionaries(
         here = sorted(place.glob("dict.*.txt"))
         if here and None in names:
             known = ", ".join(file.name.split(".")[1] for file in here)
-            raise UserError(f"Say which language is which, by --from-language and --to-language: {known}.")
+            raise UserError(f"Give the languages with --from-language and --to-language. Known: {known}.")
         files = [place / f"dict.{name}.txt" for name in names]
         if all(file.is_file() for file in files):
             return files[0], files[1]
     wanted = " and ".join(f"dict.{name or 'LANGUAGE'}.txt" for name in names)
     raise FolderError(
-        f"{wanted} were expected beside {path.name} or in a folder near it: they number the tokens."
+        f"{wanted} are missing: they list the tokens, and were expected beside {path.name} or in a folder near it."
     )
 
 

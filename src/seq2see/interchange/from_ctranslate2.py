@@ -69,7 +69,9 @@ class Variables:
         """Return an array in its stored type."""
         name = self.aliases.get(name, name)
         if name not in self.places:
-            raise FolderError(f"The model lacks {name!r}: is it an encoder and a decoder of the Transformer?")
+            raise FolderError(
+                f"The model has no {name!r}: a Transformer with an encoder and a decoder was expected."
+            )
         kind, shape, place = self.places[name]
         raw = self.data[place : place + SIZES[kind] * prod(shape)]
         dtype = KINDS[kind]
@@ -102,11 +104,13 @@ def read_ctranslate2(
     found = Variables(path / "model.bin")
     if not found.spec.startswith("Transformer") or "encoder/embeddings/weight" not in _plain(found):
         raise FolderError(
-            f"{path.name} holds a {shown(found.spec)}: an encoder and a decoder of the Transformer were expected."
+            f"{path.name} contains a {shown(found.spec)}: a Transformer with an encoder and a decoder was expected."
         )
     config = read_json(path / "config.json") if (path / "config.json").is_file() else {}
     if config.get("layer_norm_epsilon") not in (None, 1e-5):
-        raise FolderError(f"The norms have ε = {brief(config['layer_norm_epsilon'])}: here it is 0.00001.")
+        raise FolderError(
+            f"The layer norms use ε = {brief(config['layer_norm_epsilon'])}: only 0.00001 is supported."
+        )
     # Marian's decoder starts with a vector of zeros. Here it is the embedding of a token that no answer contains.
     from_zero = found.setting("decoder/start_from_zero_embedding", 0) == 1
     weights, model = _weights(found, from_zero)
@@ -115,8 +119,8 @@ def read_ctranslate2(
     names = _vocabularies(path, sizes, config)
     if from_zero and any(PAD in listed for listed in names):
         raise FolderError(
-            f"The decoder starts with a vector of zeros, and the vocabulary already has the token {PAD}, by which that "
-            "vector is named here: export the model again with a CTranslate2 converter, which removes this token."
+            f"The decoder starts with a vector of zeros. The import adds the token {PAD} for it, but the vocabulary "
+            "already has this token: convert the model again with a CTranslate2 converter, which removes the token."
         )
     names = [[*listed, *[PAD] * more] for listed, more in zip(names, added, strict=True)]
     start = str(config.get("decoder_start_token") or config.get("bos_token") or "<s>")
@@ -140,8 +144,8 @@ def read_ctranslate2(
     ]
     if any(languages) and (not marian or languages[1] is None):
         raise UserError(
-            f"{path.name} is a CTranslate2 folder, which does not list its languages: leave --from-language and "
-            "--to-language out, and begin each text with the token of its language, if the model has such tokens."
+            f"{path.name} is a CTranslate2 folder, which does not list its languages: leave out --from-language and "
+            "--to-language. If the model has language tokens, begin each text with one."
         )
     if marian and languages[1] is not None:
         source_start = [language_of(languages[1], engines[0], "--to-language"), *source_start]
@@ -156,8 +160,8 @@ def read_ctranslate2(
         ),
         weights,
         notes=[] if spm or marian else [
-            "Its folder has tokens, and nothing that cuts text into them: give tokens with spaces between them, as its "
-            "makers cut them."],
+            "The folder has a vocabulary but no tokenizer: give tokens separated by spaces, split as in the model's "
+            "training."],
     )  # fmt: skip
 
 
@@ -213,7 +217,7 @@ def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
     heads = found.setting("num_heads", found.setting("encoder/num_heads", 16 if "Big" in found.spec else 8))
     activation = found.setting("activation", found.setting("encoder/activation", 0))
     if activation not in ACTIVATIONS or found.setting("encoder/multi_query_attention", 0):
-        raise FolderError("The model has an activation or an attention that is not known here.")
+        raise FolderError("The model has an activation or a kind of attention that is not supported.")
     positions, longest = _positions(found, d_model, readers)
     same = _same(found, table, target)
     tied = _same(found, "decoder/projection/weight", target)
@@ -306,10 +310,10 @@ def _vocabularies(path: Path, sizes: tuple[int, int], config: dict[str, Any]) ->
                 break
         else:
             raise FolderError(
-                f"{path.name} has no {side}_vocabulary and no shared_vocabulary: it is incomplete."
+                f"{path.name} has neither {side}_vocabulary nor shared_vocabulary: the folder is incomplete."
             )
         if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-            raise FolderError(f"The {side} vocabulary was expected to be a list of tokens.")
+            raise FolderError(f"The {side} vocabulary is not a list of tokens.")
         unknown = str(config.get("unk_token") or "<unk>")
         if unknown not in names:
             names = [*names, unknown]  # CTranslate2 adds it in the same place
@@ -341,18 +345,19 @@ def read_argos(path: Path) -> Imported:
         with zipfile.ZipFile(path) as package, tempfile.TemporaryDirectory() as place:
             entries = package.infolist()
             if len(entries) > MOST_ENTRIES:
-                raise FolderError(f"{path.name} holds {len(entries):,} files: it is not an Argos package.")
+                raise FolderError(f"{path.name} contains {len(entries):,} files: it is not an Argos package.")
             wanted = [one.filename for one in entries if not one.is_dir() and _wanted(one.filename)]
             unpacked = sum(package.getinfo(name).file_size for name in wanted)
             if unpacked > 2**20 + MOST_SQUEEZED * packed:  # weights can hardly be compressed
                 raise FolderError(
-                    f"{path.name} would unpack from {packed:,} to {unpacked:,} bytes, which is no model: is it damaged?"
+                    f"{path.name} has {packed:,} bytes and would unpack to {unpacked:,}, far more than a model does: "
+                    "it may be damaged."
                 )
             for name in wanted:
                 file = Path(place) / Path(name).name
                 if file.exists():
                     raise FolderError(
-                        f"{path.name} holds {shown(file.name)} twice: it is not an Argos package."
+                        f"{path.name} contains {shown(file.name)} twice: it is not an Argos package."
                     )
                 with package.open(name) as inside, file.open("xb") as outside:
                     shutil.copyfileobj(inside, outside)

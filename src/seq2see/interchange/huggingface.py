@@ -56,35 +56,35 @@ HALVES = ("encoder", "decoder")
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 SKIPPED = 2  # unused first rows of BART's learned positions; Blenderbot has none
 RELATIVE = (
-    "relative positions and a norm without mean and bias{}, which are not the paper's; CTranslate2 runs it"
+    "relative positions and norms without mean and bias{}, unlike the paper's model; CTranslate2 can run it"
 )
-SPARSE = "attention that sees a part of the text only; a model of the family {} takes shorter texts in full"
+SPARSE = "attention to only a part of the text; for shorter texts, import a model of the family {}"
 #: Known families that cannot be imported: what is different, and what to use instead.
 REFUSED = {
     "t5": f"T5 has {RELATIVE.format('')}",
     "mt5": f"mT5 has {RELATIVE.format(', and a gated feed-forward network')}",
-    "umt5": f"UMT5 has {RELATIVE.format(', relative positions of its own in each layer')}",
+    "umt5": f"UMT5 has {RELATIVE.format(', with separate relative positions in each layer')}",
     "longt5": f"LongT5 has {RELATIVE.format(', and sparse attention in its encoder')}",
-    "switch_transformers": "Switch sends each token to one of many feed-forward networks; transformers runs it",
-    "nllb-moe": "NLLB-MoE sends each token to some of many feed-forward networks; the dense NLLB-200 models (600M, 1.3B, "
-    "3.3B) are imported",
+    "switch_transformers": "Switch sends each token to one of many feed-forward networks; transformers can run it",
+    "nllb-moe": "NLLB-MoE sends each token to a few of many feed-forward networks; import a dense NLLB-200 model (600M, "
+    "1.3B, 3.3B) instead",
     "pegasus_x": f"Pegasus-X has {SPARSE.format('pegasus')}",
     "led": f"LED has {SPARSE.format('bart')}",
     "bigbird_pegasus": f"BigBird-Pegasus has {SPARSE.format('pegasus')}",
-    "blenderbot-small": "BlenderbotSmall normalises its decoder's embedding before it adds positions, which is no "
-    "setting here; Blenderbot is imported",
-    "longformer": "Longformer is an encoder alone: an encoder and a decoder were expected",
-    "prophetnet": "ProphetNet predicts several tokens ahead with streams of their own; BART or Pegasus do the same tasks",
-    "xlm-prophetnet": "XLM-ProphetNet predicts several tokens ahead with streams of their own; mBART does the same tasks",
-    "whisper": "Whisper reads sound, not text; CTranslate2 (faster-whisper) runs it",
-    "speech_to_text": "it reads sound, not text",
-    "seamless_m4t": "SeamlessM4T reads and writes sound; NLLB translates text",
-    "encoder-decoder": "its halves are two models such as BERT and GPT-2, joined: their norms and positions are not "
-    "the paper's. Train a model of the paper's shape on its answers",
-    "bert": "BERT is an encoder alone: an encoder and a decoder were expected",
-    "roberta": "RoBERTa is an encoder alone: an encoder and a decoder were expected",
-    "gpt2": "GPT-2 is a decoder alone: an encoder and a decoder were expected",
-    "llama": "Llama is a decoder alone: an encoder and a decoder were expected",
+    "blenderbot-small": "BlenderbotSmall normalises its decoder's embedding before it adds positions, which is not "
+    "supported; import Blenderbot instead",
+    "longformer": "Longformer has only an encoder; a model with an encoder and a decoder was expected",
+    "prophetnet": "ProphetNet predicts several tokens ahead in separate streams; BART and Pegasus do the same tasks",
+    "xlm-prophetnet": "XLM-ProphetNet predicts several tokens ahead in separate streams; mBART does the same tasks",
+    "whisper": "Whisper reads audio, not text; CTranslate2 (faster-whisper) can run it",
+    "speech_to_text": "it reads audio, not text",
+    "seamless_m4t": "SeamlessM4T reads and writes audio; import NLLB to translate text",
+    "encoder-decoder": "it joins two models such as BERT and GPT-2, whose norms and positions are not the paper's; "
+    "train a model of the paper's shape on its answers",
+    "bert": "BERT has only an encoder; a model with an encoder and a decoder was expected",
+    "roberta": "RoBERTa has only an encoder; a model with an encoder and a decoder was expected",
+    "gpt2": "GPT-2 has only a decoder; a model with an encoder and a decoder was expected",
+    "llama": "Llama has only a decoder; a model with an encoder and a decoder was expected",
 }
 #: Settings of ``generate`` that change answers and that our search lacks, with the values that turn them off.
 WITHOUT: dict[str, tuple[Any, ...]] = {
@@ -105,7 +105,8 @@ def read_huggingface(path: Path, languages: Languages = (None, None)) -> Importe
     decoding, notes = _decoding(generation, model)
     if family == "fsmt":
         notes.append(
-            "Texts are cut by spaces and BPE: give them as Moses (sacremoses) writes them, with marks apart."
+            "Texts are split at spaces and by BPE: first tokenize them with Moses (sacremoses), as for the model's "
+            "training."
         )
     return Imported(f"Hugging Face, {family}", model, decoding, tokenizers, weights, _licence(path), notes)
 
@@ -123,15 +124,15 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
     config = read_json(path / "config.json")
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        reason = REFUSED.get(str(family), f"its architecture is {brief(family)}")
+        reason = REFUSED.get(str(family), f"the family {brief(family)} is not supported")
         if family == "t5" and "gated" in str(config.get("feed_forward_proj")):
             reason = f"T5 v1.1 has {RELATIVE.format(', and a gated feed-forward network')}"
-        raise FolderError(f"{path.name} cannot be imported: {reason}. Known: {', '.join(FAMILIES)}.")
+        raise FolderError(f"{path.name} cannot be imported: {reason}. Supported: {', '.join(FAMILIES)}.")
     config = {**DEFAULTS.get(family, {}), **config}
     if family in ("m2m_100", "fsmt") and config.get("pad_token_id", 1) != 1:
         raise FolderError(
-            f"{path.name} cannot be imported: its pad_token_id is {brief(config['pad_token_id'])}, and "
-            "1 was expected, from which its positions are counted."
+            f"{path.name} cannot be imported: its pad_token_id is {brief(config['pad_token_id'])}, but this family "
+            "requires 1, from which it counts positions."
         )
     whole = of_folder(path)
     theirs = Renamed({name.removeprefix("model."): partial(whole.__getitem__, name) for name in whole})
@@ -141,7 +142,7 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
         _cut_target(theirs, config)
     if config.get("use_prompt"):
         raise FolderError(
-            f"{path.name} cannot be imported: it has learned prompts in each layer. Known is MVP without."
+            f"{path.name} cannot be imported: it has learned prompts in each layer; only MVP without them is supported."
         )
     tables = _tables(theirs, bool(config.get("share_encoder_decoder_embeddings", True)))
     model = _model(config, str(family), (_same(theirs, *tables[:2]), _same(theirs, *tables[1:])))
@@ -216,10 +217,12 @@ def _model(config: dict[str, Any], family: str, same: tuple[bool, bool]) -> Mode
     activation = config.get("activation_function", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise FolderError(
-            f"The activation {brief(activation)} is not one of those known here: {', '.join(ACTIVATIONS)}."
+            f"The activation {brief(activation)} is not supported. Supported: {', '.join(ACTIVATIONS)}."
         )
-    if config.get("is_gated_act") or config.get("tie_word_embeddings") not in (None, True, False):
-        raise FolderError("config.json asks for a gated feed-forward network, which is not known here.")
+    if config.get("is_gated_act"):
+        raise FolderError("config.json asks for a gated feed-forward network, which is not supported.")
+    if (tied := config.get("tie_word_embeddings")) not in (None, True, False):
+        raise FolderError(f"config.json has tie_word_embeddings = {brief(tied)}: true or false was expected.")
     source = _number(config, "vocab_size")
     target = _number(config, "decoder_vocab_size") if config.get("decoder_vocab_size") else source
     together = bool(config.get("share_encoder_decoder_embeddings", True))
@@ -280,7 +283,9 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
     ends = ids_of(generation, "eos_token_id")
     words = generation.get("bad_words_ids") or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
-        raise FolderError(f"The settings have bad_words_ids = {brief(words)}: lists of ids were expected.")
+        raise FolderError(
+            f"The generation settings have bad_words_ids = {brief(words)}: lists of ids were expected."
+        )
     out = {
         number
         for word in words
@@ -298,12 +303,14 @@ def _decoding(generation: dict[str, Any], model: ModelConfig) -> tuple[DecodingC
         missing.append("bad_words_ids of several tokens")
     early = generation.get("early_stopping", False)
     if early not in (True, False):
-        missing.append(f"early_stopping = {brief(early)} (false is taken)")
+        missing.append(f"early_stopping = {brief(early)} (false is used)")
     forced = ids_of(generation, "forced_eos_token_id")
     if forced and forced != ends[:1]:
         missing.append(f"forced_eos_token_id = {brief(generation['forced_eos_token_id'])}")
     notes = (
-        [f"Not followed, since this search has no such settings: {', '.join(missing)}."] if missing else []
+        [f"Not followed, since the search does not have these settings: {', '.join(missing)}."]
+        if missing
+        else []
     )
     # ``generate`` counts the start token of the decoder, too.
     longest = _setting(generation, "max_new_tokens", 0) or max(1, _setting(generation, "max_length", 20) - 1)
@@ -333,7 +340,7 @@ def _setting(settings: dict[str, Any], name: str, default: int) -> int:
     value = settings.get(name, default)
     if type(value) is not int or not 0 <= value <= LARGEST_SETTING:
         raise FolderError(
-            f"The settings of generation have {name} = {brief(value)}: a whole number up to {LARGEST_SETTING:,} "
+            f"The generation settings have {name} = {brief(value)}: a whole number up to {LARGEST_SETTING:,} "
             "was expected."
         )
     return value

@@ -42,7 +42,7 @@ def tokenizers_of(
         numbers = ids_of(settings, key)
         if not numbers or numbers[0] not in names[side]:
             raise FolderError(
-                f"The vocabulary does not fit: {key} is {brief(settings.get(key))}, and the tokenizer has no such "
+                f"The vocabulary does not match: {key} is {brief(settings.get(key))}, and the tokenizer has no such "
                 "token."
             )
         return names[side][numbers[0]]
@@ -116,7 +116,9 @@ def _languages(
         return [_language(languages[1], known[0], "--to-language")], []
     if family not in ("m2m_100", "mbart"):
         if any(languages):
-            raise UserError(f"A model of the family {family} has no languages to choose from.")
+            raise UserError(
+                f"A model of the family {family} has no language tokens: leave out --from-language and --to-language."
+            )
         return [], []
     forced = settings.get("forced_bos_token_id")
     if (
@@ -130,7 +132,7 @@ def _languages(
     found = []
     for option, language, side in (("--from-language", given[0], 0), ("--to-language", given[1], 1)):
         if not language:
-            raise UserError(f"This model knows many languages: say {option}. {_some(known[side])}")
+            raise UserError(f"This model knows many languages: give {option}. {_some(known[side])}")
         found.append([_language(str(language), known[side], option)])
     return found[0], found[1]
 
@@ -156,7 +158,9 @@ def _language(code: str, known: list[str], option: str) -> str:
         if name in known:
             return name
     codes = [name.strip("_<>") for name in known]
-    raise UserError(f"{option} is {shown(code)}, which this model does not know. {suggest(code, codes)}")
+    raise UserError(
+        f"{option} is {shown(code)}, a language that this model does not know. {suggest(code, codes)}"
+    )
 
 
 def language_of(code: str, engine: Engine, option: str) -> str:
@@ -166,7 +170,7 @@ def language_of(code: str, engine: Engine, option: str) -> str:
 
 def _some(known: list[str]) -> str:
     codes = [name.strip("_<>") for name in known]
-    return f"Known, among others: {', '.join(codes[:12])}." if codes else ""
+    return f"Some of them: {', '.join(codes[:12])}." if codes else ""
 
 
 def _with_languages(
@@ -196,9 +200,9 @@ def _with_languages(
             return [*names, *codes, *last]
     left = size - len(names) - len(listed) - len(last)
     raise FolderError(
-        f"The ids of the languages cannot be known: {path.name} lists {len(listed):,} of them, and they leave "
-        f"{left:,} of the table's {size:,} rows without a name. Add the tokenizer.json that "
-        " `AutoTokenizer.from_pretrained(…).save_pretrained(…)` writes."
+        f"The ids of the languages are uncertain: {path.name} lists {len(listed):,} languages, which leaves {left:,} "
+        f"of the {size:,} rows of the embedding table without a token. Add the tokenizer.json that "
+        "`AutoTokenizer.from_pretrained(…).save_pretrained(…)` writes."
     )
 
 
@@ -286,7 +290,7 @@ def _listed(file: Path) -> list[str]:
     ids = read_json(file)
     names = sorted(ids, key=lambda name: ids[name] if type(ids[name]) is int else -1)
     if [ids[name] for name in names] != list(range(len(names))):
-        raise FolderError(f"{file.name} does not number its {len(names):,} tokens from 0 on.")
+        raise FolderError(f"{file.name} does not number its {len(names):,} tokens from 0 without gaps.")
     return names
 
 
@@ -295,7 +299,7 @@ def _spm(path: Path) -> sentencepiece.SentencePiece:
         if (path / name).is_file():
             return sentencepiece.read(foreign(path / name, LARGEST_LIST))
     raise FolderError(
-        f"{path.name} has no tokenizer: neither tokenizer.json nor a SentencePiece model is there."
+        f"{path.name} has no tokenizer: neither tokenizer.json nor a SentencePiece model was found."
     )
 
 
@@ -319,7 +323,7 @@ def marian_engine(path: Path, side: str, names: list[str], where: str) -> Engine
         raise FolderError(f"{path.name} has no {spm.name}: the folder is incomplete.")
     known = set(names)
     if "<unk>" not in known:
-        raise FolderError(f"{where} has no <unk>: it is not a vocabulary of Marian.")
+        raise FolderError(f"{where} has no <unk>: it is not a Marian vocabulary.")
     special: list[str] = [name for name in ("</s>", "<unk>", "<pad>") if name in known]
     special += [name for name in names if name.startswith(">>") and name.endswith("<<")]
     return sentencepiece.engine_of(sentencepiece.read(foreign(spm, LARGEST_LIST)), names, "<unk>", special)

@@ -58,7 +58,7 @@ class Imported:
             "",
             f"Imported from {origin} ({self.family}) by `seq2see import`.",
             "",
-            f"- Licence: {self.licence or 'not stated in its files; ask its makers'}.",
+            f"- Licence: {self.licence or 'not stated in its files; ask its authors'}.",
             f"- Parameters: {self.model.parameters:,}.",
             f"- Checked: {checked}",
             *(f"- {note}" for note in self.notes),
@@ -90,7 +90,7 @@ def try_out(path: Path) -> None:
                 continue
             ids = tokenizer.encode(text)
             if any(not 0 <= number < tokenizer.size for number in ids):
-                raise FolderError("The tokenizer gives ids beyond the vocabulary of the model.")
+                raise FolderError("The tokenizer produces ids that are not in the model's vocabulary.")
             tokenizer.decode(ids)
 
 
@@ -100,40 +100,43 @@ def check(found: Imported) -> str:
         expected = {name: tuple(p.shape) for name, p in Transformer(found.model).named_parameters()}
     for name, shape in expected.items():
         if name not in found.weights:
-            raise FolderError(f"The model lacks the weights for {name}: is the file complete?")
+            raise FolderError(f"The model has no weights for {name}: the file may be incomplete.")
         tensor = found.weights[name]
         if tuple(tensor.shape) != shape:
             raise FolderError(
-                f"The model does not fit its own config: {name} is {tuple(tensor.shape)}, but {shape} by it."
+                f"The weights do not match the config: {name} has the shape {tuple(tensor.shape)}, and {shape} was "
+                "expected."
             )
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise FolderError(
-                f"The weights for {name} are {tensor.dtype}: floats of 16 or 32 bits were expected."
+                f"The weights for {name} are {tensor.dtype}: 16-bit or 32-bit floats were expected."
             )
         if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
             raise FolderError(
-                f"The weights for {name} are fewer numbers than their shape says: the file is damaged."
+                f"There are fewer weights for {name} than its shape requires: the file is damaged."
             )
     for name, tensor in found.weights.items():
         if name not in expected:
-            raise FolderError(f"The model holds weights that this architecture does not have: {shown(name)}.")
+            raise FolderError(f"The model has weights that this architecture does not have: {shown(name)}.")
         if not torch.isfinite(tensor).all():
-            raise FolderError(f"The weights for {name} are not all finite numbers: the file is damaged.")
+            raise FolderError(f"The weights for {name} are not all finite: the file is damaged.")
     for side, tokenizer, size in (
         ("source", found.tokenizers.source, found.model.source_vocabulary),
         ("target", found.tokenizers.target, found.model.target_vocabulary),
     ):
         if tokenizer.size != size:
             raise FolderError(
-                f"The vocabulary does not fit: the model has {size:,} {side} tokens, its tokenizer {tokenizer.size:,}."
+                f"The vocabulary does not match: the model has {size:,} {side} tokens, and its tokenizer "
+                f"{tokenizer.size:,}."
             )
         ids = [*tokenizer.before, *tokenizer.after, tokenizer.pad]
         if max(ids) >= size:
             raise FolderError(
-                f"The vocabulary does not fit: the {side} needs token {max(ids)}, but the model has {size:,}."
+                f"The vocabulary does not match: the {side} needs token {max(ids)}, but the model has only {size:,}."
             )
     return (
-        f"all {len(expected)} tensors are there, of the shapes that its config says, finite, and no other is."
+        f"all {len(expected)} tensors are there, with the shapes that the config gives, finite, and there are no "
+        "others."
     )
 
 
@@ -141,7 +144,7 @@ def fitting(count: int, size: int, what: str) -> None:
     """Raise a FolderError if the number of tokens does not fit the number of rows of the table."""
     if abs(size - count) > min(PADDING, size // 4):
         raise FolderError(
-            f"The vocabulary does not fit: {what} has {count:,} tokens, but the model's table has {size:,} rows."
+            f"The vocabulary does not match: {what} has {count:,} tokens, but the embedding table has {size:,} rows."
         )
 
 
@@ -157,8 +160,8 @@ def one_number_of_heads(encoder: int, decoder: int) -> int:
     """Return the number of heads, which both halves must have."""
     if encoder != decoder:
         raise FolderError(
-            f"The encoder has {encoder} heads and the decoder {decoder}: here both have the same number, as in the "
-            "paper, and no weights can be filled up so that it becomes one. Its own program runs it."
+            f"The encoder has {encoder} heads and the decoder {decoder}: only equal numbers are supported, as in the "
+            "paper. Run this model with its own library."
         )
     return encoder
 
@@ -173,12 +176,12 @@ def decoding_config(**settings: Any) -> DecodingConfig:
     """Make the rules of a search. An impossible value is an error of the imported model."""
     if settings["beam"] > LARGEST_BEAM:
         raise FolderError(
-            f"The settings of generation have a beam of {settings['beam']:,}: at most {LARGEST_BEAM} is known."
+            f"The generation settings have a beam of {settings['beam']:,}: at most {LARGEST_BEAM} is supported."
         )
     try:
         return DecodingConfig.of(**settings)
     except ConfigError as error:
-        raise FolderError(f"The settings of generation cannot be followed: {error}") from None
+        raise FolderError(f"The generation settings cannot be followed: {error}") from None
 
 
 def ids_of(settings: dict[str, Any], name: str) -> list[int]:
@@ -190,7 +193,7 @@ def ids_of(settings: dict[str, Any], name: str) -> list[int]:
 def checked_ids(values: list[Any], name: str) -> list[int]:
     """Return ids that a setting lists, each once."""
     if any(type(number) is not int or not 0 <= number < LARGEST_SETTING for number in values):
-        raise FolderError(f"The settings have {name} = {brief(values)}: ids of tokens were expected.")
+        raise FolderError(f"The settings have {name} = {brief(values)}: token ids were expected.")
     return list(dict.fromkeys(values))
 
 
@@ -210,7 +213,8 @@ def foreign(path: Path, most: int) -> Path:
         with real.open("rb") as file:
             if file.read(len(LFS)) == LFS:
                 raise FolderError(
-                    f"{path.name} is a Git LFS pointer, not the file itself: run `git lfs pull` there, or download it."
+                    f"{path.name} is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder, or "
+                    "download it."
                 )
     return real
 
@@ -226,10 +230,10 @@ def read_json(path: Path) -> dict[str, Any]:
         found = parsed(read_text(foreign(path, LARGEST_LIST), LARGEST_LIST), path.name)
     except FolderError as error:
         if "not JSON" in str(error):
-            raise FolderError(f"{path.name} is not valid JSON: copy it again.") from None
+            raise FolderError(f"{path.name} is not valid JSON: copy or download it again.") from None
         raise
     if not isinstance(found, dict):
-        raise FolderError(f"{path.name} was expected to hold an object.")
+        raise FolderError(f"{path.name} does not contain a JSON object: copy or download it again.")
     return found
 
 
@@ -275,7 +279,7 @@ def _expect(weights: Renamed, name: str, shape: tuple[int, ...]) -> Tensor:
     tensor = weights[name] if name in weights else torch.empty(0)
     if tuple(tensor.shape) != shape or tensor.untyped_storage().nbytes() < tensor.nbytes:
         raise FolderError(
-            f"The model does not fit its own config: {name} is {tuple(tensor.shape)}, but {shape} by it."
+            f"The weights do not match the config: {name} has the shape {tuple(tensor.shape)}, and {shape} was expected."
         )
     return tensor
 

@@ -75,7 +75,7 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
         if (value := settings.get(name, values[0])) not in values:
             wanted = " or ".join(shown(one) for one in values)
             raise FolderError(
-                f"The model has {name} = {brief(value)}, which is not known here: {wanted} was expected."
+                f"The model has {name} = {brief(value)}, which is not supported: {wanted} was expected."
             )
     model = _model(settings, arrays)
     names = [vocabulary(file) for file in _vocabularies(path, decoder)]
@@ -83,8 +83,8 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
     for side, listed, size in zip(("source", "target"), names, sizes, strict=True):
         if len(listed) + 1 != size:
             raise FolderError(
-                f"The vocabulary does not fit: the {side} has {len(listed):,} tokens, and the model's table {size - 1:,} "
-                "rows."
+                f"The vocabulary does not match: the {side} has {len(listed):,} tokens, but the embedding table has "
+                f"{size - 1:,} rows."
             )
     engines = [
         marian_engine(path, side, [*listed, PAD], "its vocabulary")
@@ -136,7 +136,7 @@ def _escaped(found: re.Match[str]) -> str:
     if len(what) > 1:
         number = int(what[1:], 16)
         if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-            raise FolderError(f"A vocabulary has the escape {shown(found[0])}, which is no character.")
+            raise FolderError(f"A vocabulary has the escape {shown(found[0])}, which is not a character.")
         return chr(number)
     return ESCAPES.get(what, what)
 
@@ -145,7 +145,7 @@ def vocabulary(file: Path) -> list[str]:
     """Read a vocabulary: ``"token": number`` on each line, or ``? token`` and ``: number`` on two."""
     if file.suffix not in (".yml", ".yaml"):
         raise FolderError(
-            f"The vocabulary {shown(file.name)} is not known here: a .yml with tokens and numbers was expected."
+            f"The vocabulary {shown(file.name)} cannot be read: a .yml with tokens and their ids was expected."
         )
     ids: dict[str, int] = {}
     key = ""
@@ -159,12 +159,12 @@ def vocabulary(file: Path) -> list[str]:
         token, _, number = line.rpartition(":")
         token = unquoted((token or key).strip())
         if not number.strip().isdecimal() or len(number) > 10 or token in ids:
-            raise FolderError(f"{shown(file.name)} does not number its tokens, each once: {brief(line)}.")
+            raise FolderError(f"{shown(file.name)} does not give each token one id: {brief(line)}.")
         ids[token] = int(number)
     names = sorted(ids, key=ids.__getitem__)
     if [ids[name] for name in names] != list(range(len(names))) or not {END, UNKNOWN} <= ids.keys():
         raise FolderError(
-            f"{shown(file.name)} was expected to number its tokens from 0 on, {END} and {UNKNOWN} among them."
+            f"{shown(file.name)} does not number its tokens from 0 without gaps, with {END} and {UNKNOWN} among them."
         )
     return names
 
@@ -184,7 +184,7 @@ def _file(path: Path, decoder: dict[str, str | list[str]], key: str, pattern: st
     if len(found) != 1:
         raise FolderError(
             f"{path.name} has {len(found)} models ({', '.join(shown(one.name) for one in found[:4])}): one was "
-            "expected. An ensemble is imported one by one: leave one name in decoder.yml."
+            "expected. Import the models of an ensemble one by one: leave one name in decoder.yml."
         )
     return found[0]
 
@@ -196,7 +196,7 @@ def _vocabularies(path: Path, decoder: dict[str, str | list[str]]) -> tuple[Path
     found = found or sorted(path.glob("*vocab.yml"))
     if len(found) not in (1, 2):
         raise FolderError(
-            f"{path.name} has {len(found)} vocabularies: vocabs of one or two files in decoder.yml were expected."
+            f"{path.name} has {len(found)} vocabularies: decoder.yml was expected to name one or two files under vocabs."
         )
     return found[0], found[-1]
 
@@ -212,7 +212,7 @@ class Arrays:
         except zipfile.BadZipFile as error:
             raise self._damaged(error) from None
         if SETTINGS not in self.sizes:
-            raise FolderError(f"{shown(file.name)} has no {SETTINGS}: it is not a model of Marian.")
+            raise FolderError(f"{shown(file.name)} has no {SETTINGS}: it is not a Marian model.")
 
     def _damaged(self, why: object) -> FolderError:
         return FolderError(
@@ -222,7 +222,7 @@ class Arrays:
     def array(self, name: str) -> np.ndarray:
         """Return an array."""
         if name not in self.sizes:
-            raise FolderError(f"The model lacks the weights {shown(name)}: is the file complete?")
+            raise FolderError(f"The model has no weights {shown(name)}: the file may be incomplete.")
         try:
             with zipfile.ZipFile(self.file) as packed, packed.open(f"{name}.npy") as file:
                 version = np.lib.format.read_magic(file)
@@ -259,8 +259,8 @@ class Arrays:
         found = self.array(name)
         if found.dtype not in (np.float32, np.float16):
             raise FolderError(
-                f"The weights {shown(name)} are {found.dtype}: floats of 16 or 32 bits were expected, as before rounding "
-                "for speed."
+                f"The weights {shown(name)} are {found.dtype}: 16-bit or 32-bit floats were expected. Import "
+                "the model as it was before quantization."
             )
         return torch.from_numpy((found.T if turned else found).copy())
 
@@ -290,7 +290,7 @@ def _model(settings: dict[str, str | list[str]], arrays: Arrays) -> ModelConfig:
     places = (before, after, above)
     if places not in NORMS:
         raise FolderError(
-            f"The model has its norms at {brief(places)}: '', 'dan', '' (after each sublayer) or 'n', 'da', 'n' (before "
+            f"The model's norms are {brief(places)}: '', 'dan', '' (after each sublayer) or 'n', 'da', 'n' (before "
             "it) were expected."
         )
     shared = "Wemb" in arrays.sizes
@@ -391,7 +391,7 @@ def _layer_name(theirs: str) -> str:
     found = LAYER.fullmatch(theirs)
     norm = NORM.fullmatch(found[4]) if found else None
     if found is None or (norm is None and found[4] not in PARTS):
-        raise FolderError(f"The model holds weights that this architecture does not have: {shown(theirs)}.")
+        raise FolderError(f"The model has weights that this architecture does not have: {shown(theirs)}.")
     half, number, part, name = found.groups()
     layer = f"{half}.layers.{int(number) - 1}"
     if norm is not None:

@@ -56,7 +56,7 @@ def renamed(
 
     def put(ours: str, name: str) -> None:
         if name not in theirs:
-            raise FolderError(f"The model lacks the weights {name!r}: is the file complete?")
+            raise FolderError(f"The model has no weights {name!r}: the file may be incomplete.")
         found[ours] = lambda: theirs[name]
 
     source, target, output = tables
@@ -96,7 +96,7 @@ def renamed(
             continue
         ours_ = layer_name(name)
         if ours_ is None:
-            raise FolderError(f"The model holds weights that this architecture does not have: {shown(name)}.")
+            raise FolderError(f"The model has weights that this architecture does not have: {shown(name)}.")
         put(ours_, name)
     return Renamed(found)
 
@@ -108,5 +108,5 @@ def _same_positions(table: Tensor, config: ModelConfig) -> None:
     ours = position_table(len(table), config.d_model, config.positions)
     if table.shape != ours.shape or (table.float() - ours).abs().max() > 1e-3:
         raise FolderError(
-            "The table of positions is not that of sines and cosines which its kind of model has."
+            "The position table does not contain the sines and cosines of this family of models."
         )

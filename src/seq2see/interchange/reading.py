@@ -42,7 +42,7 @@ def import_model(
     )
     out = out or Path(name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists already: name a new folder by --out.")
+        raise UserError(f"{out} exists already: name a new folder with --out.")
     if source.startswith(HUB):
         with tempfile.TemporaryDirectory() as place:
             path = download(source.removeprefix(HUB), Path(place))
@@ -77,7 +77,8 @@ def guarded(path: Path) -> Iterator[None]:
             raise
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise FolderError(
-            f"{path.name} cannot be read as a model ({shown(why, 200)}): is it whole, and of the kind that its files say?"
+            f"{path.name} cannot be read as a model ({shown(why, 200)}): it may be damaged, incomplete or of another "
+            "kind."
         ) from error
 
 
@@ -94,18 +95,16 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
         if is_marian(path):
             return read_marian(path, languages)
         raise UserError(
-            f"{path.name} is no model that is known here: config.json (Hugging Face), model.bin (CTranslate2), "
+            f"{path.name} is not a supported model: config.json (Hugging Face), model.bin (CTranslate2), "
             "checkpoint_best.pt (fairseq) or an .npz (Marian) was expected in it."
         )
     if not path.is_file():
-        raise UserError(f"{path.name} is not a plain file: a folder or a file of a model was expected.")
+        raise UserError(f"{path.name} is not a regular file: a model folder or a model file was expected.")
     if path.suffix == ".argosmodel" or (zipfile.is_zipfile(path) and path.suffix == ".zip"):
         return read_argos(path)
     if path.suffix in (".pt", ".bin"):
         return read_fairseq(path, languages)
-    raise UserError(
-        f"{path.name} is no model that is known here: a folder, a .pt or an .argosmodel was expected."
-    )
+    raise UserError(f"{path.name} is not a supported model: a folder, a .pt or an .argosmodel was expected.")
 
 
 def push(path: Path, name: str, private: bool = False) -> str:

@@ -65,8 +65,8 @@ def from_pytorch(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         what = str(error).split("GLOBAL ")[-1].split(" ")[0] if "GLOBAL " in str(error) else "unknown objects"
         raise FolderError(
-            f"{path.name} holds more than tensors and settings ({shown(what, 100)}). Reading that would run code, so "
-            "it is refused: save the weights alone, best as safetensors."
+            f"{path.name} contains more than tensors and settings ({shown(what, 100)}). Reading that would run code, so "
+            "it is refused: save only the weights, preferably as safetensors."
         ) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
         reason = shown(str(error), 200) if str(error) else type(error).__name__
@@ -91,7 +91,7 @@ def of_folder(path: Path) -> Mapping[str, Tensor]:
                     raise FolderError(f"{path.name} has no {shown(file.name)}: the folder is incomplete.")
             return _files(files)
     raise FolderError(
-        f"{path.name} has no weights: neither model.safetensors nor pytorch_model.bin is there."
+        f"{path.name} has no weights: neither model.safetensors nor pytorch_model.bin was found."
     )
 
 
@@ -102,6 +102,8 @@ def _files(paths: list[Path]) -> Mapping[str, Tensor]:
     for path in paths:
         read = from_pytorch(path)
         if not isinstance(read, dict) or not all(isinstance(value, Tensor) for value in read.values()):
-            raise FolderError(f"{path.name} was expected to hold tensors by name, and nothing else.")
+            raise FolderError(
+                f"{path.name} does not contain named tensors only: save only the weights, preferably as safetensors."
+            )
         found |= read
     return found

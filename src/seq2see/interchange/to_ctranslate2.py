@@ -59,8 +59,8 @@ class Parity:
 
     def __str__(self) -> str:
         return (
-            f"{self.same_answers:,} of {self.inputs:,} answers and {self.same_tokens:,} of {self.tokens:,} tokens the "
-            f"same, log-probabilities within {self.largest_difference:.1e}"
+            f"{self.same_answers:,} of {self.inputs:,} answers and {self.same_tokens:,} of {self.tokens:,} tokens "
+            f"agree, and the log-probabilities differ by at most {self.largest_difference:.1e}"
         )
 
 
@@ -107,8 +107,8 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
 def _expressible(config: ModelConfig) -> None:
     if not config.d_k == config.d_v == config.d_model / config.heads:
         raise UserError(
-            f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but CTranslate2 knows "
-            f"only heads of d_model / heads = {config.d_model}/{config.heads}: answer with --engine torch."
+            f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but CTranslate2 "
+            f"supports only heads of d_model / heads = {config.d_model}/{config.heads}: answer with --engine torch."
         )
 
 
@@ -258,7 +258,7 @@ def _compare(
         )
         if exact and (not max(differences) < TOLERANCE or (a.ids != b.ids and not tie)):
             raise FolderError(
-                f"The converted model does not answer as ours on input {number} of {len(ours)} (log-probabilities "
+                f"The converted model does not answer like this one on input {number} of {len(ours)} (log-probabilities "
                 f"differ by {max(differences):.2g}): nothing was written. Please report this with the config.toml."
             )
     return Parity(

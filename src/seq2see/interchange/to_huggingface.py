@@ -51,7 +51,7 @@ def export(
     family, name = _family(config.model)
     if family == "m2m_100" and tokenizers.target.pad != 1:
         raise UserError(
-            "The family m2m_100 counts positions from its padding token, which must be 1, but here is "
+            "The family m2m_100 counts positions from its padding token, which must be 1, but is "
             f"{tokenizers.target.pad}."
         )
     sources = (
@@ -78,18 +78,19 @@ def _family(config: ModelConfig) -> tuple[str, str]:
     found = FAMILIES.get((config.norm, order, config.embedding_norm))
     if found is None:
         raise UserError(
-            f"No family of Hugging Face's has {config.norm}-norm with positions {config.positions!r}"
+            f"No Hugging Face family has {config.norm}-norm with positions {config.positions!r}"
             f"{' and a norm of the embedding' if config.embedding_norm else ''}: export it to ctranslate2 or onnx."
         )
     if not config.d_k == config.d_v == config.d_model / config.heads:
         raise UserError(
             f"This model has d_k {config.d_k} and d_v {config.d_v} with {config.heads} heads, but Hugging Face's models "
-            f"know only heads of d_model / heads = {config.d_model}/{config.heads}."
+            f"support only heads of d_model / heads = {config.d_model}/{config.heads}."
         )
     other_size = config.source_vocabulary != config.target_vocabulary
     if found[0] == "m2m_100" and (config.output_bias or not config.share_output or other_size):
         raise UserError(
-            "The family m2m_100 has no bias on its logits and one vocabulary, and this model has others."
+            "The family m2m_100 has one vocabulary and no bias on its logits, unlike this model: export it to "
+            "ctranslate2 or onnx."
         )
     return found
 
@@ -199,7 +200,7 @@ def _generation(config: Config, tokenizers: Tokenizers) -> dict[str, Any]:
     target, rules = tokenizers.target, config.decoding
     if len(target.before) > 2:
         raise UserError(
-            "Several tokens are forced at the beginning of an answer: Hugging Face's settings know one."
+            "Several tokens are forced at the beginning of an answer, but Hugging Face's settings support only one."
         )
     found: dict[str, Any] = {
         "pad_token_id": target.pad,
@@ -282,7 +283,7 @@ def _compare(
             compared.answer(answer.ids, said.argmax(-1).tolist())
     if not compared.same:
         raise FolderError(
-            f"The exported model does not answer as ours ({compared}): nothing was written. Please report this with the "
-            "config.toml."
+            f"The exported model does not answer like this one ({compared}): nothing was written. Please report this "
+            "with the config.toml."
         )
     return compared

@@ -216,7 +216,7 @@ def _compare(
         compared.answer(answer.ids, allowed.argmax(-1).tolist())
     if not compared.same:
         raise FolderError(
-            f"The exported model does not answer as ours ({compared}): nothing was written. Please report this with the "
-            "config.toml."
+            f"The exported model does not answer like this one ({compared}): nothing was written. Please report this "
+            "with the config.toml."
         )
     return compared
