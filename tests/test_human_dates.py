@@ -132,6 +132,13 @@ def test_the_month_is_looked_for_in_the_text() -> None:
         assert not human_dates.names_month(text, month, 6), text
 
 
+def test_every_name_of_a_month_is_found_in_a_text() -> None:
+    for month, line in enumerate(human_dates.NAMES.read_text(encoding="utf-8").splitlines(), 1):
+        for name in line.split("\t"):
+            assert human_dates.names_month(f"5 {name} 1999", month, 6), name
+            assert human_dates.names_month(f"5{name.replace(' ', '')}1999", month, 6), name
+
+
 def test_hardly_a_right_date_is_refused_for_its_month(
     model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:

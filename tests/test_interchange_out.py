@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from typer.testing import CliRunner
 
 import seq2see
@@ -103,7 +105,7 @@ def test_a_difference_is_refused_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(to_huggingface, "order_of", lambda config: torch.arange(config.d_model))
-    with pytest.raises(FolderError, match="does not answer as ours"):
+    with pytest.raises(FolderError, match="does not answer like this one"):
         to_hf(small(), tmp_path / "theirs")
     assert not list(tmp_path.iterdir())
 
@@ -214,6 +216,99 @@ def test_onnx_answers_as_ours(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "onnx").iterdir()) == [
         "decoder.onnx", "encoder.onnx", "onnx.json", "tokenizer.json",
     ]  # fmt: skip
+
+
+class Session:
+    """Stands in for ``onnxruntime``, where seconds matter: it runs the network that was to be exported."""
+
+    exported: dict[str, dict[str, Any]]
+
+    def __init__(self, path: str, options: Any, providers: list[str]) -> None:
+        assert (options.log_severity_level, providers) == (3, ["CPUExecutionProvider"])
+        self.graph = self.exported[Path(path).name]
+
+    def run(self, wanted: None, feeds: dict[str, Any]) -> list[Any]:
+        """Return all outputs, as ``onnxruntime`` does if none is named."""
+        assert {*feeds} == {*self.graph["input_names"]}
+        given = [torch.from_numpy(feeds[name]) for name in self.graph["input_names"]]
+        _, form = tree_flatten(self.graph["arguments"])
+        with torch.no_grad():
+            found, _ = tree_flatten(self.graph["network"](*tree_unflatten(given, form)))
+        assert len(found) == len(self.graph["output_names"])
+        return [one.numpy() for one in found]
+
+
+@pytest.fixture
+def without_onnx(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """Keep what would be exported to ONNX, and run it as it is."""
+    Session.exported = {}
+
+    def export(network: Any, arguments: Any, path: str, **settings: Any) -> None:
+        Path(path).touch()
+        Session.exported[Path(path).name] = dict(network=network, arguments=arguments, **settings)
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    monkeypatch.setattr("onnxruntime.InferenceSession", Session)
+    return Session.exported
+
+
+ONNX = dict(norm="pre", positions="learned", embedding_norm=True, d_k=3, d_v=5, encoder_layers=1)
+
+
+def test_the_graphs_of_onnx_compute_as_ours(without_onnx: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    model = small(**ONNX)
+    config = replace(model.config, decoding=model.config.decoding.but(suppressed=(4, 7)))
+    model.transformer.train()
+    compared = to_onnx.export(tmp_path / "onnx", config, model.transformer, model.tokenizers)
+    assert (compared.inputs, compared.same_tokens) == (16, compared.tokens)
+    assert compared.largest < 1e-5
+    assert compared.tokens > 50
+    assert model.transformer.training
+    assert json.loads((tmp_path / "onnx/onnx.json").read_text()) == {
+        "start": 0, "end": 2, "pad": 1, "forced": [], "suppressed": [4, 7], "decoder_layers": 2, "heads": 4, "d_k": 3,
+        "d_v": 5, "max_length": 40,
+    }  # fmt: skip
+    assert Tokenizer.load(tmp_path / "onnx/tokenizer.json").encode("abc") == TOKENIZER.encode("abc")
+    few = to_onnx.export(tmp_path / "few", config, model.transformer, model.tokenizers, ["abc", "jihgfedcba"])
+    assert few.inputs == 2
+    assert few.same
+
+
+def test_the_graphs_of_onnx_take_batches_of_any_size(
+    without_onnx: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    model = small(**ONNX)
+    to_onnx.export(tmp_path / "onnx", model.config, model.transformer, model.tokenizers)
+    names = ["k_0", "v_0", "k_1", "v_1"]
+    encoder, decoder = without_onnx["encoder.onnx"], without_onnx["decoder.onnx"]
+    assert encoder["output_names"] == [f"source_{name}" for name in names]
+    assert decoder["output_names"] == ["logits", *(f"all_{name}" for name in names)]
+    free = {"batch", "source_length", "past"}
+    sizes: dict[str, int] = {}
+    for graph in (encoder, decoder):
+        assert (graph["dynamo"], graph["external_data"], graph["verbose"]) == (True, False, False)
+        given, form = tree_flatten(graph["arguments"])
+        shapes = [{} if one is None else one for one in form.flatten_up_to(graph["dynamic_shapes"])]
+        for name, tensor, shape in zip(graph["input_names"], given, shapes, strict=True):
+            fixed = [size for place, size in enumerate(tensor.shape) if place not in shape]
+            kinds = {"token": [1], "position": [1], "source": [], "real": []}
+            assert fixed == kinds.get(name, [4, 3 if "_k_" in name else 5]), name
+            for place, dimension in shape.items():
+                assert sizes.setdefault(dimension.__name__, tensor.shape[place]) == tensor.shape[place], name
+    assert {*sizes} == free
+    assert len({*sizes.values()}) == len(free)
+    assert min(sizes.values()) > 1  # a size of 1 would be taken to be fixed
+
+
+def test_a_difference_in_onnx_is_refused_and_nothing_is_written(
+    without_onnx: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small(**ONNX)
+    asked = to_onnx.OnnxModel.logits
+    monkeypatch.setattr(to_onnx.OnnxModel, "logits", lambda *given: asked(*given) * 1.001)
+    with pytest.raises(FolderError, match="does not answer like this one"):
+        to_onnx.export(tmp_path / "onnx", model.config, model.transformer, model.tokenizers)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_of_the_hub_is_downloaded_without_code_and_written_with_its_name(

@@ -165,6 +165,15 @@ def test_the_page_takes_only_tokenizers_that_it_cuts_alike(
     assert not live._is_sentencepiece(other)
 
 
+def test_the_names_of_months_are_described_without_accents() -> None:
+    months = web.described("human-dates", seq2see.load("human-dates"))["months"]
+    assert len(months) == 12
+    assert all(names == sorted({*names}) for names in months)
+    assert {"february", "fevrier", "thang 2", "2月"} <= {*months[1]}
+    assert "février" not in months[1]
+    assert web.described("dates", seq2see.load("dates"))["months"] is None
+
+
 def test_a_folder_tells_whether_its_weights_are_rounded() -> None:
     assert live.is_rounded(seq2see.load("human-dates")) is True
     assert live.is_rounded(seq2see.load("dates")) is False
