@@ -235,6 +235,18 @@ def logits_differ(theirs: Any, ours: Seq2Seq, sources: list[list[int]]) -> float
         return float((said - ours.transformer(source, target, mask)).abs().max() / said.abs().max())
 
 
+def agree_in_float64(theirs: Any, ours: Seq2Seq, sources: list[list[int]], rules: DecodingConfig) -> bool:
+    """Whether both give the same answers in float64, where hardly any two prefixes are equally likely."""
+    theirs.double()
+    ours.transformer.double()
+    pad = ours.tokenizers.source.pad
+    expected = [generated(theirs, [source], pad, num_beams=rules.beam)[0] for source in sources]
+    found = [found_by(ours, [source], rules)[0] for source in sources]
+    theirs.float()
+    ours.transformer.float()
+    return found == expected
+
+
 INPUTS, BATCH = 500, 50
 
 
@@ -255,10 +267,8 @@ def test_answers_and_logits_of_500_inputs_are_theirs(name: str, tmp_path: Path) 
             expected = generated(theirs, part, ours.tokenizers.source.pad, num_beams=beam)
             found = found_by(ours, part, rules)
             other = [row for row, ids in enumerate(found) if ids != expected[row]]
-            # Where two prefixes are equally likely up to rounding, the width of the batch decides: alone it is theirs.
-            assert [found_by(ours, [part[row]], rules)[0] for row in other] == [
-                expected[row] for row in other
-            ]
+            # Where two prefixes are equally likely up to rounding, float32 may keep either.
+            assert agree_in_float64(theirs, ours, [part[row] for row in other], rules)
             ties += len(other)
             if first == 0:
                 assert graphs.ids(part, rules) == expected

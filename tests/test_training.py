@@ -651,8 +651,8 @@ def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "--resume continues" in errors
     assert "Traceback" not in errors
-    (stopped,) = checkpoint.steps_in(out / CHECKPOINTS)
-    assert 10 <= stopped < 50
+    *_, stopped = checkpoint.steps_in(out / CHECKPOINTS)  # the best so far may be kept beside it
+    assert 10 <= stopped < 60
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
     assert f"Resuming from step {stopped}" in again.stderr
     assert (out / "model.safetensors").exists()
