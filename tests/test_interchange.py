@@ -483,19 +483,19 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "pointer": (pointer, "Git LFS pointer"),
     "truncated": (truncated, "cannot be read as safetensors"),
     "pickled": (pickled, "would run code"),
-    "t5": (edited("config.json", model_type="t5"), "T5 has relative positions and a norm without mean and bias, which"),
+    "t5": (edited("config.json", model_type="t5"), "T5 has relative positions and norms without mean and bias, unlike"),
     "t5 v1.1": (edited("config.json", model_type="t5", feed_forward_proj="gated-gelu"), "v1.1 .* gated feed-forward"),
     "umt5": (edited("config.json", model_type="umt5"), "separate relative positions in each layer"),
     "longt5": (edited("config.json", model_type="longt5"), "sparse attention in its encoder"),
     "switch": (edited("config.json", model_type="switch_transformers"), "one of many feed-forward networks"),
     "moe": (edited("config.json", model_type="nllb-moe"), "import a dense NLLB-200 model"),
-    "pegasus x": (edited("config.json", model_type="pegasus_x"), "the family pegasus takes shorter texts"),
-    "led": (edited("config.json", model_type="led"), "the family bart takes shorter texts"),
+    "pegasus x": (edited("config.json", model_type="pegasus_x"), "for shorter texts, import a model of the family pegasus"),
+    "led": (edited("config.json", model_type="led"), "for shorter texts, import a model of the family bart"),
     "prophetnet": (edited("config.json", model_type="prophetnet"), "several tokens ahead"),
     "bigbird": (edited("config.json", model_type="bigbird_pegasus"), "only a part of the text"),
     "whisper": (edited("config.json", model_type="whisper"), "reads audio"),
     "two berts": (edited("config.json", model_type="encoder-decoder"), "two models such as BERT"),
-    "unknown": (edited("config.json", model_type="funny"), "architecture is 'funny'"),
+    "unknown": (edited("config.json", model_type="funny"), "the family 'funny' is not supported"),
     "bert": (edited("config.json", model_type="bert"), "only an encoder"),
     "activation": (edited("config.json", activation_function="gelu_new"), "activation 'gelu_new'"),
     "shape": (edited("config.json", d_model=36), "do not match the config"),
@@ -534,7 +534,7 @@ def test_every_family_that_is_known_not_to_fit_has_its_own_sentence(tmp_path: Pa
 
 
 def test_a_language_that_is_not_known_is_named(whole: Path, tmp_path: Path) -> None:
-    sentence = "--to-language is 'fra', which this model does not know"
+    sentence = "--to-language is 'fra', a language that this model does not know. It has no language tokens"
     broken(whole, tmp_path, lambda path: None, sentence, (None, "fra"))
 
 

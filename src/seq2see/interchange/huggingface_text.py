@@ -158,9 +158,8 @@ def _language(code: str, known: list[str], option: str) -> str:
         if name in known:
             return name
     codes = [name.strip("_<>") for name in known]
-    raise UserError(
-        f"{option} is {shown(code)}, a language that this model does not know. {suggest(code, codes)}"
-    )
+    near = suggest(code, codes) if codes else "It has no language tokens."
+    raise UserError(f"{option} is {shown(code)}, a language that this model does not know. {near}")
 
 
 def language_of(code: str, engine: Engine, option: str) -> str:
