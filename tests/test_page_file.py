@@ -876,7 +876,7 @@ def test_words_explain_themselves_by_mouse_touch_and_keyboard(open_file: Open) -
     places |= {"signs": "#encoder .map-key", "mixed": "#encoder .map-key", "log P": "#versus"}
     for count, (word, place) in enumerate(places.items()):
         button = page.locator(place).get_by_role("button", name=word, exact=True)
-        note = page.locator(".note:popover-open")
+        note = page.locator(".explanation:popover-open")
         if count % 3 == 0:
             button.click()
         elif count % 3 == 1:

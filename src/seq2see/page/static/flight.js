@@ -333,6 +333,7 @@ class Flight {
   askWhy(/** @type {number} */ place) {
     const { steps, source } = this.trace;
     clearTimeout(waiting);
+    waiting = 0; // nor does an answer that is still awaited say anything
     byId("flight-why").textContent = "";
     const step = Math.min(view.step, steps.length - 1);
     const copied = source.some(({ token }) => token === steps[step].token);
@@ -386,7 +387,7 @@ class Flight {
     const gates = h("div", { className: `gates${few ? "" : " many"}`, role: "group", "aria-label": "Heads of the cross-attention, as gates" }, ...layers);
     this.stage = h("div", { className: "sky", onclick: (/** @type {PointerEvent} */ event) => this.hit(event) }, this.canvas, reads, gates, h("div", { className: "becomes" }, this.bars, this.next));
     roving(reads, "button");
-    roving(gates, ".gate");
+    roving(gates, "button");
     roving(this.next, "button");
     byId("stage").replaceChildren(this.stage);
     this.say();
