@@ -60,7 +60,7 @@ def documents(rounds: int, words: int = 100_000) -> Line:
         return Line("documents", name, "words", words, {}, wanted, [FORMAT])
     text = text_of(words)
     with tempfile.TemporaryDirectory() as temporary:
-        path = _exported(Path(temporary) / "en-fr")
+        path = exported(Path(temporary) / "en-fr")
         model = load(path)
         ready: dict[str, Callable[[str], Callable[[], str]]] = {
             "seq2see": lambda text: partial(model.translate, text),
@@ -81,7 +81,7 @@ def documents(rounds: int, words: int = 100_000) -> Line:
     )  # fmt: skip
 
 
-def _exported(path: Path) -> Path:
+def exported(path: Path) -> Path:
     """Copy the shipped model with an int8 export."""
     from seq2see.interchange.to_ctranslate2 import export
 
