@@ -851,11 +851,14 @@ def test_a_letter_that_is_not_copied_is_explained_by_the_model(open_file: Open, 
     )
     page.locator('.chip[data-step="12"]').click()
     expect(why).to_be_empty()  # the 8 is copied
-    page.locator("#text").fill("1845-03-05")
-    answer(page).to_have_text("March 5, 1845")
-    other = model.trace("1845-04-05").output_tokens[0]
+    page.locator("#text").fill("1845-12-05")
+    answer(page).to_have_text("December 5, 1845")
     page.locator('.chip[data-step="0"]').click()
-    expect(why).to_contain_text(f"the shaded 3: if that were 4, the model would write ‘{other}’")
+    other = model.trace("1845-10-05").output_tokens[0]
+    # There are no months 13 to 19.
+    expect(why).to_contain_text(f"the shaded 2: if that were 0, the model would write ‘{other}’ here.")
+    page.locator('.chip[data-step="1"]').click()
+    expect(why).to_contain_text("No other digit in place of the shaded 2 changes it: it continues ‘D’.")
 
 
 @pytest.mark.parametrize("wide", [1280, 390])
