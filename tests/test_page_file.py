@@ -423,7 +423,7 @@ def test_few_stops_of_the_tab_key(open_file: Open) -> None:
         "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]"
         ".filter(e => e.tabIndex >= 0 && !e.disabled && e.getClientRects().length).length"
     )
-    assert stops <= 130  # there were 259
+    assert stops <= 132  # there were 259; two of them lead to explanations of words
     page.locator('[data-head="decoder.1.2"] .switch').focus()
     page.keyboard.press(".")
     expect(page.locator('[data-head="decoder.1.3"] .switch')).to_be_focused()
@@ -778,7 +778,7 @@ def test_the_answer_is_written_when_the_page_opens_and_enter_writes_it_again(ope
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
     still = open_file()
     expect(still.locator("#play")).to_have_attribute("aria-label", "Play")  # nothing moves by itself
-    assert min(shades(still)) > 0
+    assert min(shades(still)[1:]) > 0  # the tokens cover the first tenth
 
 
 def test_the_flight_shows_the_models_numbers(open_file: Open, model: Seq2Seq) -> None:
@@ -876,7 +876,7 @@ def test_words_explain_themselves_by_mouse_touch_and_keyboard(open_file: Open) -
     places |= {"signs": "#encoder .map-key", "mixed": "#encoder .map-key", "log P": "#versus"}
     for count, (word, place) in enumerate(places.items()):
         button = page.locator(place).get_by_role("button", name=word, exact=True)
-        note = page.locator(".note:popover-open")
+        note = page.locator(".explanation:popover-open")
         if count % 3 == 0:
             button.click()
         elif count % 3 == 1:
@@ -1042,7 +1042,9 @@ def test_pairs_of_ones_own_are_learned(
     sent.goto(file.as_uri())
     expect(sent.locator(".gate")).to_have_count(4)
     expect(sent.locator("#answer")).to_have_text(said)
-    expect(sent.locator("#does")).to_be_empty()  # it no longer reads dates
+    expect(sent.locator("#does")).to_have_text(
+        re.compile("some that it does not learn from")
+    )  # and no longer dates
     sent.close()
 
 
