@@ -26,8 +26,8 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="cold-start, dates-10000, dates-training, base-batch32, base-batch1, documents, serve-load, page, "
-            "page-file, human-dates, preparation, busy (busy-training, busy-dates, busy-en-fr), or all of them; or "
-            "engines, growth, interchange or gpu-file.",
+            "page-file, page-play, human-dates, preparation, busy (busy-training, busy-dates, busy-en-fr), or all of "
+            "them; or engines, growth, interchange or gpu-file.",
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns that each contestant takes.")] = 5,

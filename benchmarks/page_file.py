@@ -52,6 +52,21 @@ ASK = """async (text) => {
   await window.shown(text, true);
   return [answered / 1000, (performance.now() - start) / 1000];
 }"""
+#: Plays the answer from its first token to its last; the milliseconds from each frame to the next, and the longest task.
+PLAY = """async () => {
+  const [slider, play, frames] = [document.querySelector("#step"), document.querySelector("#play"), []];
+  slider.value = 0;
+  slider.dispatchEvent(new Event("input"));
+  await new Promise((resolve) => setTimeout(resolve, 2000)); // the page is at rest
+  window.longest = 0;
+  play.click();
+  for (let last = 0; play.ariaLabel === "Pause";) {
+    const now = await new Promise(requestAnimationFrame);
+    if (last) frames.push(now - last);
+    last = now;
+  }
+  return [frames, window.longest];
+}"""
 #: Starts ONNX Runtime Web and answers greedily by the files that `seq2see export --to onnx` writes.
 ONNX = """async ({ source, start, end, limit }) => {
   const begun = performance.now();
@@ -117,6 +132,41 @@ def page_file(rounds: int) -> Line:
         f"{file}: {line.details['bytes'][file] / 1e6:.3g} MB, longest task {longest[file]:.0f} ms"
         for file in sizes
     ]
+    return line
+
+
+def page_play(rounds: int) -> Line:
+    """Play the answer of the date model's file; keep the seconds of a frame and the longest task of the page's thread."""
+    browser = browser_here()
+    missing = [
+        name for name, there in (("playwright", find_spec("playwright")), ("chromium", browser)) if not there
+    ]
+    work = "the flight of the date model's page while its answer is played: seconds of a frame"
+    line = Line("page-play", work, "frames", 1, {}, "60 frames a second; no task over 50 ms", missing)
+    if missing:
+        return line
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        file = Path(name) / "dates.html"
+        file.write_text(live_page("dates", load("dates"), TEXTS["dates"][0]), encoding="utf-8")
+        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        for _ in range(rounds):
+            context = chromium.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+            context.add_init_script(LONGEST)
+            page = context.new_page()
+            page.goto(f"{file.as_uri()}#step=0")
+            page.wait_for_function(
+                "() => document.querySelector('#play') && !document.querySelector('[data-waiting]')"
+            )
+            frames, longest = page.evaluate(PLAY)
+            context.close()
+            line.seconds.setdefault("a frame", []).append(statistics.mean(frames) / 1000)
+            line.notes.append(
+                f"{1000 / statistics.mean(frames):.1f} frames a second, the longest {max(frames):.0f} ms; "
+                f"{'no task over 50 ms' if not longest else f'longest task {longest:.0f} ms'}"
+            )
+        chromium.close()
     return line
 
 
@@ -267,4 +317,4 @@ def _serving(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-LINES: dict[str, Callable[[int], Line]] = {"page-file": page_file}
+LINES: dict[str, Callable[[int], Line]] = {"page-file": page_file, "page-play": page_play}

@@ -47,7 +47,7 @@ def measure(texts: list[str], batch: int, rounds: int = 3) -> str:
         whole, listed = model / FORMAT, Path(temporary) / "listed"
         _, right = answer(whole, False)
         shutil.copytree(whole, listed)
-        words: dict[str, set[str]] = {"": set(SPECIAL)}
+        words: dict[str, set[str]] = {}
         for source, tokens in zip(sources, right, strict=True):
             words.setdefault(source[1], set()).update(tokens)  # its first token stands for a source
         lines = "".join(f"{first}\t{' '.join(sorted(tokens))}\n" for first, tokens in words.items())

@@ -308,3 +308,12 @@ def test_a_file_for_a_gpu_needs_one() -> None:
         done = run("gpu-file", module="benchmarks")
         assert done.returncode == 2
         assert "gpu-file needs a GPU" in done.stderr
+
+
+@pytest.mark.heavy
+def test_the_best_shortlist_changes_no_answer() -> None:
+    pytest.importorskip("ctranslate2")
+    from benchmarks.shortlist import measure
+
+    told = measure(["Where is the station?", "I am hungry.", "He lost his keys."], 2, rounds=1)
+    assert told.startswith("3 lines, 2 at once, CPU time: all words ")

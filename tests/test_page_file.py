@@ -423,7 +423,7 @@ def test_few_stops_of_the_tab_key(open_file: Open) -> None:
         "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]"
         ".filter(e => e.tabIndex >= 0 && !e.disabled && e.getClientRects().length).length"
     )
-    assert stops <= 130  # there were 259
+    assert stops <= 132  # there were 259; two of them lead to explanations of words
     page.locator('[data-head="decoder.1.2"] .switch').focus()
     page.keyboard.press(".")
     expect(page.locator('[data-head="decoder.1.3"] .switch')).to_be_focused()
@@ -778,7 +778,7 @@ def test_the_answer_is_written_when_the_page_opens_and_enter_writes_it_again(ope
     expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
     still = open_file()
     expect(still.locator("#play")).to_have_attribute("aria-label", "Play")  # nothing moves by itself
-    assert min(shades(still)) > 0
+    assert min(shades(still)[1:]) > 0  # the tokens cover the first tenth
 
 
 def test_the_flight_shows_the_models_numbers(open_file: Open, model: Seq2Seq) -> None:
@@ -851,11 +851,14 @@ def test_a_letter_that_is_not_copied_is_explained_by_the_model(open_file: Open, 
     )
     page.locator('.chip[data-step="12"]').click()
     expect(why).to_be_empty()  # the 8 is copied
-    page.locator("#text").fill("1845-03-05")
-    answer(page).to_have_text("March 5, 1845")
-    other = model.trace("1845-04-05").output_tokens[0]
+    page.locator("#text").fill("1845-12-05")
+    answer(page).to_have_text("December 5, 1845")
     page.locator('.chip[data-step="0"]').click()
-    expect(why).to_contain_text(f"the shaded 3: if that were 4, the model would write ‘{other}’")
+    other = model.trace("1845-10-05").output_tokens[0]
+    # There are no months 13 to 19.
+    expect(why).to_contain_text(f"the shaded 2: if that were 0, the model would write ‘{other}’ here.")
+    page.locator('.chip[data-step="1"]').click()
+    expect(why).to_contain_text("No other digit in place of the shaded 2 changes it: it continues ‘D’.")
 
 
 @pytest.mark.parametrize("wide", [1280, 390])
@@ -876,7 +879,7 @@ def test_words_explain_themselves_by_mouse_touch_and_keyboard(open_file: Open) -
     places |= {"signs": "#encoder .map-key", "mixed": "#encoder .map-key", "log P": "#versus"}
     for count, (word, place) in enumerate(places.items()):
         button = page.locator(place).get_by_role("button", name=word, exact=True)
-        note = page.locator(".note:popover-open")
+        note = page.locator(".explanation:popover-open")
         if count % 3 == 0:
             button.click()
         elif count % 3 == 1:
@@ -1042,7 +1045,9 @@ def test_pairs_of_ones_own_are_learned(
     sent.goto(file.as_uri())
     expect(sent.locator(".gate")).to_have_count(4)
     expect(sent.locator("#answer")).to_have_text(said)
-    expect(sent.locator("#does")).to_be_empty()  # it no longer reads dates
+    expect(sent.locator("#does")).to_have_text(
+        re.compile("some that it does not learn from")
+    )  # and no longer dates
     sent.close()
 
 

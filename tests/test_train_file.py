@@ -54,6 +54,23 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return numbers(tmp_path / "mine.tsv")
 
 
+def test_long_samples_are_cut(corpus: Path) -> None:
+    """An untrained model may repeat a word to its limit, and sources may be long."""
+    long = "".join(
+        f"{n:03} is a number with a text of more than sixty characters beside it\tyes\n" for n in range(200)
+    )
+    (corpus.parent / "long.tsv").write_text(long)
+    done = run("train", str(corpus.parent / "long.tsv"), *LITTLE)
+    assert done.exit_code == 0, (done.output, done.exception)
+    samples = [line for line in done.output.splitlines() if " → " in line and "(right: yes)" in line]
+    assert samples
+    for line in samples:
+        source, _, rest = line.strip().partition(" → ")
+        assert source.endswith("…")
+        assert len(source) == 60
+        assert len(rest.partition("   (right: ")[0]) <= 60
+
+
 def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
     done = run("train", str(corpus), *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)

@@ -36,6 +36,7 @@ FOR_PAIRS = (
 )  # fmt: skip
 FOR_DATES = ("years", "count")
 LONG = 10.0  # seconds of preparation from which its speed is printed
+SAMPLE = 60  # characters of a sample text under a line of the table
 LOOKED_AT = 50_000  # pairs that are checked before a training; `seq2see doctor` checks all
 
 
@@ -328,10 +329,15 @@ def _table(
             shown = bar.console if sys.stdout.isatty() and not bar.disable else console
             shown.print(_row(step.line))
             for source, expected, answer in step.line.samples if samples else []:
-                right = "" if answer == expected else f"   (right: {expected})"
-                say(f"         {source} → {answer}{right}", style="dim", on=shown)
+                right = "" if answer == expected else f"   (right: {_begun(expected)})"
+                say(f"         {_begun(source)} → {_begun(answer)}{right}", style="dim", on=shown)
 
         yield show
+
+
+def _begun(text: str) -> str:
+    """Return the beginning of a long text: an untrained model repeats a word hundreds of times."""
+    return text if len(text) <= SAMPLE else f"{text[: SAMPLE - 1]}…"
 
 
 def _row(line: Line) -> str:

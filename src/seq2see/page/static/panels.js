@@ -104,9 +104,11 @@ function mapKey(/** @type {Trace} */ trace, /** @type {Kind} */ kind) {
   const ramp = h("i", { className: "ramp", "aria-hidden": "true" });
   ramp.style.background = `linear-gradient(90deg, ${getComputedStyle(document.documentElement).getPropertyValue("--shares").trim().split(/\s+/).join(", ")})`;
   const ends = (/** @type {string[]} */ names) => `${names[0].trim()} … ${names[names.length - 1].trim()}`;
-  return h("p", { className: "map-key" }, h("span", {}, "↓ ", h("b", {}, "rows"), kind === "encoder" ? " look: " : " read → write: ", h("code", {}, ends(rows))),
+  const key = h("p", { className: "map-key" }, h("span", {}, "↓ ", h("b", {}, "rows"), kind === "encoder" ? " look: " : " read → write: ", h("code", {}, ends(rows))),
     h("span", {}, "→ ", h("b", {}, "columns"), " are looked at: ", h("code", {}, ends(cols))), h("span", {}, "share 0 ", ramp, " 1"),
     kind === "encoder" && h("span", {}, "below a map: what the head looks at on average over many texts, such as ", term("sign", "signs"), ", or ", term("mixed")));
+  roving(key, ".explained");
+  return key;
 }
 
 const GAP = 10; // between the cards of a full row

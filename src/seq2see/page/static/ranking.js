@@ -6,7 +6,6 @@ import { h, nats, visible } from "./dom.js";
 import { labelOf, measure } from "./habits.js";
 import { Panel, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
-import { term } from "./terms.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
 /** @typedef {import("./data.js").Kind} Kind */
@@ -79,7 +78,7 @@ export function rankingPanel(trace, model, ask) {
     choice.lastChild.textContent = `this token, ‘${visible(written).trim()}’`;
     const most = Math.max(1e-9, ...effects.map((effect) => lossOf(effect, token)));
     const sorted = [...effects].sort((a, b) => lossOf(b, token) - lossOf(a, token));
-    place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, term("log P"), " falls by"), h("th", { scope: "col" }, "most at"), h("th", { scope: "col" }, "on average it"))),
+    place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, "log P falls by"), h("th", { scope: "col" }, "most at"), h("th", { scope: "col" }, "on average it"))),
       h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, lossOf(effect, token), most, trace, habitOf(model, effect.kind, effect.layer, effect.head))))));
     shadeCards(effects, token, most);
   };
@@ -123,6 +122,6 @@ export function rankingPanel(trace, model, ask) {
     if (model.small) whenSeen(place, rank);
     return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, choice, place];
   };
-  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more the log-probability of the answer falls, the more this answer needs the head. What a head does is measured too, as a mean over many texts: what it attends to more than even attention would.",
+  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more log P, the logarithm of the answer’s probability, falls, the more this answer needs the head. What a head does is measured too, as a mean over many texts: what it attends to more than even attention would.",
     make, (changed) => changed.has("step") && effects.length === headsOf(trace).length && show());
 }

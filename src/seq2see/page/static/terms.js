@@ -16,7 +16,7 @@ let count = 0;
 
 /** A word that explains itself: pointing at it shows the sentence, a click, a tap or Enter opens it, Esc closes it. */
 export function term(/** @type {keyof typeof SAYS} */ word, /** @type {string} */ shown = word) {
-  const note = h("span", { id: `term-${(count += 1)}`, className: "note", popover: "auto" }, SAYS[word]);
+  const note = h("span", { id: `term-${(count += 1)}`, className: "explanation", popover: "auto" }, SAYS[word]);
   const button = h("button", { type: "button", className: "explained", title: SAYS[word], popoverTargetElement: note }, shown);
   note.addEventListener("toggle", () => {
     const { left, bottom } = button.getBoundingClientRect();

@@ -1,14 +1,18 @@
 """The data of a translator: sources mixed by their shares, without a sentence of any validation or test set.
 
+    python -m benchmarks.mixture en-fr OUT --data DATA [--share SOURCE=X …] [--technical 0.1667]
+
 The folder of the data has ``tatoeba/eng-fra.tsv.xz``, ``web/en-fr.tsv.xz`` and ``general/en-fr.tsv.xz`` (a header, then
 the columns en, fr and, in the last two, source), and ``dev/NAME.en-fr.tsv.xz`` (two columns, no header); German alike.
 """
 
 from __future__ import annotations
 
+import argparse
 import lzma
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -188,3 +192,45 @@ def write(mixture: Mixture, out: Path) -> None:
     for part, pairs in mixture.files.items():
         text = "".join(f"{first}\t{second}\n" for first, second in pairs)
         write_atomically(out / f"{part}.tsv", text.encode())
+
+
+def shares_in(texts: Iterable[str]) -> dict[str, float]:
+    """Read shares such as ``tatoeba=2``."""
+    found = {}
+    for text in texts:
+        source, _, share = text.partition("=")
+        if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", share):
+            raise UserError(f"--share is {text!r}: a source and its share were expected, such as tatoeba=2.")
+        found[source] = float(share)
+    return found
+
+
+def main() -> None:
+    """Write the files of one translator."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=TRANSLATORS)
+    parser.add_argument("out", type=Path, help="the folder to write to")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="the folder with tatoeba, web, general and dev"
+    )
+    parser.add_argument(
+        "--share", action="append", default=[], metavar="SOURCE=X",
+        help="0.5 takes half of a source's pairs, 2 each of them twice, 0 none; default: tatoeba=2, the others 1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--technical", type=float, default=MOST_TECHNICAL,
+        help="the largest part of the mixture that is technical; default: a sixth",
+    )  # fmt: skip
+    given = parser.parse_args()
+    try:
+        made = mix(given.name, given.data, shares_in(given.share), given.technical)
+        write(made, given.out)
+    except UserError as error:
+        sys.exit(f"mixture: {error}")
+    print(made)
+
+
+if __name__ == "__main__":
+    main()
