@@ -945,6 +945,21 @@ def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None
     expect(page.locator("#zoom")).to_contain_text("Head 3 of layer 1")
 
 
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+@pytest.mark.parametrize("view", ["tour=3&step=12&zoom=1.3.2", "puzzle=3"])
+def test_the_flight_is_drawn_again_when_the_next_stop_leaves_the_zoom(
+    open_file: Open, view: str, motion: str
+) -> None:
+    page = open_file(view=view, reduced_motion=motion)
+    expect(page.locator("#zoom .unfold")).to_be_visible()
+    card = page.locator("#tour" if view.startswith("tour") else "#puzzle")
+    card.get_by_role("button", name="Next").click()
+    expect(page.locator("#zoom")).to_be_hidden()
+    page.wait_for_timeout(1500)  # the flight and the change from the zoom take less
+    assert page.locator(".sky").evaluate("sky => sky.clientWidth === sky.querySelector('canvas').width")
+    assert all(shades(page)[1:])  # threads and bars, from the row of the tokens to the bottom
+
+
 def test_a_closed_gate_lets_nothing_through_and_the_answer_is_written_anew(open_file: Open) -> None:
     page = open_file(view="step=12")
     gate = page.get_by_role("switch", name="Gate: head 3 of layer 1")
@@ -1018,6 +1033,22 @@ def test_training_says_how_long_it_takes_and_names_its_axes(open_file: Open) -> 
         "import('seq2see/training.js').then(({ spokenTime }) => [3, 42, 89, 100, 200].map(spokenTime))"
     )
     assert times == ["5 s", "40 s", "90 s", "2 min", "3 min"]
+
+
+def test_while_it_learns_the_remark_follows_the_answer(open_file: Open) -> None:
+    page = open_file()
+    learn = forgotten(page)
+    learn.get_by_role("button", name="Learn", exact=True).click()
+    page.wait_for_selector(".chips li:last-child .special", timeout=60_000)
+    remarks = page.evaluate(
+        """() => new Promise((resolve) => { const found = [];
+          const look = () => { const ends = document.querySelector(".chips li:last-child").textContent === "<eos>";
+            found.push([ends, document.querySelector("#remark").textContent, document.body.matches(".learning")]);
+            if (found.length === 20) resolve(found); else setTimeout(look, 50); }; look(); })"""
+    )
+    for ends, said, learning in remarks:
+        assert said == ("" if ends else "The answer was cut: it did not come to its end.")
+        assert learning
 
 
 def test_pairs_of_ones_own_are_learned(

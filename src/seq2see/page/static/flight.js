@@ -437,6 +437,7 @@ byId("flight-key").append("Gates are the ", term("head", "heads"), " of each ", 
 roving(byId("flight-key"), ".explained");
 let inSight = true; // a flight that nobody sees does not move
 new IntersectionObserver((entries) => { inSight = entries[entries.length - 1].isIntersecting; }).observe(byId("stage"));
+new ResizeObserver(() => flight?.draw()).observe(byId("stage")); // what was drawn while a zoom hid the stage had no room
 
 /** Build the stage for a trace. The shares move from the ones that were shown to the new ones. */
 export function buildFlight(/** @type {Trace} */ trace, /** @type {Model} */ model, /** @type {boolean} */ live, /** @type {FetchMore} */ fetchMore) {

@@ -578,11 +578,13 @@ async function glance() {
   if (mine !== asked) return null;
   const found = await Trace.of(json);
   if (mine !== asked) return null;
+  const before = trace;
   trace = found;
   fit({ step: Math.min(view.step, found.steps.length - 1), prefix: [] });
   byId("answer").textContent = found.output;
   buildScrubber(found);
   buildFlight(found, chosenModel(), live, async () => undefined);
+  if (found.json.finished !== before?.json.finished) buildRemark(found); // a screen reader speaks each remark
   return found;
 }
 
