@@ -595,6 +595,16 @@ def test_a_row_is_drawn_by_keyboard_and_by_touch_and_undone(open_file: Open) -> 
     assert "drawn" not in page.url
 
 
+def test_a_message_moves_no_bar_that_is_drawn(open_file: Open) -> None:
+    page = open_file(view="puzzle=3")
+    row = page.locator(".drawable")
+    before = row.bounding_box()
+    share_of(page, 8).focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#puzzle .task")).to_contain_text("It writes")
+    assert row.bounding_box() == before
+
+
 def test_the_puzzles_begin_with_a_button_and_lead_on(open_file: Open) -> None:
     page = open_file()
     page.get_by_role("button", name="Puzzles").click()
@@ -666,6 +676,9 @@ def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
     expect(task).not_to_have_class(re.compile("done"))
     page.locator("#step").fill("12")
     expect(task).to_have_class(re.compile("done"))
+    expect(task).to_contain_text(
+        f"head 3 of layer 1: it looks there with {100 * weights[3, 12, 2]:.1f}% of its attention"
+    )
     next_.focus()
     page.keyboard.press("Enter")
     expect(card).to_contain_text("2 of 5")
@@ -723,6 +736,20 @@ def test_what_the_tour_asks_for_is_in_sight(open_file: Open, size: tuple[int, in
     assert box
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)  # without scrolling
     expect(page.locator("#tour .task")).to_have_class(re.compile("done"))
+
+
+@pytest.mark.parametrize(
+    "view", ["tour=1", "tour=2&step=12&muted=cross.1.3", "tour=5", "puzzle=5", "puzzle=9"]
+)
+def test_a_card_leaves_room_for_the_bars_of_the_flight(open_file: Open, view: str) -> None:
+    page = open_file(view=view, viewport={"width": 1280, "height": 860})
+    expect(page.locator(".tour:visible")).to_have_count(1)
+    if "muted" in view:
+        expect(page.locator("#versus")).to_be_visible()
+    bottom = page.locator(".candidates, .vector").evaluate_all(
+        "all => Math.max(...all.map(one => one.getBoundingClientRect().bottom))"
+    )
+    assert bottom <= page.locator("#scrub").evaluate("bar => bar.getBoundingClientRect().top")
 
 
 def test_the_tour_ends_with_a_word_and_leads_on(open_file: Open) -> None:
@@ -819,6 +846,13 @@ def test_the_first_sentence_says_the_models_own_share(open_file: Open, model: Se
     says = open_file(view="step=0").locator("#flight-says")  # the file holds shades, the model has numbers
     expect(says).to_have_text(
         f"To write J, head 2 of layer 0 looks at ‘1’ with {100 * weights[2, 0, 7]:.1f}% of its attention."
+    )
+    page = open_file(view="step=1")
+    weights = model.trace("1845-01-05")["decoder.layers.1.cross_attention.weights"]
+    assert weights[3, 1, -1] > weights[1, 1, 6]  # the end has a larger share than any character
+    expect(page.locator("#flight-says")).to_have_text(
+        f"To write a, head 1 of layer 1 looks at ‘0’ with {100 * weights[1, 1, 6]:.1f}% of its attention "
+        "(▸ and ∎ do not count)."
     )
 
 
@@ -969,7 +1003,14 @@ def test_a_closed_gate_lets_nothing_through_and_the_answer_is_written_anew(open_
     answer(page).to_have_text("October 5, 5745")
     expect(gate).to_have_attribute("aria-checked", "false")
     page.mouse.move(2, 2)
-    assert sum(shades(page)[2:5]) < sum(before[2:5])  # its threads are gone from the middle
+    assert sum(shades(page)[2:5]) < sum(before[2:5])  # its threads are thin, and dashed
+    hangs = """gate => { const canvas = document.querySelector(".sky canvas"), sky = canvas.getBoundingClientRect();
+      const { left, width, top } = gate.getBoundingClientRect();
+      const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+      copy.drawImage(canvas, 0, 0);
+      const { data } = copy.getImageData(left + width / 2 - 4 - sky.left, top - 12 - sky.top, 8, 12);
+      return data.some((shade, at) => at % 4 === 3 && shade > 40); }"""
+    assert gate.evaluate(hangs)  # and end at it
     gate.click()
     answer(page).to_have_text("January 5, 1845")
 

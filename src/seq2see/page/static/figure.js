@@ -244,7 +244,7 @@ export function aboutBox(/** @type {Network} */ { config, code }) {
     ...box.formulas.flatMap((name) => FORMULAS[name](config)),
     ...box.code.flatMap((name) => code[name] ?? []).map(listing),
     h("p", { className: "ways" }, h("button", { type: "button", className: "quiet", onclick: back }, "Back to the drawing"),
-      h("button", { type: "button", className: "quiet", onclick: () => change({ box: "" }) }, "Close (Esc)")),
+      h("button", { type: "button", className: "quiet", title: "Esc", onclick: () => change({ box: "" }) }, "Close")),
   ];
 }
 

@@ -199,11 +199,9 @@ class Flight {
     pen.lineWidth = open ? 0.7 + 9 * share : 0.8 + 1.5 * share;
     pen.setLineDash(open ? [] : [2, 5]);
     const middle = (from.y + to.y) / 2;
-    const side = Math.sign(to.x - from.x) || 1;
     pen.beginPath();
     pen.moveTo(from.x, from.y);
-    if (open) pen.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.y);
-    else pen.bezierCurveTo(from.x, middle, from.x + side * 8, to.y - 14, from.x + side * (14 + 40 * share), to.y - 22); // a closed gate: the thread hangs loose
+    pen.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.y);
     pen.stroke();
     pen.setLineDash([]);
     pen.globalAlpha = 1;
@@ -281,23 +279,23 @@ class Flight {
     pen.globalAlpha = 1;
   }
 
-  /** The gate and the token that matter most at this step: of the open gates the one that looks most sharply at a character. */
+  /** The largest share that an open gate gives to a character at this step, and whether one gives more to the beginning or the end. */
   strongest() {
-    let best = { gate: -1, token: -1, share: 0 };
+    let [best, ends] = [{ gate: -1, token: -1, share: 0 }, 0];
     this.now.shares.forEach((row, gate) => row.forEach((share, token) => {
-      const says = !/^<.+>$/.test(this.trace.source[token].token);
-      // a later layer is nearer to the answer
-      if (this.isOpen(gate) && says && share + 0.1 * this.gates[gate].layer > best.share) best = { gate, token, share: share + 0.1 * this.gates[gate].layer };
+      if (!this.isOpen(gate)) return;
+      if (/^<.+>$/.test(this.trace.source[token].token)) ends = Math.max(ends, share);
+      else if (share > best.share) best = { gate, token, share };
     }));
-    return best.gate < 0 ? best : { ...best, share: this.now.shares[best.gate][best.token] };
+    return { ...best, less: best.share < ends };
   }
 
   /** Say in one sentence what happens, shade the tokens that the letter is linked to, and list the likeliest tokens. */
   say() {
     const step = this.trace.steps[Math.min(view.step, this.trace.steps.length - 1)];
-    const { gate, token, share } = this.strongest();
+    const { gate, token, share, less } = this.strongest();
     const ends = /^<.+>$/.test(step.token);
-    const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’ with ${percent(share)} of its attention`;
+    const place = gate < 0 ? "" : `head ${this.gates[gate].head} of layer ${this.gates[gate].layer} looks at ‘${visible(this.trace.source[token].token).trim()}’ with ${percent(share)} of its attention${less ? " (▸ and ∎ do not count)" : ""}`;
     byId("flight-says").replaceChildren(ends ? "Here the answer ends." : h("span", {}, "To write ", h("b", {}, exact(step.token)), place ? `, ${place}.` : ", nothing comes through."));
     this.nameGates();
     const links = ends ? [] : linksOf(this.trace, view.step);
@@ -623,4 +621,4 @@ function drawable(/** @type {HTMLElement} */ bars, /** @type {number[]} */ colum
   });
 }
 
-const back = () => h("button", { type: "button", className: "quiet", onclick: () => change({ zoom: "" }) }, "Back to the flight (Esc)");
+const back = () => h("button", { type: "button", className: "quiet", title: "Esc", onclick: () => change({ zoom: "" }) }, "Back to the flight");

@@ -103,6 +103,7 @@ const fetchInto = (/** @type {Trace} */ into) => async (names, more = {}) => {
       if (into === trace) {
         showAside();
         redrawFlight();
+        showTour(into, chosenModel()); // a share may have been rounded before
       }
       return undefined;
     } catch (error) {

@@ -101,7 +101,7 @@ export const PUZZLES = [
     then: () => "The gate is closed, and the answer above is another one. The vector lacks what this head brought, so another digit is the likeliest. It need not be one that another head looks at.",
   },
   {
-    topic: "Heads", asks: `Switch off at least ${ENOUGH} of the 24 heads so that ten dates are still answered rightly.`,
+    topic: "Heads", asks: `Switch off at least ${ENOUGH} of the 24 heads, the 8 gates here or the 16 in the encoder’s and decoder’s own attention below, so that ten dates are still answered rightly.`,
     hint: "The encoder’s second layer and the gates of layer 0 are needed least. Each card of a head has a switch.", where: "encoder", set: {},
     solution: () => ({ muted: SPARE }),
     judge: async () => {
@@ -141,7 +141,7 @@ export const PUZZLES = [
   },
   {
     topic: "The output", asks: `There is no thirteenth month: find the character of the answer to ${STRANGE} of which the model is least sure.`,
-    hint: "Move through the answer and watch the probabilities beside the vector. It must decide on a month when it writes its first letter.", set: { text: STRANGE, anyway: true, step: 12 },
+    hint: "Move through the answer and watch the probabilities by the vector. It must decide on a month when it writes its first letter.", set: { text: STRANGE, anyway: true, step: 12 },
     solution: (trace) => ({ step: leastSure(trace) }),
     judge: (trace) => {
       const sure = trace.steps[view.step]?.top[0].probability ?? 0;
@@ -244,7 +244,7 @@ function draw(/** @type {Puzzle} */ puzzle, /** @type {Trace} */ trace) {
       chosen = one;
       again();
     }, { "aria-pressed": String(chosen === one) }))),
-    done ? h("p", { className: "task done" }, given.has(n) ? "One solution. " : "✓ Solved. ", puzzle.then(trace)) : says && h("p", { className: "task", role: "status" }, says),
+    done ? h("p", { className: "task done" }, given.has(n) ? "One solution. " : "✓ Solved. ", puzzle.then(trace)) : h("p", { className: "task", role: "status" }, says),
     hinted && !done && h("p", { className: "hint" }, puzzle.hint),
     h("div", { className: "ways" },
       button("Back", () => goToPuzzle(n - 1), { disabled: n === 1 || isTrained() }), button(n === PUZZLES.length ? "End" : "Next", () => goToPuzzle(n === PUZZLES.length ? 0 : n + 1), { className: done ? "quiet next" : "quiet" }),
