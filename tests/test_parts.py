@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import lzma
 import os
 import secrets
@@ -283,7 +284,7 @@ def test_a_cluster_is_joined_quietly_and_a_refusal_is_one_sentence(monkeypatch: 
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(parts, "_reach", lambda address: asked.append((address, {})))
     monkeypatch.setattr(parts, "os", SimpleNamespace(environ={}))
-    quiet = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
+    quiet = {"include_dashboard": False, "logging_level": logging.ERROR, "log_to_driver": False}
     assert parts._connected(None) is ray
     assert parts.os.environ == {"RAY_USAGE_STATS_ENABLED": "0"}
     assert parts._connected("auto") is ray
