@@ -723,7 +723,7 @@ def test_the_tour_by_keyboard_lets_the_reader_act_and_says_what_is_true(
     answer(page).to_have_text("July 20, 1969")
     expect(card).to_be_hidden()  # only the last stop asks for a text
     page.go_back()
-    expect(card).to_be_visible()  # the page hears of it a moment later
+    expect(card).to_be_visible()
     page.keyboard.press("Escape")
     expect(card).to_be_hidden()
 
