@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-import numpy as np
-
+from seq2see.data.pairs import split
 from seq2see.errors import UserError, suggest
 from seq2see.files import write_atomically
 from seq2see.tokenizers.tokenizer import fold
@@ -40,7 +39,6 @@ TECHNICAL = frozenset({
 })  # fmt: skip
 SHARES = {"tatoeba": 2.0}  # of a source's pairs; 1 for the others
 MOST_TECHNICAL = 1 / 6  # of the mixture
-HELD_OUT = 1000  # English sentences of Tatoeba for validation, and as many for the test
 TOGETHER = 500  # pairs of each set in the validation of a training
 
 
@@ -92,15 +90,6 @@ def rows_of(path: Path, header: bool) -> Iterator[list[str]]:
         ) from None
 
 
-def split_off(pairs: list[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
-    """Hold out the pairs of some English sentences: those that ``seq2see train`` holds out."""
-    firsts = list(dict.fromkeys(first for first, _ in pairs))
-    count = min(HELD_OUT, max(1, int(len(firsts) * share)))
-    chosen = np.random.default_rng(1).permutation(len(firsts))[:count]
-    held = {firsts[index] for index in chosen.tolist()}
-    return [pair for pair in pairs if pair[0] not in held], [pair for pair in pairs if pair[0] in held]
-
-
 def mix(
     name: str,
     data: Path,
@@ -115,8 +104,8 @@ def mix(
     """
     both, tatoeba, reverse = TRANSLATORS[name]
     everyday = [(row[0], row[1]) for row in rows_of(data / "tatoeba" / f"{tatoeba}.tsv.xz", True)]
-    learned, test = split_off(everyday, 0.1)
-    learned, validation = split_off(learned, 0.05)
+    parts = split(everyday)  # as `seq2see train` splits them
+    test, validation = parts.test, parts.validation
     dev = {
         path.name.removesuffix(f".{both}.tsv.xz"): [(row[0], row[1]) for row in rows_of(path, False)]
         for path in sorted((data / "dev").glob(f"*.{both}.tsv.xz"))
@@ -141,7 +130,7 @@ def mix(
             seen.add(pair)
             taken.setdefault(source, []).append(pair)
 
-    for pair in learned:
+    for pair in parts.train:
         take("tatoeba", pair)
     for folder in ("web", "general"):
         for first, second, source in rows_of(data / folder / f"{both}.tsv.xz", True):
@@ -172,11 +161,11 @@ def mix(
     for year in NEWS:
         counts[year].taken = len(taken[year])
     sets = {**{which: dev[year] for which, year in VALIDATION.items()}, "tatoeba": validation}
-    parts = [Random(seed).sample(pairs, min(TOGETHER, len(pairs))) for pairs in sets.values()]
+    some = [Random(seed).sample(pairs, min(TOGETHER, len(pairs))) for pairs in sets.values()]
     files = {
         "train": train,
         "news": news,
-        "validation": [pair for part in parts for pair in part],
+        "validation": [pair for part in some for pair in part],
         **{f"validation-{which}": pairs for which, pairs in sets.items()},
         "test": test,
     }

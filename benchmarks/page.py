@@ -69,22 +69,24 @@ def browser_here() -> str | None:
     return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
+def missing_here() -> list[str]:
+    """Name what this machine lacks to open a page."""
+    needed = (("playwright", find_spec("playwright")), ("chromium", browser_here()))
+    return [name for name, there in needed if not there]
+
+
 def page(rounds: int) -> Line:
     """Measure a date, and a base-size model with 64 tokens on both sides, whose answers never end by themselves."""
-    browser = browser_here()
-    missing = [
-        name for name, there in (("playwright", find_spec("playwright")), ("chromium", browser)) if not there
-    ]
+    missing = missing_here()
     work = "from opening the page, and from asking, to the painted trace: all that is in the window"
     if missing:
         return Line("page", work, "pages", 1, {}, TARGET, missing)
-    assert browser is not None
     from playwright.sync_api import sync_playwright
 
     seconds: dict[str, list[float]] = {}
     notes = []
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=browser_here(), args=FLAGS)
         base = Path(name) / "base"
         _random_model(base)
         texts = {

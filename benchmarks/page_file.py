@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Line
-from benchmarks.page import FLAGS, WATCH, browser_here
+from benchmarks.page import FLAGS, WATCH, browser_here, missing_here
 from seq2see.page.describe import describe_model
 from seq2see.page.live import live_page
 from seq2see.page.single_file import single_file
@@ -101,11 +101,8 @@ ONNX = """async ({ source, start, end, limit }) => {
 
 def page_file(rounds: int) -> Line:
     """Open each file afresh, ask two more texts by key press, and answer the same text by ONNX Runtime Web."""
-    browser = browser_here()
     work = "the page as a file: from opening it to its first paint, and from a key press to all panels"
-    missing = [
-        name for name, there in (("playwright", find_spec("playwright")), ("chromium", browser)) if not there
-    ]
+    missing = missing_here()
     line = Line("page-file", work, "pages", 1, {}, "dates 400 KB, en-fr 35 MB; no task over 100 ms", missing)
     if missing:
         return line
@@ -115,7 +112,7 @@ def page_file(rounds: int) -> Line:
         folder = Path(name)
         sizes = _write(folder)
         line.details["bytes"] = sizes
-        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=browser_here(), args=FLAGS)
         longest: dict[str, float] = {}
         for turn in range(rounds + 1):  # the first warms up
             for file in sizes:
@@ -137,10 +134,7 @@ def page_file(rounds: int) -> Line:
 
 def page_play(rounds: int) -> Line:
     """Play the answer of the date model's file; keep the seconds of a frame and the longest task of the page's thread."""
-    browser = browser_here()
-    missing = [
-        name for name, there in (("playwright", find_spec("playwright")), ("chromium", browser)) if not there
-    ]
+    missing = missing_here()
     work = "the flight of the date model's page while its answer is played: seconds of a frame"
     line = Line("page-play", work, "frames", 1, {}, "60 frames a second; no task over 50 ms", missing)
     if missing:
@@ -150,7 +144,7 @@ def page_play(rounds: int) -> Line:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         file = Path(name) / "dates.html"
         file.write_text(live_page("dates", load("dates"), TEXTS["dates"][0]), encoding="utf-8")
-        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=browser_here(), args=FLAGS)
         for _ in range(rounds):
             context = chromium.new_context(viewport={"width": 1280, "height": 900}, offline=True)
             context.add_init_script(LONGEST)

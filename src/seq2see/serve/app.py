@@ -58,7 +58,8 @@ def _trainable(model: Seq2Seq) -> dict[str, Any]:
 def _any_text(model: Seq2Seq) -> str:
     """Return the shortest text that a model can read: its first token that can be seen."""
     source = model.tokenizers.source
-    return next(filter(str.strip, (source.decode([number]) for number in range(source.size))))
+    texts = (source.decode([number]) for number in range(source.size))
+    return next(text for text in texts if text.isprintable() and text.strip())
 
 
 def create_app(
