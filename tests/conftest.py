@@ -8,11 +8,13 @@ import re
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer.testing
 from hypothesis import settings
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
@@ -28,6 +30,9 @@ os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cac
 # Torch and the packages of the tests are millions of objects that live to the end: they are not looked through again and
 # again while tests are imported, nor by each collection of garbage afterwards.
 gc.disable()
+
+# A test that calls a command builds all commands first, which takes a tenth of a second: they are built once.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 # A busy machine takes longer over an example: that is no fault of the code.
 settings.register_profile("patient", deadline=None)

@@ -274,4 +274,4 @@ def _fingerprint(network: Transformer) -> object:
 def _checksum(tensor: Tensor) -> int:
     import torch
 
-    return zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
