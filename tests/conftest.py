@@ -58,6 +58,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _kept() -> None:
+    """What earlier files have imported stays, too: no collection of garbage visits it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> None:
     torch.set_num_threads(1)  # small models: a second thread costs more than it brings
