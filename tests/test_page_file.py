@@ -1019,6 +1019,7 @@ def test_a_closed_gate_lets_nothing_through_and_the_answer_is_written_anew(open_
 # --- training in the page --------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy  # 200 dates are answered; the tests of a server's page and of own pairs do the rest, too
 def test_everything_is_forgotten_learned_downloaded_and_brought_back(
     open_file: Open, model: Seq2Seq, tmp_path: Path
 ) -> None:
@@ -1112,6 +1113,11 @@ def test_pairs_of_ones_own_are_learned(
     expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
     # After so few steps the model may still answer with nothing at all.
     assert re.fullmatch(r"[IVXLCD]*", page.locator("#answer").inner_text())
+    with zipfile.ZipFile(downloaded(page, "Download the model", tmp_path / "model.zip")) as whole:
+        assert whole.testzip() is None
+        whole.extractall(tmp_path / "model")
+    loaded = seq2see.load(tmp_path / "model")
+    assert loaded(page.locator("#text").input_value()) == page.locator("#answer").inner_text()
     file = downloaded(page, "Download as a page", tmp_path / "model.html")
     said = page.locator("#answer").inner_text()
     sent = context_of(offline=True).new_page()
