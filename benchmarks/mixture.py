@@ -4,6 +4,7 @@
 
 The folder of the data has ``tatoeba/eng-fra.tsv.xz``, ``web/en-fr.tsv.xz`` and ``general/en-fr.tsv.xz`` (a header, then
 the columns en, fr and, in the last two, source), and ``dev/NAME.en-fr.tsv.xz`` (two columns, no header); German alike.
+The source ``phrases`` is ``phrases.tsv`` beside this module: greetings, polite requests, signs, idioms.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ TECHNICAL = frozenset({
     "android_settings", "debian_descriptions", "debian_mo", "debian_web", "decidim_ui", "discourse_ui", "docs",
     "firefox_ui", "kubernetes", "loomio_ui", "manpages", "mdn", "openfoodfacts", "php_manual",
 })  # fmt: skip
-SHARES = {"tatoeba": 2.0}  # of a source's pairs; 1 for the others
+PHRASES = Path(__file__).with_name("phrases.tsv")  # columns en, fr, de
+SHARES = {"tatoeba": 2.0, "phrases": 10.0}  # of a source's pairs; 1 for the others
 MOST_TECHNICAL = 1 / 6  # of the mixture
 TOGETHER = 500  # pairs of each set in the validation of a training
 
@@ -79,7 +81,8 @@ def key(text: str) -> str:
 def rows_of(path: Path, header: bool) -> Iterator[list[str]]:
     """Yield the cells of each row."""
     try:
-        with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        unpack = lzma.open if path.suffix == ".xz" else open
+        with unpack(path, "rt", encoding="utf-8", newline="\n") as file:
             if header:
                 next(file)
             for line in file:
@@ -130,6 +133,9 @@ def mix(
             seen.add(pair)
             taken.setdefault(source, []).append(pair)
 
+    # First: a phrase that another source has too gets the share of the phrases.
+    for english, french, german in rows_of(PHRASES, True):
+        take("phrases", (english, german if both == "en-de" else french))
     for pair in parts.train:
         take("tatoeba", pair)
     for folder in ("web", "general"):
@@ -206,7 +212,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--share", action="append", default=[], metavar="SOURCE=X",
-        help="0.5 takes half of a source's pairs, 2 each of them twice, 0 none; default: tatoeba=2, the others 1",
+        help="0.5 takes half of a source's pairs, 2 each of them twice, 0 none; default: tatoeba=2, phrases=10, else 1",
     )  # fmt: skip
     parser.add_argument(
         "--technical", type=float, default=MOST_TECHNICAL,
