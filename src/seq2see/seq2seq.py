@@ -72,6 +72,15 @@ class Seq2Seq:
     @classmethod
     def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
         """Load a model that ships, by name, or any model folder."""
+        model = cls.without_weights(name, device, engine)
+        model.network.find_export()
+        return model
+
+    @classmethod
+    def without_weights(
+        cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto"
+    ) -> Seq2Seq:
+        """Load all of a model but its weights, which are read when they are needed."""
         path = folder.find(name)
         config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
         for side, tokenizer, size in (
@@ -87,7 +96,7 @@ class Seq2Seq:
         if device == "auto":
             device = devices.choose(device, devices.lasting(config.model), devices.found).device
         card = folder.read_card(path)
-        model = cls(
+        return cls(
             config,
             tokenizers,
             card=card,
@@ -96,8 +105,6 @@ class Seq2Seq:
             engine=engine,
             confidence=read_confidence(path),
         )
-        model.network.find_export()
-        return model
 
     def __repr__(self) -> str:
         shape = self.config.model
