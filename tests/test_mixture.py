@@ -108,7 +108,7 @@ def test_phrases_come_in_the_languages_of_the_translator(data: Path) -> None:
     made = mixture.mix("en-fr", data)
     assert made.counts["phrases"] == mixture.Count(4, held=2, taken=20)
     assert made.counts["tatoeba"].double == 1
-    assert "phrases                        4         2         0        20" in str(made)
+    assert "phrases                        4         2         0         0        20" in str(made)
     assert ("Cordialement", "Best regards") in mixture.mix("fr-en", data).files["train"]
     assert ("Best regards", "Cordialement") not in mixture.mix("en-fr", data, {"phrases": 0}).files["train"]
     for path in [*data.glob("*/*en-fr.tsv.xz"), *data.glob("*/eng-fra.tsv.xz")]:
