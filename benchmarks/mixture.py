@@ -41,6 +41,8 @@ TECHNICAL = frozenset({
 PHRASES = Path(__file__).with_name("phrases.tsv")  # columns en, fr, de
 SHARES = {"tatoeba": 2.0, "phrases": 10.0}  # of a source's pairs; 1 for the others
 MOST_TECHNICAL = 1 / 6  # of the mixture
+#: Europarl's note of the language of a speech.
+LANGUAGE = re.compile(r"\((?:BG|CS|DA|DE|EL|EN|ES|ET|FI|FR|GA|HU|IT|LT|LV|MT|NL|PL|PT|RO|SK|SL|SV)\)")
 TOGETHER = 500  # pairs of each set in the validation of a training
 
 
@@ -50,6 +52,7 @@ class Count:
 
     read: int = 0
     held: int = 0  # left out: a side is in a validation or test set
+    marked: int = 0  # left out: one side alone names the language of the speech, such as (EN)
     double: int = 0  # left out: the pair was there before
     taken: int = 0  # lines of the mixture
 
@@ -63,9 +66,9 @@ class Mixture:
 
     def __str__(self) -> str:
         """Tables of the sources and of the files."""
-        lines = [f"{'source':<22}{'read':>10}{'held out':>10}{'double':>10}{'taken':>10}"]
+        lines = [f"{'source':<22}{'read':>10}{'held out':>10}{'marked':>10}{'double':>10}{'taken':>10}"]
         lines += [
-            f"{source:<22}{count.read:>10,}{count.held:>10,}{count.double:>10,}{count.taken:>10,}"
+            f"{source:<22}{count.read:>10,}{count.held:>10,}{count.marked:>10,}{count.double:>10,}{count.taken:>10,}"
             for source, count in sorted(self.counts.items(), key=lambda one: -one[1].taken)
         ]
         return "\n".join(
@@ -127,6 +130,8 @@ def mix(
         count.read += 1
         if key(pair[0]) in held[0] or key(pair[1]) in held[1]:
             count.held += 1
+        elif bool(LANGUAGE.search(pair[0])) != bool(LANGUAGE.search(pair[1])):
+            count.marked += 1
         elif pair in seen:
             count.double += 1
         else:

@@ -44,7 +44,11 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     web += [("Newstest2015, 3.", "Encore autre chose.", "fsfe_web")]
     put(tmp_path / "web" / "en-fr.tsv.xz", web, "en", "fr", "source")
     general = [(f"Mr President, {n}.", f"Monsieur le Président, {n}.", "europarl7") for n in range(200)]
-    general += [("Page 1.", "Page n° 1.", "europarl7")]
+    general += [
+        ("Page 1.", "Page n° 1.", "europarl7"),
+        ("in writing. - Yes.", "par écrit. - (EN) Oui.", "europarl7"),
+    ]
+    general += [("(EN) So.", "(EN) Donc.", "europarl7")]
     put(tmp_path / "general" / "en-fr.tsv.xz", general, "en", "fr", "source")
     for year in YEARS:
         put(tmp_path / "dev" / f"{year}.en-fr.tsv.xz", [(f"{year} {n}", f"{year} {n} fr") for n in range(20)])
@@ -65,8 +69,8 @@ def test_nothing_of_a_validation_or_test_set_is_learned(data: Path) -> None:
                 mixture.key(pair[side]) for pair in kept
             }
     assert made.counts["mdn"].held == 2
-    assert made.counts["newstest2012"] == mixture.Count(3, 1, 1, 1)
-    assert made.counts["europarl7"] == mixture.Count(201, 0, 1, 200)
+    assert made.counts["newstest2012"] == mixture.Count(3, held=1, double=1, taken=1)
+    assert made.counts["europarl7"] == mixture.Count(203, marked=1, double=1, taken=201)
     assert len(made.files["news"]) == 5 * 20 + 1
     assert len(made.files["validation"]) == 20 + 20 + len(made.files["validation-tatoeba"])
 
@@ -102,9 +106,9 @@ def test_shares_are_kept(data: Path) -> None:
 def test_phrases_come_in_the_languages_of_the_translator(data: Path) -> None:
     """And the counts tell of them: one is in newstest2013, one in the test of Tatoeba, one in Tatoeba's training."""
     made = mixture.mix("en-fr", data)
-    assert made.counts["phrases"] == mixture.Count(4, 2, 0, 20)
+    assert made.counts["phrases"] == mixture.Count(4, held=2, taken=20)
     assert made.counts["tatoeba"].double == 1
-    assert "phrases                        4         2         0        20" in str(made)
+    assert "phrases                        4         2         0         0        20" in str(made)
     assert ("Cordialement", "Best regards") in mixture.mix("fr-en", data).files["train"]
     assert ("Best regards", "Cordialement") not in mixture.mix("en-fr", data, {"phrases": 0}).files["train"]
     for path in [*data.glob("*/*en-fr.tsv.xz"), *data.glob("*/eng-fra.tsv.xz")]:
