@@ -27,10 +27,10 @@ COMMAND = """
 import sys
 from functools import partial
 from seq2see.cli import answering, apart, main
-from seq2see.seq2seq import Seq2Seq
+from seq2see.seq2seq import without_weights
 
 def loaded(model, device, engine):
-    found = Seq2Seq.without_weights(model, device, engine)
+    found = without_weights(model, device, engine)
     found.network.apart = apart.Apart(partial(apart._engine, model, "cpu", engine))
     print(found.network.apart.process.pid, flush=True)
     return found

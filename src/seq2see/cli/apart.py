@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from seq2see import machine
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.errors import UserError
-from seq2see.seq2seq import Seq2Seq
+from seq2see.seq2seq import Seq2Seq, load, without_weights
 
 if TYPE_CHECKING:
     from seq2see.config import DecodingConfig
@@ -97,13 +97,13 @@ class Apart:
 
 def loaded(model: str, device: str, engine: str) -> Seq2Seq:
     """Load a model whose weights are in another process."""
-    found = Seq2Seq.without_weights(model, device, engine)
+    found = without_weights(model, device, engine)
     found.network.apart = Apart(partial(_engine, model, device, engine))
     return found
 
 
 def _engine(model: str, device: str, engine: str) -> Engine:
-    return Seq2Seq.load(model, device, engine).network.engine_for(1)
+    return load(model, device, engine).network.engine_for(1)
 
 
 def _serve(make: Callable[[], Engine], ways: Sequence[Connection]) -> None:
