@@ -4,6 +4,7 @@
 
 The folder of the data has ``tatoeba/eng-fra.tsv.xz``, ``web/en-fr.tsv.xz`` and ``general/en-fr.tsv.xz`` (a header, then
 the columns en, fr and, in the last two, source), and ``dev/NAME.en-fr.tsv.xz`` (two columns, no header); German alike.
+The source ``phrases`` is ``phrases.tsv`` beside this module: greetings, polite requests, signs, idioms.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ TECHNICAL = frozenset({
     "android_settings", "debian_descriptions", "debian_mo", "debian_web", "decidim_ui", "discourse_ui", "docs",
     "firefox_ui", "kubernetes", "loomio_ui", "manpages", "mdn", "openfoodfacts", "php_manual",
 })  # fmt: skip
-SHARES = {"tatoeba": 2.0}  # of a source's pairs; 1 for the others
+PHRASES = Path(__file__).with_name("phrases.tsv")  # columns en, fr, de
+SHARES = {"tatoeba": 2.0, "phrases": 10.0}  # of a source's pairs; 1 for the others
 MOST_TECHNICAL = 1 / 6  # of the mixture
+#: Europarl's note of the language of a speech.
+LANGUAGE = re.compile(r"\((?:BG|CS|DA|DE|EL|EN|ES|ET|FI|FR|GA|HU|IT|LT|LV|MT|NL|PL|PT|RO|SK|SL|SV)\)")
 TOGETHER = 500  # pairs of each set in the validation of a training
 
 
@@ -48,6 +52,7 @@ class Count:
 
     read: int = 0
     held: int = 0  # left out: a side is in a validation or test set
+    marked: int = 0  # left out: one side alone names the language of the speech, such as (EN)
     double: int = 0  # left out: the pair was there before
     taken: int = 0  # lines of the mixture
 
@@ -61,9 +66,9 @@ class Mixture:
 
     def __str__(self) -> str:
         """Tables of the sources and of the files."""
-        lines = [f"{'source':<22}{'read':>10}{'held out':>10}{'double':>10}{'taken':>10}"]
+        lines = [f"{'source':<22}{'read':>10}{'held out':>10}{'marked':>10}{'double':>10}{'taken':>10}"]
         lines += [
-            f"{source:<22}{count.read:>10,}{count.held:>10,}{count.double:>10,}{count.taken:>10,}"
+            f"{source:<22}{count.read:>10,}{count.held:>10,}{count.marked:>10,}{count.double:>10,}{count.taken:>10,}"
             for source, count in sorted(self.counts.items(), key=lambda one: -one[1].taken)
         ]
         return "\n".join(
@@ -79,7 +84,8 @@ def key(text: str) -> str:
 def rows_of(path: Path, header: bool) -> Iterator[list[str]]:
     """Yield the cells of each row."""
     try:
-        with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        unpack = lzma.open if path.suffix == ".xz" else open
+        with unpack(path, "rt", encoding="utf-8", newline="\n") as file:
             if header:
                 next(file)
             for line in file:
@@ -124,12 +130,17 @@ def mix(
         count.read += 1
         if key(pair[0]) in held[0] or key(pair[1]) in held[1]:
             count.held += 1
+        elif bool(LANGUAGE.search(pair[0])) != bool(LANGUAGE.search(pair[1])):
+            count.marked += 1
         elif pair in seen:
             count.double += 1
         else:
             seen.add(pair)
             taken.setdefault(source, []).append(pair)
 
+    # First: a phrase that another source has too gets the share of the phrases.
+    for english, french, german in rows_of(PHRASES, True):
+        take("phrases", (english, german if both == "en-de" else french))
     for pair in parts.train:
         take("tatoeba", pair)
     for folder in ("web", "general"):
@@ -206,7 +217,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--share", action="append", default=[], metavar="SOURCE=X",
-        help="0.5 takes half of a source's pairs, 2 each of them twice, 0 none; default: tatoeba=2, the others 1",
+        help="0.5 takes half of a source's pairs, 2 each of them twice, 0 none; default: tatoeba=2, phrases=10, else 1",
     )  # fmt: skip
     parser.add_argument(
         "--technical", type=float, default=MOST_TECHNICAL,

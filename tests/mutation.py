@@ -66,8 +66,8 @@ LEFT_OUT = (
 NOT_SEEN = {
     "device", "non_blocking", "encoding", "strict",
     "alpha", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
-    "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "ha", "joinstyle", "justify", "labelpad", "linestyle",
-    "lw", "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
+    "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "grid", "ha", "joinstyle", "justify", "labelpad",
+    "linestyle", "lw", "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
 }  # fmt: skip
 PROSE = 4  # spaces of a text that is a help or a message, which a test need not repeat
 #: Test files that tell little about a change of the code: they need a browser, a cluster, the GPU's kernels or minutes,

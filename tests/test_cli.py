@@ -106,7 +106,9 @@ def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
     assert len(commands["predict"].help.split("\n\n")) == 10
 
 
-def test_there_is_one_console_for_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_one_console_for_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A complaint beside a progress bar goes through the bar's console, or a dead bar stays on the screen."""
     monkeypatch.setenv("COLUMNS", "80")
     bar = output.progress_bar("steps")
@@ -116,6 +118,9 @@ def test_there_is_one_console_for_standard_error(monkeypatch: pytest.MonkeyPatch
     assert sum(segment.cell_length for segment in line) == 76  # ^C^C has room beside it
     output.hush()
     assert bar.console.quiet
+    output.complain("Another process says this.")
+    output.complain("The last word.", last=True)
+    assert tuple(capsys.readouterr()) == ("", "seq2see: The last word.\n")
 
 
 def test_words_are_whole_on_a_terminal_and_lines_elsewhere(

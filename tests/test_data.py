@@ -1,4 +1,4 @@
-"""Dates, splits and batches."""
+"""Dates, splits, batches, and the recipes of the presets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.pairs import hold_out
+from seq2see.data.plan import _training
 from seq2see.errors import InputError
 from seq2see.tasks import dates
 
@@ -134,3 +135,45 @@ def test_targets_are_shifted_by_one_and_counted() -> None:
 def test_a_pair_longer_than_the_budget_is_a_batch_of_its_own() -> None:
     batches = Batches(ragged([100, 3, 3]), ragged([3, 3, 3]), (0, 0), batch_tokens=10, seed=0)
     assert sorted(len(rows) for rows in batches.order(0)) == [1, 2]
+
+
+def of_words(batch: int, warmup: int, **others: float) -> dict[str, object]:
+    return {"guided": 0.5, "batch_tokens": batch, "warmup": warmup, **others}
+
+
+def cosine(batch: int, warmup: int, rate: float = 0.001) -> dict[str, object]:
+    return {
+        "schedule": "cosine",
+        "evaluate_on": 200,
+        "batch_tokens": batch,
+        "warmup": warmup,
+        "learning_rate": rate,
+    }
+
+
+@pytest.mark.parametrize(("preset", "kind", "count", "device", "every", "others"), [
+    ("tiny", "characters", 9_999, "cpu", (1200, 100, 100), {}),
+    ("tiny", "characters", 10_000, "cpu", (2343, 234, 234), {}),
+    ("tiny", "characters", 1_000_000, "cpu", (10_000, 1000, 1000), {}),
+    ("medium", "bpe", 10_000, "cpu", (5000, 250, 500), {"evaluate_on": 200, "bpe_dropout": 0.1}),
+    ("medium", "unigram", 10_000_000, "cpu", (244_140, 12_207, 24_414), {"evaluate_on": 200}),
+    ("deep", "characters", 10_000, "cpu", (2343, 39, 117), {"warmup": 234, "evaluate_on": 200}),
+    ("deep", "characters", 1_000_000, "cpu", (100_000, 1666, 5000), {"warmup": 1000, "evaluate_on": 200}),
+    ("small", "bpe", 100_000, "cpu", (2929, 146, 146), cosine(4096, 200)),
+    ("small", "characters", 1000, "cpu", (2000, 100, 100), cosine(4096, 200)),
+    ("small", "characters", 100_000, "cuda", (23_437, 1171, 1171), cosine(8192, 1171)),
+    ("base", "bpe", 10_000_000, "cuda", (73_242, 3662, 3662), cosine(16_384, 3662, 0.0007)),
+    ("words", "characters", 800, "cpu", (1600, 40, 160), of_words(768, 160, chained=1.0, r_drop=0.0)),
+    ("words", "characters", 800, "cuda", (4000, 100, 400), of_words(768, 400, chained=1.0)),
+    ("lexicon", "characters", 20_000, "cpu", (11_600, 290, 1160), of_words(1024, 1000, chained=1.0, r_drop=0.0)),
+    ("lexicon", "characters", 3000, "cuda", (4000, 100, 400), of_words(1536, 400, chained=1.0, r_drop=5.0)),
+    ("lexicon", "characters", 20_000, "cuda", (9666, 241, 966), of_words(2048, 966, chained=1.0, r_drop=1.0)),
+    ("lexicon", "features", 20_000, "cuda", (9666, 241, 966), of_words(2048, 966, invented=0.5, r_drop=1.0)),
+])  # fmt: skip
+def test_a_preset_trains_by_the_recipe_that_was_measured(
+    preset: str, kind: str, count: int, device: str, every: tuple[int, int, int], others: dict[str, object]
+) -> None:
+    """RESULTS.md has the measurements. ``every`` has the steps, and how often a training is saved and evaluated."""
+    steps = dict(zip(("steps", "checkpoint_every", "evaluate_every"), every, strict=True))
+    pairs = [("a" * 32, "b" * 20)] * 100
+    assert _training(preset, pairs, (kind, kind), count, device) == steps | others

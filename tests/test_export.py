@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import seq2see
 from conftest import sweep
+from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.decoding import engines, layout
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
@@ -227,3 +229,10 @@ def test_a_strangers_export_must_have_the_shape_of_the_model(tmp_path: Path) -> 
 
 def test_the_numbers_of_the_activations_are_theirs() -> None:
     assert {name: int(kind) for name, kind in ctranslate2_export.ACTIVATIONS.items()} == layout.ACTIVATIONS
+
+
+def test_the_command_says_where_the_export_is_and_how_far_it_agrees(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["export", "--model", str(folder_of(tmp_path, model_of()))])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{tmp_path / 'ctranslate2'}: float32; ")
+    assert "agree, and the log-probabilities differ by at most" in done.stdout

@@ -121,12 +121,13 @@ def test_the_month_is_looked_for_in_the_text() -> None:
     """One typing mistake, a lost accent, a space or a digit that was misread does not hide it; another word does."""
     good = [("5 Jnauary 1999", 1), ("5 Januarry 1999", 1), ("5 janury 1999", 1), ("5 fevrier 1999", 2), ("5jjul1999", 7),
             ("5 de mayo de 1999", 5), ("5ofjanuary1999", 1), ("“sep-13-5892”", 9), ("5.VI.1999", 6), ("12 mya 1999", 5),
-            ("5/l2/1999 at 8am", 12), ("1622年z月5日", 2), ("1-มค-34", 1), ("2كانون_الأول2009", 12),
+            ("5/l2/1999 at 8am", 12), ("1622年z月5日", 2), ("1-มค-34", 1), ("1 ม-ค 34", 1), ("5 ในมค34", 1),
+            ("2كانون_الأول2009", 12), ("الكانونالأول 5 1999", 12), ("5 במאי 1999", 5), ("5degendel1999", 1),
             ("20240229T00:00Z", 2), ("6 May 2009 utc", 5), ("Mon 06/06/2009", 6), ("5 Decemb. 1688", 12)]  # fmt: skip
     for text, month in good:
         assert human_dates.names_month(text, month, 6), text
     bad = [("5 octember 1933", 10), ("5 octobre 1999", 2), ("5 foo 1999", 2), ("6 foo 1999 10:15", 6), ("2 foo 1999", 2),
-           ("5 foo 1999 02:15", 2), ("foo 5/7/1999", 2),
+           ("5 foo 1999 02:15", 2), ("foo 5/7/1999", 2), ("5 summary 1999", 3),
            ("5 septober 1999", 9), ("12 mai 1999", 6)]  # fmt: skip
     for text, month in bad:
         assert not human_dates.names_month(text, month, 6), text
@@ -254,3 +255,11 @@ def test_days_in_english_words() -> None:
     found = [written_dates.in_words(day) for day in (1, 12, 19, 20, 21, 29, 30, 31)]
     words = "first twelfth nineteenth twentieth twenty-first twenty-ninth thirtieth thirty-first"
     assert found == words.split()
+
+
+def test_the_forms_of_a_language_are_those_of_babel() -> None:
+    """Its formats, and the forms of its skeletons that have a day, a month and a year."""
+    german, thai = (set(written_dates.names_of(locale).templates) for locale in ("de", "th"))
+    assert {"%w, %d. %m %y", "%d. %m %y", "%D.%N.%y"} <= german
+    assert {"%d.%n.%y", "%w, %d.%n.%y", "%d. %b %y", "%w, %d. %b %y"} <= german  # yMd, yMEd, yMMMd, yMMMEd
+    assert {"%d %m %y", "%wที่ %d %m %y"} <= thai  # yMMMMd, yMMMMEEEEd

@@ -177,6 +177,12 @@ def test_another_token_is_forced_and_the_model_goes_on(client: TestClient, model
     whole = model.tokenizers.target.encode("May 5, 1845")[1:]
     again = client.post("/api/trace", json={"input": "1845-01-05", "prefix": whole}).json()
     assert again["output"] == "May 5, 1845"
+    longest = model.config.model.max_length
+    full = client.post("/api/trace", json={"input": "1845-01-05", "prefix": [m] * longest})
+    assert (full.status_code, full.json()["output"]) == (200, "M" * longest)
+    over = client.post("/api/trace", json={"input": "1845-01-05", "prefix": [m] * (longest + 1)})
+    assert over.status_code == 422
+    assert f"takes at most {longest}" in over.json()["error"]
 
 
 def test_a_muted_head_changes_what_the_library_says_it_changes(client: TestClient, model: Seq2Seq) -> None:
@@ -676,6 +682,18 @@ def test_an_endless_head_is_refused(guarded: tuple[int, Server]) -> None:
         one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
         with pytest.raises(OSError):  # noqa: PT011 - a reset or a broken pipe
             one.sendall(b"a" * 100_000_000)
+
+
+@pytest.mark.parametrize(("more", "status"), [(4000, b" 408 "), (4001, b" 431 ")])
+def test_a_head_may_grow_to_its_limit(guarded: tuple[int, Server], more: int, status: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", guarded[0])) as one:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
+        while not any(
+            isinstance(c, Connection) and c.in_head for c in list(guarded[1].server_state.connections)
+        ):
+            pass
+        one.sendall(b"a" * more)
+        assert status in all_of(one).partition(b"\r\n")[0]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: local", b"\r\n"])

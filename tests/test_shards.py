@@ -16,7 +16,7 @@ from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.data.pairs import Pair
 from seq2see.data.plan import choose
-from seq2see.data.shards import Shards, Survey, is_large, survey, write
+from seq2see.data.shards import Shards, Survey, hash_of, is_large, survey, write
 from seq2see.errors import FolderError, UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.loop import SHARDS
@@ -272,3 +272,14 @@ def test_python_collects_again_after_a_preparation(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no file"):
         Data.read(str(tmp_path / "none.tsv"))
     assert gc.isenabled()
+
+
+def test_the_smallest_hashes_are_kept_however_the_sources_are_ordered() -> None:
+    numbers = [hash_of(f"source {n}", 1) for n in range(300)]
+    for order in (numbers, sorted(numbers), sorted(numbers, reverse=True)):
+        held = shards._Smallest(40)
+        for number in order:
+            if number <= held.largest:
+                held.add(number, ("a", "b"))
+        assert sorted(held.pairs) == sorted(numbers)[:40]
+        assert held.largest == max(held.pairs)

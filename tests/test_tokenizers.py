@@ -9,6 +9,7 @@ import pytest
 
 from seq2see.errors import UserError
 from seq2see.tokenizers.compare import SAMPLE, compare
+from seq2see.tokenizers.limits import LONGEST_KEY, LONGEST_MAPPED, is_character_map
 from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 
 CAT = "The cat sat on the mat, and it's 1999 again!"
@@ -115,3 +116,41 @@ def test_001_tokenisers_compared_on_the_documents_sentence() -> None:
     for kind in ("bpe", "wordpiece", "unigram"):
         assert 8 <= len(cuts[kind].tokens) < 43
     assert any(token.startswith("##") for token in cuts["wordpiece"].tokens)
+
+
+def character_map(units: dict[int, int], texts: bytes = b"b\0", blocks: int = 1) -> bytes:
+    """Write a compiled map of characters: a trie of 256 words a block, and the texts that its leaves point to."""
+    words = b"".join(units.get(place, 0).to_bytes(4, "little") for place in range(256 * blocks))
+    return len(words).to_bytes(4, "little") + words + texts
+
+
+def step(place: int, label: int, after: int, leaf: bool = False) -> int:
+    """Return the word of a trie at a place, which is reached by a letter and leads to another place."""
+    return label | leaf << 8 | (place ^ after) << 10
+
+
+def test_a_map_of_characters_is_followed_to_its_end_before_it_is_used() -> None:
+    a = ord("a")
+    good = {a: step(a, a, 200, leaf=True), 200: 1 << 31}
+    assert is_character_map(character_map(good))
+    assert is_character_map(character_map(good, b"x" * LONGEST_MAPPED + b"\0"))
+    assert is_character_map(character_map({**good, 200: 1 << 31 | 3}, "é\0".encode() + b"b\0"))
+    chain = {256 * n + 1: step(256 * n + 1, 1, 256 * (n + 1)) for n in range(LONGEST_KEY)}
+    assert is_character_map(character_map({**chain, 256 * (LONGEST_KEY - 1) + 1: 0}, blocks=LONGEST_KEY + 1))
+    bad = {
+        "nothing": b"",
+        "no texts": character_map(good, b""),
+        "a text without an end": character_map(good, b"b\0c"),
+        "half a block": (512).to_bytes(4, "little") + bytes(512) + b"b\0",
+        "a block and a half": (1536).to_bytes(4, "little") + bytes(1536) + b"b\0",
+        "more words than there are": (2048).to_bytes(4, "little") + character_map(good)[4:],
+        "a text that is no UTF-8": character_map(good, b"\xff\0"),
+        "a long text": character_map(good, b"x" * (LONGEST_MAPPED + 1) + b"\0"),
+        "a first step out of the words": character_map({**good, 0: 256 << 10}),
+        "a step out of the words": character_map({a: step(a, a, 256)}),
+        "a leaf out of the words": character_map({a: step(a, a, 256, leaf=True)}),
+        "a text that is not there": character_map({**good, 200: 1 << 31 | 2}),
+        "the middle of a letter": character_map({**good, 200: 1 << 31 | 1}, "é\0".encode()),
+        "a key without end": character_map(chain, blocks=LONGEST_KEY + 1),
+    }
+    assert [name for name, data in bad.items() if is_character_map(data)] == []

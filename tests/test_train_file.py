@@ -13,11 +13,13 @@ from typer.testing import CliRunner, Result
 
 import seq2see
 from seq2see.cli import app
+from seq2see.cli.train import _board
 from seq2see.data.packing import BLOCK
 from seq2see.data.plan import are_sentences, choose
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
+from seq2see.training.loop import Line
 
 LITTLE = ["--steps", "4", "--set", "training.batch_tokens=300", "--set", "training.evaluate_every=2",
           "--set", "training.evaluate_on=5", "--set", "model.d_model=16", "--set", "model.d_ff=16",
@@ -437,3 +439,14 @@ def test_a_long_preparation_tells_its_speed(tmp_path: Path, monkeypatch: pytest.
     done = CliRunner().invoke(app, ["train", str(data), "--out", str(tmp_path / "run"), *LITTLE])
     assert done.exit_code == 0
     assert re.search(r"\d+ pairs were read and cut in \d+ s, [\d,]+ a second\.", done.stderr)
+
+
+def test_tensorboard_sees_a_line_while_the_training_goes_on(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    write = _board(tmp_path)
+    for step in (10, 20):
+        write(Line(step, 1.0, 0.5, 0.6, 0.7, 0.001, 3.0))
+        board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+        assert board.Scalars("loss")[-1].step == step
+        assert "bleu" not in board.Tags()["scalars"]

@@ -72,30 +72,7 @@ class Seq2Seq:
     @classmethod
     def load(cls, name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto") -> Seq2Seq:
         """Load a model that ships, by name, or any model folder."""
-        path = folder.find(name)
-        config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
-        for side, tokenizer, size in (
-            ("source", tokenizers.source, config.model.source_vocabulary),
-            ("target", tokenizers.target, config.model.target_vocabulary),
-        ):
-            if tokenizer.size != size:
-                raise FolderError(
-                    f"{path.name} does not fit together: its config says {size} {side} tokens, "
-                    f"its tokenizer has {tokenizer.size}."
-                )
-        folder.check_weights(path, config.model)
-        if device == "auto":
-            device = devices.choose(device, devices.lasting(config.model), devices.found).device
-        card = folder.read_card(path)
-        model = cls(
-            config,
-            tokenizers,
-            card=card,
-            path=path,
-            device=device,
-            engine=engine,
-            confidence=read_confidence(path),
-        )
+        model = without_weights(name, device, engine, cls)
         model.network.find_export()
         return model
 
@@ -397,6 +374,36 @@ class Seq2Seq:
             PageTrace,
             self.config.decoding,
         )
+
+
+def without_weights(
+    name: str | os.PathLike[str], device: str, engine: str, kind: type[Seq2Seq] = Seq2Seq
+) -> Seq2Seq:
+    """Load all of a model but its weights, which are read when they are needed."""
+    path = folder.find(name)
+    config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
+    for side, tokenizer, size in (
+        ("source", tokenizers.source, config.model.source_vocabulary),
+        ("target", tokenizers.target, config.model.target_vocabulary),
+    ):
+        if tokenizer.size != size:
+            raise FolderError(
+                f"{path.name} does not fit together: its config says {size} {side} tokens, "
+                f"its tokenizer has {tokenizer.size}."
+            )
+    folder.check_weights(path, config.model)
+    if device == "auto":
+        device = devices.choose(device, devices.lasting(config.model), devices.found).device
+    card = folder.read_card(path)
+    return kind(
+        config,
+        tokenizers,
+        card=card,
+        path=path,
+        device=device,
+        engine=engine,
+        confidence=read_confidence(path),
+    )
 
 
 def _by_windows(texts: Sequence[str], answered: Callable[[Sequence[str]], list[Answer]]) -> list[Answer]:

@@ -64,6 +64,7 @@ class Network:
         self._as_read: object = None  # its fingerprint before a caller got it
         self._ctranslate2: Engine | None = None
         self._torch: TorchEngine | None = None
+        self.apart: Engine | None = None  # in another process; it answers in the place of this network
 
     def find_export(self) -> None:
         """Look for an export of the folder; without one the weights are read at once."""
@@ -81,7 +82,7 @@ class Network:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
-        return {**self.__dict__, "_ctranslate2": None, "_torch": None}
+        return {**self.__dict__, "_ctranslate2": None, "_torch": None, "apart": None}
 
     def inner(self) -> Transformer:
         """Return the network for computing; callers must not hand it out."""
@@ -123,6 +124,8 @@ class Network:
 
         ``constrained`` says that only some answers are allowed.
         """
+        if self.apart is not None:
+            return self.apart
         obstacle = engines.cannot(
             beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding
         )

@@ -138,13 +138,13 @@ class _Sentences(Unfinished):
         self.whole: list[str] = []
         self.done: list[Translated] = []
 
-    def __enter__(self) -> _Sentences:
+    def __enter__(self) -> None:
         if self.direct:
-            return self
+            return
         self.open()
         if not self.last:
             self._write([self.head])
-            return self
+            return
         from seq2see.answering.translation import Translated
 
         head, *lines = self.last
@@ -161,7 +161,6 @@ class _Sentences(Unfinished):
                 f"{self.part} belongs to another document, another model or other options: give those of "
                 "the interrupted run, or remove it."
             ) from None
-        return self
 
     def _write(self, lines: Iterable[str]) -> None:
         assert self.file is not None

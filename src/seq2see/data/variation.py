@@ -56,6 +56,9 @@ EMOJI = "😀 😂 😅 😉 😊 😍 😎 😢 😭 😡 👍 👎 🙏 👏 �
 PLACEHOLDERS = "{name} {0} {count} %s %d %1$s {{user}} $NAME <0> <1> [LINK] __X__ &amp;".split()
 CURRENCIES = "€ $ £ EUR USD CHF".split()
 
+#: An apostrophe within a word.
+APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
+
 #: The signs of the corpus, and what other writers use instead.
 SIGNS = {
     "'": "’‘`´", "’": "'", '"': "“”„«»″", "«": '"“', "»": '"”', "“": '"«', "”": '"»', "-": "–‐", "–": "-—", "—": "–-", "…": ".",
@@ -154,7 +157,13 @@ def retyped(pair: Pair, random: Random) -> Pair:
 
 
 def mistyped(pair: Pair, random: Random) -> Pair:
-    """Make one or two typing mistakes in small words of the source."""
+    """Make one or two typing mistakes in small words of the source, or write it as in a chat.
+
+    Of the sources with apostrophes 40 % lose all of them (dont, cest), and half of these are in small letters.
+    """
+    if APOSTROPHE.search(pair[0]) and random.random() < 0.4:
+        source = APOSTROPHE.sub("", pair[0])
+        return source.lower() if random.random() < 0.5 else source, pair[1]
     words = pair[0].split(" ")
     places = [
         place for place, word in enumerate(words) if len(word) > 3 and word.isalpha() and word.islower()
