@@ -692,7 +692,7 @@ def test_a_head_may_grow_to_its_limit(guarded: tuple[int, Server], more: int, st
         while not any(
             isinstance(c, Connection) and c.begun for c in list(guarded[1].server_state.connections)
         ):
-            time.sleep(0.01)  # the beginning of a head is not counted: the rest must not arrive together with it
+            time.sleep(0.01)  # the first bytes of a head are not counted: the others must come later
         one.sendall(b"a" * more)
         assert status in all_of(one).partition(b"\r\n")[0]
 
