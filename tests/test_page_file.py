@@ -980,8 +980,14 @@ def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None
     expect(page.locator("#zoom")).to_contain_text("Head 3 of layer 1")
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-@pytest.mark.parametrize("view", ["tour=3&step=12&zoom=1.3.2", "puzzle=3"])
+@pytest.mark.parametrize(
+    ("view", "motion"),
+    sweep(
+        [("tour=3&step=12&zoom=1.3.2", "no-preference"), ("puzzle=3", "reduce"),
+         ("tour=3&step=12&zoom=1.3.2", "reduce"), ("puzzle=3", "no-preference")],
+        2,
+    ),
+)  # fmt: skip
 def test_the_flight_is_drawn_again_when_the_next_stop_leaves_the_zoom(
     open_file: Open, view: str, motion: str
 ) -> None:
