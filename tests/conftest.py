@@ -18,7 +18,6 @@ import typer.testing
 from hypothesis import settings
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
-from benchmarks.page import FLAGS, browser_here
 from seq2see.cli import output
 from seq2see.config import ModelConfig
 from seq2see.model.transformer import Transformer
@@ -78,6 +77,9 @@ def _new_consoles() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    # Not at the top: `python tests/test_folder.py` does not find it.
+    from benchmarks.page import FLAGS, browser_here
+
     path = browser_here()
     assert path, "The page is tested in Chromium, which is not installed: apt-get install chromium."
     with sync_playwright() as playwright:
