@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from seq2see import devices
 from seq2see.cli import main
 from seq2see.data.batching import Batches, Ragged
 from seq2see.decoding import graphs, torch_engine
-from seq2see.decoding.graphs import Captured, GraphSearch
+from seq2see.decoding.graphs import Captured, GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FullMemoryError, UserError
@@ -153,6 +153,27 @@ def test_what_had_no_room_is_not_tried_again_at_once_but_later(monkeypatch: pyte
     for _ in range(2):
         engine.ids(sources)
     assert memory.sizes == [4, 4, 4, 4, 16]
+
+
+def test_graphs_that_are_forgotten_leave_a_new_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch stops with an internal error if a graph is captured into a pool whose graphs are all gone."""
+
+    class Pool:
+        full = False
+
+        def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
+            return function
+
+    monkeypatch.setattr(graphs, "Captured", Pool)
+    decoder = GraphDecoder(chatty_model(2), SPECIAL)
+    decoder.captured = first = Pool()
+    for count in (1, 2):
+        decoder.ids([[3, 4, 5]] * count)
+    assert decoder.captured is first
+    assert decoder.forget()
+    assert isinstance(decoder.captured, Pool)
+    assert decoder.captured is not first
+    assert not decoder.forget()
 
 
 def test_other_shapes_make_room_before_a_batch_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -491,7 +491,7 @@ class GraphDecoder:
             self.searches.clear()
             self.gates.clear()
             if isinstance(self.captured, Captured):
-                self.captured.full = False
+                self.captured = Captured()  # PyTorch refuses a capture into a pool whose graphs are all gone
         return several
 
     def _follow(self) -> None:
