@@ -16,8 +16,8 @@ from seq2see.tasks.written_dates import pairs
 
 Read = Callable[[str], str | None]
 PARTS = {
-    "formats": "forms that their language never had in training",
-    "spellings": "regions that were never in training",
+    "formats": "formats that the training did not have for their language",
+    "spellings": "regions that were not in the training",
 }
 COUNT = 500  # of each part
 PEERS = ("dateparser", "dateutil")

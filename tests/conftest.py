@@ -8,15 +8,16 @@ import re
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer.testing
 from hypothesis import settings
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
-from benchmarks.page import FLAGS, browser_here
 from seq2see.cli import output
 from seq2see.config import ModelConfig
 from seq2see.model.transformer import Transformer
@@ -28,6 +29,9 @@ os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cac
 # Torch and the packages of the tests are millions of objects that live to the end: they are not looked through again and
 # again while tests are imported, nor by each collection of garbage afterwards.
 gc.disable()
+
+# A test that calls a command builds all commands first, which takes a tenth of a second: they are built once.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 # A busy machine takes longer over an example: that is no fault of the code.
 settings.register_profile("patient", deadline=None)
@@ -53,6 +57,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _kept() -> None:
+    """What earlier files have imported stays, too: no collection of garbage visits it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> None:
     torch.set_num_threads(1)  # small models: a second thread costs more than it brings
@@ -66,6 +77,9 @@ def _new_consoles() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    # Not at the top: `python tests/test_folder.py` does not find it.
+    from benchmarks.page import FLAGS, browser_here
+
     path = browser_here()
     assert path, "The page is tested in Chromium, which is not installed: apt-get install chromium."
     with sync_playwright() as playwright:

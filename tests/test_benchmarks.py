@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks import busy, cpu, figures, gpu_file, grid, growth, training
+from benchmarks.__main__ import bench
 from benchmarks.growth_picture import plot_growth
 from benchmarks.measure import Line, take_turns
 from seq2see import machine
@@ -56,9 +57,8 @@ def test_the_peers_answer_the_same_dates() -> None:
 
 
 def test_unknown_benchmarks_are_named() -> None:
-    done = run("cold-strat", module="benchmarks")
-    assert done.returncode == 2
-    assert "Did you mean 'cold-start'" in done.stderr
+    with pytest.raises(UserError, match="Did you mean 'cold-start'"):
+        bench("cold-strat")
 
 
 @pytest.mark.heavy

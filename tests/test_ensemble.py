@@ -243,7 +243,15 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     Path("mine.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
     Path("more.txt").write_text("77\n88\n")
     sizes = [word for key, value in SHAPE.items() for word in ("--set", f"model.{key}={value}")]
-    options = [*sizes, "--steps", "4", "--set", "training.batch_tokens=128"]
+    options = [
+        *sizes,
+        "--steps",
+        "2",
+        "--set",
+        "training.batch_tokens=128",
+        "--set",
+        "training.evaluate_every=2",
+    ]
     run = CliRunner().invoke
     options += ["--ensemble", "2", "--distil", "--unlabelled", "more.txt", "--out", "m"]
     done = run(app, ["train", "mine.tsv", *options])
@@ -253,10 +261,15 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     answered = run(app, ["predict", "--model", "m-ensemble", "12"])
     assert answered.exit_code == 0
     assert answered.stdout == f"{seq2see.load('m-ensemble').predict(['12'])[0]}\n"
-    assert run(app, ["inspect", "m-ensemble"]).exit_code == 0
     scored = run(app, ["evaluate", "mine.tsv", "--model", "m-ensemble", "--json"])
     assert json.loads(scored.stdout)["pairs"] == len(PAIRS)
     assert "--distil trains one model" in str(run(app, ["train", "mine.tsv", "--distil"]).exception)
+
+
+@pytest.mark.heavy
+def test_an_ensemble_of_somebody_else_is_inspected(tmp_path: Path) -> None:
+    seq2see.fit(PAIRS, ensemble=2, model=SHAPE, training=QUICK | {"steps": 1}, out=tmp_path / "m")
+    assert CliRunner().invoke(app, ["inspect", str(tmp_path / "m")]).exit_code == 0
 
 
 def test_the_parameters_of_a_config_count_all_members() -> None:

@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import io
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
+import torch
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
@@ -116,13 +120,12 @@ def kinds_of(cell: NotebookNode) -> list[str]:
     ]
 
 
-#: The two that take the longest run with `make verify`; the training and the heads that they show are tested elsewhere.
-LONG = ("07-training-on-dates", "09-what-the-heads-do")
+def stale(name: str) -> str:
+    return f"{name} shows code that has changed: python tests/test_lessons.py {name}"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.heavy] if name in LONG else []) for name in NAMES]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_runs_from_top_to_bottom(name: str, kernel: KernelManager) -> None:
     done = execute(name, kernel)
     assert all(output.output_type != "error" for cell in code_cells(done) for output in cell.outputs)
@@ -130,8 +133,56 @@ def test_a_lesson_runs_from_top_to_bottom(name: str, kernel: KernelManager) -> N
     assert [kinds_of(cell) for cell in code_cells(done)] == [
         kinds_of(cell) for cell in code_cells(read(name))
     ]
-    stale = f"{name} shows code that has changed: python tests/test_lessons.py {name}"
-    assert shown_sources(done) == shown_sources(read(name)), stale
+    assert shown_sources(done) == shown_sources(read(name)), stale(name)
+
+
+#: The training and the heads that these two show are tested elsewhere.
+LONG = ("07-training-on-dates", "09-what-the-heads-do")
+
+
+class Shown(list[tuple[str, str]]):
+    """The kinds and the texts of what a cell shows. It takes the place of the standard output."""
+
+    def write(self, text: str) -> None:
+        if self and self[-1][0] == "stream":
+            text = self.pop()[1] + text
+        self.append(("stream", text))
+
+    def flush(self) -> None:
+        pass
+
+    def display(self, thing: object, kind: str = "display_data") -> None:
+        self.append((kind, str(getattr(thing, "data", thing))))
+
+    def run(self, source: str, names: dict[str, Any]) -> None:
+        """Run a cell, and show the value of its last line."""
+        tree = ast.parse(source)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        with redirect_stdout(self):  # type: ignore[type-var]
+            exec(compile(tree, "cell", "exec"), names)
+            value = last and eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+        if value is not None:
+            self.display(value, "execute_result")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
+def test_the_cells_of_a_lesson_hold_and_show_what_is_stored(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process and without drawing, which takes most of the time; `make verify` runs lessons in a kernel."""
+    monkeypatch.chdir(LESSONS)
+    monkeypatch.syspath_prepend(LESSONS)
+    monkeypatch.setattr("matplotlib_inline.backend_inline.set_matplotlib_formats", lambda *formats: None)
+    torch.manual_seed(0)
+    stored, names, sources = code_cells(read(name)), dict[str, Any](), []
+    for cell in stored:
+        shown = Shown()
+        names["display"] = shown.display
+        shown.run(cell.source, names)
+        assert [kind for kind, _ in shown] == kinds_of(cell), cell.source
+        sources += [text for _, text in shown if "```python" in text]
+    plt.close("all")
+    assert sources == shown_sources(read(name)), stale(name)
 
 
 @pytest.mark.parametrize("name", NAMES)

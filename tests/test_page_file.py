@@ -980,8 +980,14 @@ def test_a_thread_is_zoomed_into_where_it_is_pointed_at(open_file: Open) -> None
     expect(page.locator("#zoom")).to_contain_text("Head 3 of layer 1")
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-@pytest.mark.parametrize("view", ["tour=3&step=12&zoom=1.3.2", "puzzle=3"])
+@pytest.mark.parametrize(
+    ("view", "motion"),
+    sweep(
+        [("tour=3&step=12&zoom=1.3.2", "no-preference"), ("puzzle=3", "reduce"),
+         ("tour=3&step=12&zoom=1.3.2", "reduce"), ("puzzle=3", "no-preference")],
+        2,
+    ),
+)  # fmt: skip
 def test_the_flight_is_drawn_again_when_the_next_stop_leaves_the_zoom(
     open_file: Open, view: str, motion: str
 ) -> None:
@@ -1019,6 +1025,7 @@ def test_a_closed_gate_lets_nothing_through_and_the_answer_is_written_anew(open_
 # --- training in the page --------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy  # 200 dates are answered; the tests of a server's page and of own pairs do the rest, too
 def test_everything_is_forgotten_learned_downloaded_and_brought_back(
     open_file: Open, model: Seq2Seq, tmp_path: Path
 ) -> None:
@@ -1112,6 +1119,11 @@ def test_pairs_of_ones_own_are_learned(
     expect(status).to_contain_text("of 40 texts that it has never seen are right", timeout=60_000)
     # After so few steps the model may still answer with nothing at all.
     assert re.fullmatch(r"[IVXLCD]*", page.locator("#answer").inner_text())
+    with zipfile.ZipFile(downloaded(page, "Download the model", tmp_path / "model.zip")) as whole:
+        assert whole.testzip() is None
+        whole.extractall(tmp_path / "model")
+    loaded = seq2see.load(tmp_path / "model")
+    assert loaded(page.locator("#text").input_value()) == page.locator("#answer").inner_text()
     file = downloaded(page, "Download as a page", tmp_path / "model.html")
     said = page.locator("#answer").inner_text()
     sent = context_of(offline=True).new_page()

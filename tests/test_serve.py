@@ -135,12 +135,16 @@ def test_a_trace_says_what_is_wrong_with_its_glossary_or_its_drawn_row(client: T
         assert said in refused.json()["error"]
 
 
-def test_the_page_of_a_small_model_is_sent_as_one_file(client: TestClient) -> None:
-    page = client.post("/api/page", json={})
+def test_the_page_of_a_small_model_is_sent_as_one_file() -> None:
+    model = seq2see.load("dates")
+    with TestClient(create_app({"dates": model}, LIMITS)) as client:
+        page = client.post("/api/page", json={})
+        about = client.get("/api/models").json()["models"][0]
+        refused = client.post("/api/page", json={"model": "nobody"})
+    assert model.network._as_read is None  # otherwise each answer would compare the weights with the folder's
     assert page.headers["content-type"].startswith("text/html")
     assert 'class="weights"' in page.text
-    assert client.get("/api/models").json()["models"][0]["inside"]["task"] == "dates"
-    refused = client.post("/api/page", json={"model": "nobody"})
+    assert about["inside"]["task"] == "dates"
     assert (refused.status_code, "There is no model" in refused.json()["error"]) == (422, True)
 
 
@@ -818,9 +822,14 @@ def test_the_automata_that_are_kept_have_a_limited_size(model: Seq2Seq) -> None:
 
 
 def test_documents_are_read_beside_the_loop_and_stop_with_their_request(
-    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While a document is read for ever, the server answers others; the reader stops when the request's time is over."""
+    """While a document is read for ever, the server answers others; the reader stops when the request's time is over.
+
+    The model is a new one. Other tests have the network of the shared model, so each of its answers looks for edits
+    first, in hundreds of calls of torch that each wait for the busy reader.
+    """
+    model = seq2see.load("dates")
     ended = threading.Event()
 
     def endless(text: str, format: str = "text") -> None:

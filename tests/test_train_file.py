@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from seq2see.evaluation.metrics import compare_bleu, compare_exact
 from seq2see.training.loop import Line
 
 LITTLE = ["--steps", "4", "--set", "training.batch_tokens=300", "--set", "training.evaluate_every=2",
-          "--set", "training.evaluate_on=5", "--set", "model.d_model=16", "--set", "model.d_ff=16"]  # fmt: skip
+          "--set", "training.evaluate_on=5", "--set", "model.d_model=16", "--set", "model.d_ff=16",
+          "--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"]  # fmt: skip
 
 
 def run(*arguments: str) -> Result:
@@ -56,6 +58,16 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return numbers(tmp_path / "mine.tsv")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """A folder with a file of numbers and a model of them in runs/mine, and what the training said."""
+    here = tmp_path_factory.mktemp("trained")
+    with chdir(here):
+        done = run("train", str(numbers(here / "mine.tsv")), *LITTLE)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return here, done
+
+
 def test_long_samples_are_cut(corpus: Path) -> None:
     """An untrained model may repeat a word to its limit, and sources may be long."""
     long = "".join(
@@ -73,9 +85,8 @@ def test_long_samples_are_cut(corpus: Path) -> None:
         assert len(rest.partition("   (right: ")[0]) <= 60
 
 
-def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
-    done = run("train", str(corpus), *LITTLE)
-    assert done.exit_code == 0, (done.output, done.exception)
+def test_a_file_needs_no_other_option_but_to_be_quick(trained: tuple[Path, Result]) -> None:
+    here, done = trained
     assert (
         "mine.tsv: 257 for training, 13 for validation, 30 for the test, no source in two parts."
         in done.output
@@ -84,7 +95,7 @@ def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
     assert "(right: " in done.output  # samples under each line
     assert "exact match" in done.output
     assert "BLEU" not in done.output
-    out = corpus.parent / "runs" / "mine"
+    out = here / "runs" / "mine"
     card = (out / "card.md").read_text()
     assert "30 for the test, split by source with seed 1" in card
     assert "exact match, free-running" in card
@@ -94,7 +105,8 @@ def test_a_file_needs_no_other_option_but_to_be_quick(corpus: Path) -> None:
     model = seq2see.load(out)
     assert model.config.model.source_vocabulary == 13
     assert isinstance(model("012"), str)
-    assert "already holds a finished model" in refused("train", str(corpus), *LITTLE)
+    with chdir(here):
+        assert "already holds a finished model" in refused("train", "mine.tsv", *LITTLE)
 
 
 def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,35 +143,36 @@ def test_words_have_two_dictionaries_and_are_asked_for_words(tmp_path: Path) -> 
     assert json.loads(result.stdout)["worst"][0]["expected"].startswith("le ")
 
 
-def test_evaluate_score_and_compare_a_file(corpus: Path) -> None:
-    run("train", str(corpus), "--out", "a", *LITTLE)
+def test_evaluate_score_and_compare_a_file(corpus: Path, trained: tuple[Path, Result]) -> None:
+    one = str(trained[0] / "runs" / "mine")
     run("train", str(corpus), "--out", "b", "--seed", "2", *LITTLE)
-    done = run("evaluate", str(corpus), "--model", "a", "--sample", "40", "--worst", "2")
+    done = run("evaluate", str(corpus), "--model", one, "--sample", "40", "--worst", "2")
     assert done.exit_code == 0, (done.output, done.exception)
     assert "of 40 (" in done.output
     assert "nrefs:1|case:mixed|eff:yes|nc:6" in done.output
     assert "BLEU" not in done.output  # of single words it says nothing
     assert done.output.count("(right: ") == 2
     said = json.loads(
-        run("evaluate", str(corpus), "--model", "a", "--json", "--beam", "2", "--sample", "20").stdout
+        run("evaluate", str(corpus), "--model", one, "--json", "--beam", "2", "--sample", "20").stdout
     )
     assert (said["pairs"], len(said["worst"])) == (20, 5)
     assert said["bleu"] is None
     assert {"chrf", "loss", "character_error_rate", "by_length"} <= said.keys()
-    assert run("evaluate", str(corpus), "--model", "a", "--at-least", "0.99").exit_code == 1
-    compared = run("evaluate", str(corpus), "--compare", "a", "b", "--sample", "40")
+    missed = run("evaluate", str(corpus), "--model", one, "--at-least", "0.99", "--sample", "20")
+    assert missed.exit_code == 1
+    compared = run("evaluate", str(corpus), "--compare", one, "b", "--sample", "40")
     assert compared.exit_code == 0, (compared.output, compared.exception)
     assert "may be chance" in compared.output
-    lines = run("score", str(corpus), "--model", "a").stdout.splitlines()
+    lines = run("score", str(corpus), "--model", one).stdout.splitlines()
     assert len(lines) == 300
     total, mean, source, target = lines[3].split("\t")
     assert (source, target) == ("003", "021 items")
     assert float(total) == pytest.approx(10 * float(mean), abs=0.01)
 
 
-def test_score_is_the_loss_of_the_pairs(corpus: Path) -> None:
-    run("train", str(corpus), "--out", "a", *LITTLE)
-    model = seq2see.load("a")
+def test_score_is_the_loss_of_the_pairs(corpus: Path, trained: tuple[Path, Result]) -> None:
+    one = trained[0] / "runs" / "mine"
+    model = seq2see.load(one)
     pairs = [("003", "021 items"), ("100", "700"), ("7", "1 item 2 items")]
     rows = model.log_probabilities(pairs)
     assert [len(row) for row in rows] == [10, 4, 15]
@@ -171,7 +184,7 @@ def test_score_is_the_loss_of_the_pairs(corpus: Path) -> None:
             answer.log_probability, abs=1e-3
         )
     Path("x.tsv").write_text("003\t021 items\n00?\t021 items\n")
-    done = run("score", "x.tsv", "--model", "a", "--json")
+    done = run("score", "x.tsv", "--model", str(one), "--json")
     assert done.exit_code == 1
     first, second = map(json.loads, done.stdout.splitlines())
     assert [token["token"] for token in first["tokens"]][-2:] == ["s", "<eos>"]
@@ -309,25 +322,26 @@ def test_paired_bootstrap_tells_a_difference_from_chance() -> None:
 
 
 def test_fit_takes_the_same_choices() -> None:
-    fitted = seq2see.fit(sentences(60), tokenizer="unigram", training={"steps": 2}, model={"d_model": 16})
+    small = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    fitted = seq2see.fit(sentences(60), tokenizer="unigram", training={"steps": 2}, model=small)
     assert fitted.tokenizers.shared
     assert fitted.tokenizers.source.kind == "unigram"
 
 
-def test_a_model_learns_on_from_another(corpus: Path) -> None:
+def test_a_model_learns_on_from_another(corpus: Path, trained: tuple[Path, Result]) -> None:
     """The shape, the tokenizer and the weights are the other's; the learning rate is lower."""
-    assert run("train", str(corpus), *LITTLE, "--out", "first").exit_code == 0
-    done = run("train", str(corpus), "--from", "first", "--steps", "2", "--set", "training.learning_rate=0.0",
+    one = str(trained[0] / "runs" / "mine")
+    done = run("train", str(corpus), "--from", one, "--steps", "2", "--set", "training.learning_rate=0.0",
                "--set", "training.evaluate_on=5", "--out", "second")  # fmt: skip
     assert done.exit_code == 0, (done.output, done.exception)
-    first, second = seq2see.load("first"), seq2see.load("second")
+    first, second = seq2see.load(one), seq2see.load("second")
     assert second.config.model == first.config.model
     for a, b in zip(first.transformer.parameters(), second.transformer.parameters(), strict=True):
         assert bool((a == b).all())  # nothing was learned at a rate of 0
     further = seq2see.fit([(f"00{n}", f"00{n} items") for n in range(3)], start=first, training={"steps": 1})
     assert further.config.model == first.config.model
     assert further.config.training.learning_rate == pytest.approx(0.3 * 0.002)
-    said = refused("train", str(corpus), "--from", "first", "--tokenizer", "bpe")
+    said = refused("train", str(corpus), "--from", one, "--tokenizer", "bpe")
     assert said == "--tokenizer is 'bpe', but --from has a tokenizer: leave it out."
     assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--seconds", "9")
     assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--set", "training.seconds=9")
@@ -422,7 +436,7 @@ def test_a_long_preparation_tells_its_speed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("seq2see.cli.train.LONG", 0.0)
     data = tmp_path / "pairs.tsv"
     data.write_text("".join(f"{n}\tnumber {n}\n" for n in range(60)), encoding="utf-8")
-    done = CliRunner().invoke(app, ["train", str(data), "--out", str(tmp_path / "run"), "--steps", "1"])
+    done = CliRunner().invoke(app, ["train", str(data), "--out", str(tmp_path / "run"), *LITTLE])
     assert done.exit_code == 0
     assert re.search(r"\d+ pairs were read and cut in \d+ s, [\d,]+ a second\.", done.stderr)
 

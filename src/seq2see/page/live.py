@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from seq2see.answering.network import Network
 from seq2see.answering.texts import Texts
 from seq2see.config import Config, DecodingConfig
 from seq2see.documents import sentences
@@ -56,8 +57,8 @@ class Model(Protocol):
         """Its folder, if it has one."""
 
     @property
-    def transformer(self) -> Transformer:
-        """The network."""
+    def network(self) -> Network:
+        """The network and its engines."""
 
     @property
     def texts(self) -> Texts:
@@ -162,12 +163,12 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
 def weights_in(model: Model, bits: int) -> Weights:
     """Return the weights of a model in this number of bits, and a network with exactly these weights."""
     if bits == 8 and model.path is not None and is_rounded(model):
-        return Weights((model.path / WEIGHTS).read_bytes(), model.transformer)
-    weights = weights_of(model.transformer)
+        return Weights((model.path / WEIGHTS).read_bytes(), model.network.inner())
+    weights = weights_of(model.network.inner())
     if bits == 32:
-        return Weights(weights_bytes(weights), model.transformer)
+        return Weights(weights_bytes(weights), model.network.inner())
     small = in_eight_bits(weights) if bits == 8 else {key: value.half() for key, value in weights.items()}
-    network = copy.deepcopy(model.transformer)
+    network = copy.deepcopy(model.network.inner())
     put_weights(network, whole(small), "the rounded weights")
     return Weights(weights_bytes(small), network)
 

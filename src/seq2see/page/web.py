@@ -111,7 +111,9 @@ def export(
         if model.path is not None and (model.path / CREDITS).is_file():
             _write(place / CREDITS, read_text(model.path / CREDITS, LARGEST_CREDITS))
         size = sum(file.stat().st_size for file in place.iterdir()) / 1e6
-        return f"{size:,.1f} MB; {_tried(place, texts, answers, exact=weights.network is model.transformer)}"
+        return (
+            f"{size:,.1f} MB; {_tried(place, texts, answers, exact=weights.network is model.network.inner())}"
+        )
 
 
 def program(field: bool) -> dict[str, str]:
