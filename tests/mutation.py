@@ -75,7 +75,7 @@ PROSE = 4  # spaces of a text that is a help or a message, which a test need not
 NOT_USED = {
     "test_page.py", "test_page_file.py", "test_lessons.py", "test_soak.py", "test_distributed.py", "test_readme.py",
     "test_map.py", "test_floors.py", "test_en_fr.py", "test_challenge.py", "test_model_js.py", "test_benchmarks.py",
-    "test_deploy.py", "test_recipes.py",
+    "test_deploy.py",
 }  # fmt: skip
 TESTS = sorted(path.name for path in (ROOT / "tests").glob("test_*.py") if path.name not in NOT_USED)
 SLOW = 20.0  # seconds of a test that mutants are not given; all seconds are of processor time
@@ -250,8 +250,12 @@ def is_prose(node: ast.AST, holder: ast.AST) -> bool:
 
 
 def is_for_gpu(node: ast.AST) -> bool:
-    """Whether a statement is a call that does nothing without a GPU, such as ``torch.cuda.empty_cache()``."""
+    """Whether this does nothing without a GPU: ``torch.cuda.empty_cache()``, "cuda", ``x.is_cuda and HAS_TRITON``."""
     node = node.value if isinstance(node, ast.Expr) else node
+    if isinstance(node, ast.BoolOp):
+        return isinstance(node.op, ast.And) and ast.unparse(node.values[0]).endswith(".is_cuda")
+    if isinstance(node, ast.Constant):
+        return node.value == "cuda"
     return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch.cuda.")
 
 
@@ -527,6 +531,7 @@ def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]]) -> tuple[list[str
             places = (place.partition(":")[::2] for place in note["calls"][test])
             hit = any(
                 where == mutant.file
+                and name != "<module>"  # an import alone
                 and (not mutant.outer or f"{name}.".replace("<locals>.", "").startswith(f"{mutant.outer}."))
                 for where, name in places
             )

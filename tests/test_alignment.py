@@ -187,3 +187,11 @@ def test_an_interrupted_file_is_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "out.txt.part").write_text(whole[0].rpartition(" ")[0] + " 4-3\n")  # a link that was close
     assert command("--file", str(questions), "--out", str(out), "--resume")[0] == 0
     assert out.read_text().splitlines()[1] == whole[1]
+
+
+def test_an_answer_that_cannot_be_read_again_has_no_links() -> None:
+    texts = seq2see.load("dates").texts
+    found = texts.links(
+        [("1845-01-05", "January 5, 1845"), ("1845-01-05", "x" * 100), ("1845-01-05", "May 5, 1845")]
+    )
+    assert [bool(links) for links in found] == [True, False, True]

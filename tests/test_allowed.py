@@ -478,18 +478,19 @@ def test_rows_are_found_in_a_stream_wherever_they_overlap(seed: int) -> None:
         assert words.whole[node] == max(ending, key=len, default=None)
 
 
+@pytest.mark.parametrize("near", [True, False])
 @pytest.mark.parametrize("wide", [0, 1, 2, 3, 4])
 def test_rows_and_lists_of_tokens_say_the_same_of_every_state(
-    wide: int, monkeypatch: pytest.MonkeyPatch
+    wide: int, near: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``wide`` listed tokens are the most of a state without a row: some states have one, or all, or none."""
     torch.manual_seed(3)
     for automaton, _ in CASES.values():
-        by_rows = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"))
+        by_rows = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"), near)
         with monkeypatch.context() as patched:
             patched.setattr(rule, "DENSE", 0)
             patched.setattr(rule, "WIDE", wide)
-            gate = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"))
+            gate = rule.Gate(automaton, TOKENIZER.size, torch.device("cpu"), near)
         states = torch.arange(1, len(automaton.count))
         state, token = torch.cartesian_prod(states, torch.arange(TOKENIZER.size)).unbind(1)
         assert torch.equal(gate.after(state, token), by_rows.after(state, token))

@@ -52,6 +52,23 @@ def test_columns_by_name_and_by_number(columns: tuple[str, str], tmp_path: Path)
     assert corpus.lines == [2, 3, 4]
 
 
+USUAL = """
+source target, src tgt, trg input, output from, to question, answer x, y en, de fr, es it, nl pt, ru eng, deu
+ger, fra fre, spa ita, nld por, rus english, german french, spanish italian, dutch portuguese, russian
+chinese, japanese id, idx lemma, form features, tags pronunciation, phonemes phones, grapheme graphemes,
+source_text target_text, input_text output_text
+"""
+
+
+def test_two_usual_names_are_a_header(tmp_path: Path) -> None:
+    for names in USUAL.split(","):
+        one, other = names.split()
+        corpus = read_pairs([write(tmp_path / "a.tsv", f"{one}\t{other}\nhund\tkatt\n")])
+        assert (corpus.header, corpus.pairs) == ([one, other], [("hund", "katt")])
+        corpus = read_pairs([write(tmp_path / "a.tsv", f"{one}\tother\nhund\tkatt\n")])
+        assert (corpus.header, len(corpus.pairs)) == ([], 2)
+
+
 def test_a_header_is_known_by_its_words_by_numbers_below_and_by_what_is_asked_for(tmp_path: Path) -> None:
     words = write(tmp_path / "a.tsv", "lemma\tform\ngo\twent\n")
     assert (read_pairs([words]).header, read_pairs([words]).pairs) == (["lemma", "form"], [("go", "went")])

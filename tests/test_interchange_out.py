@@ -623,3 +623,15 @@ def test_the_programs_of_the_documentation_run(
         warnings.simplefilter("ignore")  # those of the libraries about themselves
         exec(compile(program, "docs/bring-your-model.md", "exec"), {})
     assert capsys.readouterr().out.strip() == program.rstrip().rsplit("# ", 1)[1]
+
+
+@pytest.mark.parametrize("data", ['["a", 3]', '{"a": 1}', '"abc"', "[null]"])
+def test_a_vocabulary_of_ctranslate2_is_a_list_of_tokens(tmp_path: Path, data: str) -> None:
+    (tmp_path / "shared_vocabulary.json").write_text(data)
+    with pytest.raises(FolderError, match="The source vocabulary is not a list of tokens"):
+        from_ctranslate2._vocabularies(tmp_path, (3, 3), {})
+    (tmp_path / "shared_vocabulary.json").write_text('["a", "b"]')
+    assert from_ctranslate2._vocabularies(tmp_path, (3, 4), {}) == [
+        ["a", "b", "<unk>"],
+        ["a", "b", "<unk>", "unused 0"],
+    ]

@@ -153,6 +153,7 @@ def test_openai_vectors_come_in_the_order_of_the_words(api: type[Api]) -> None:
     assert [vector.tolist() for vector in openai_vectors(["king", "queen"])] == list(VECTORS.values())
     assert api.requests[0]["model"] == "text-embedding-3-small"
     assert "dimensions" not in api.requests[0]
+    assert api.requests[0]["encoding_format"] == "float"
     assert openai_similarities(("king", "queen")).words == pytest.approx(0.96)
 
 

@@ -330,6 +330,17 @@ def _end_before(number: int) -> None:
     sys.addaudithook(hook)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux exchanges names")
+def test_two_folders_exchange_their_names_in_one_step(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text(name)
+    assert files._exchanged(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a" / "b").read_text() == "b"
+    assert (tmp_path / "b" / "a").read_text() == "a"
+    assert not files._exchanged(tmp_path / "a", tmp_path / "nothing")
+
+
 @pytest.mark.parametrize("exchange", sweep([True, False], 1))
 def test_a_save_over_a_model_is_one_or_the_other_at_every_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool

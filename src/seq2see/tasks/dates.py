@@ -20,7 +20,6 @@ MONTHS = (
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 FIRST_YEAR, LAST_YEAR = 1000, 9999
-TARGET_LENGTH = 20  # <sos>September 28, 1976<eos>
 RAW_LENGTH = 19  # length of a padded raw answer: that of <sos>September 3, 2025<eos>
 EXPECTED = "an ISO date of the years 1000 to 9999 was expected, such as 1845-01-05"
 

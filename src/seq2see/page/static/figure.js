@@ -17,7 +17,7 @@ const ATTENTIONS = {
 };
 
 /** What a box stands for. @returns {Box|null} */
-export function boxOf(/** @type {string} */ id, /** @type {Record<string, any>} */ config) {
+function boxOf(/** @type {string} */ id, /** @type {Record<string, any>} */ config) {
   const [half, part] = id.split(".");
   const side = half === "encoder" ? "source" : "target";
   const attention = ATTENTIONS[/** @type {keyof typeof ATTENTIONS} */ (id)];

@@ -37,7 +37,7 @@ function along(/** @type {Point} */ { x: x0, y: y0 }, /** @type {Point} */ { x: 
 }
 
 /** How much more than usual each token of the source is looked at, by the mean of all heads: what a word is linked to. @returns {number[]} */
-export function linksOf(/** @type {Trace} */ trace, /** @type {number} */ step) {
+function linksOf(/** @type {Trace} */ trace, /** @type {number} */ step) {
   const heads = Array.from({ length: trace.layers("cross") * trace.heads }, (_, n) => trace.matrix(`${attention("cross", Math.floor(n / trace.heads))}.weights`, n % trace.heads));
   const mean = (/** @type {number} */ row, /** @type {number} */ col) => heads.reduce((sum, A) => sum + A.at(row, col), 0) / heads.length;
   const { rows, cols } = heads[0];

@@ -380,7 +380,7 @@ export function rateOf(/** @type {number} */ step, /** @type {number} */ steps, 
 }
 
 /** The names and shapes of all parameters of a network of the paper, in the order of PyTorch. @returns {Map<string, number[]>} */
-export function shapesOf(/** @type {any} */ { d_model: D, heads: H, d_k: K, d_v: V, d_ff: F, encoder_layers, decoder_layers, source_vocabulary, target_vocabulary }) {
+function shapesOf(/** @type {any} */ { d_model: D, heads: H, d_k: K, d_v: V, d_ff: F, encoder_layers, decoder_layers, source_vocabulary, target_vocabulary }) {
   /** @type {Map<string, number[]>} */ const found = new Map();
   const linear = (/** @type {string} */ path, /** @type {number} */ out, /** @type {number} */ wide) => found.set(`${path}.weight`, [out, wide]).set(`${path}.bias`, [out]);
   const norm = (/** @type {string} */ path) => found.set(`${path}.weight`, [D]).set(`${path}.bias`, [D]);

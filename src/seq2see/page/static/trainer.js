@@ -14,7 +14,7 @@ const TRIED = 200; // pairs that are kept from learning
 const WARMUP = 0.12; // share of the steps in which the rate rises
 
 /** A date and its words; `random` chooses among all dates of the years 1000 to 9999. @returns {Pair} */
-export function datePair(/** @type {() => number} */ random) {
+function datePair(/** @type {() => number} */ random) {
   for (;;) {
     const [year, month, day] = [1000 + Math.floor(9000 * random()), 1 + Math.floor(12 * random()), 1 + Math.floor(31 * random())];
     const text = `${year}-${String(month).padStart(2, "0")}-${String(day).padStart(2, "0")}`;
