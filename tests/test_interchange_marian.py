@@ -14,6 +14,7 @@ import pytest
 import sentencepiece
 import torch
 import transformers
+import yaml
 from ctranslate2.converters import marian as their_converter
 from ctranslate2.converters.opus_mt import OpusMTConverter
 
@@ -430,3 +431,9 @@ def test_a_size_that_is_not_in_the_file_is_not_believed(tmp_path: Path) -> None:
     model.write_bytes(data.replace(shape + b", }  ", b"(99999999,), }"[: len(shape) + 5], 1))
     with pytest.raises(UserError, match=r"cannot be read|does not match"):
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+
+
+def test_texts_in_quotes_are_read_as_another_reader_of_yaml_does() -> None:
+    escapes = [rf'"a\{letter}b"' for letter in '0abtnvfre "\\/N_LP']
+    for text in [*escapes, r'"\x41\u00e9\U0001f600"', "'it''s'", "'a\\n'", "plain", '"', "'"]:
+        assert marian.unquoted(text) == (yaml.safe_load(text) if len(text) > 1 else text)

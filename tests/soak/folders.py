@@ -84,8 +84,19 @@ def _bytes(draw: random.Random, path: Path) -> str:
     return f"bytes of {file.relative_to(path)}"
 
 
-def _in_json(draw: random.Random, form: Any) -> None:
-    """Change a value somewhere in a tree of JSON."""
+def _is_small(form: Any) -> bool:
+    """Whether a tree of JSON has at most 10,000 values."""
+    waiting, count = [form], 0
+    while waiting and count + len(waiting) <= 10_000:
+        one = waiting.pop()
+        count += 1
+        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return not waiting
+
+
+def _in_json(draw: random.Random, root: Any) -> None:
+    """Change a value somewhere in a tree of JSON. What has become large does not grow again: it would fill the memory."""
+    form = root
     while True:
         keys = list(form) if isinstance(form, dict) else list(range(len(form)))
         if not keys:
@@ -97,7 +108,7 @@ def _in_json(draw: random.Random, form: Any) -> None:
         if draw.random() < 0.3:
             del form[key]
         elif draw.random() < 0.2 and isinstance(form, list):
-            form *= draw.choice([2, 50, 5000])
+            form *= draw.choice([2, 50, 5000]) if _is_small(root) else 1
         else:
             form[key] = copy.deepcopy(draw.choice(JSON))
         return
