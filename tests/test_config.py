@@ -18,7 +18,6 @@ from seq2see.config import (
     preset,
 )
 from seq2see.errors import ConfigError
-from seq2see.storage import folder
 from seq2see.storage.folder import SHIPPED
 
 
@@ -126,13 +125,12 @@ def test_a_setting_of_another_section_is_found_there() -> None:
 
 
 def test_a_setting_that_is_gone_is_read_over_in_a_file_and_unknown_elsewhere() -> None:
-    """Model folders of earlier versions have training.tuned, those that ship among them."""
+    """Model folders of earlier versions have training.tuned."""
     text = Config("pairs", ModelConfig(), TrainingConfig()).to_toml()
     old = text.replace("[training]\n", "[training]\ntuned = true  # gone\n")
     assert old != text
     assert Config.from_toml(old, "config.toml") == Config.from_toml(text, "config.toml")
     assert "tuned" not in Config.from_toml(old, "config.toml").to_toml()
-    assert "tuned" in (folder.find("en-fr") / folder.CONFIG).read_text(encoding="utf-8")
     spliced = text.replace(
         "[training]\n", "[training]\nspliced = 1.0\n"
     )  # models of words before the guided head

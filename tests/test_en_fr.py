@@ -22,7 +22,7 @@ def french() -> Seq2Seq:
 def test_it_says_what_a_french_speaker_would(french: Seq2Seq) -> None:
     said = {
         "I've lost my passport.": "J'ai perdu mon passeport.",
-        "Please call the doctor.": "Appelez le médecin, s'il vous plaît.",
+        "Please call the doctor.": "Veuillez appeler le médecin.",
         "The cat is sleeping on the table.": "Le chat dort sur la table.",
         "My brother is taller than my sister.": "Mon frère est plus grand que ma sœur.",
         "It's raining cats and dogs.": "Il pleut des cordes.",
@@ -87,7 +87,7 @@ def test_it_fits_into_the_repository_and_credits_its_authors(french: Seq2Seq) ->
             {
                 "Where is the train station?": "Wo ist der Bahnhof?",
                 "WHERE IS THE HOSPITAL?": "WO IST DAS KRANKENHAUS?",
-                "i dont know waht to do": "ich weiß nicht, was ich tun soll",
+                "i dont know waht to do": "Ich weiß nicht, was ich tun soll",
             },
         ),
         (

@@ -273,7 +273,7 @@ class Seq2Seq:
         >>> import seq2see
         >>> model = seq2see.load("en-fr")
         >>> model.translate("<p>The <b>red</b> car is new.</p>", format="html")
-        '<p>La voiture <b>rouge</b> est nouvelle.</p>'
+        '<p>La voiture <b>rouge</b> est neuve.</p>'
         """
         from seq2see.answering import translation
 

@@ -248,8 +248,7 @@ class Texts:
 
                 bare = unmarked(text)
                 read = read if bare is text else self.read(bare)
-            unlike = familiar.why_not(read, real, thorough)
-            unlike = unlike or (self._foreign(read) if thorough else "")
+            unlike = (self._foreign(read) if thorough else "") or familiar.why_not(read, real, thorough)
             remarks += [unlike] if unlike else []
         return " ".join(remarks) or None, bool(unlike)
 
