@@ -846,7 +846,7 @@ def test_english_to_french(open_page: Open) -> None:
     page = open_page("layer=1&head=2&step=3")
     page.select_option("#model", "en-fr")
     question = "Where is the train station?"
-    answer(page).to_have_text("Où est la gare ?", timeout=20_000)
+    answer(page).to_have_text("Où se trouve la gare ?", timeout=20_000)
     filled(page)
     assert (
         page.locator("#text").input_value() == question == page.locator("#examples button").first.inner_text()
@@ -881,7 +881,7 @@ def test_english_to_french(open_page: Open) -> None:
     assert arithmetic(page)[0] == pytest.approx(value, abs=5e-6)
     filled(page)
     page.get_by_role("switch", name="cross layer 1, head 3").click()
-    expect(page.locator("#difference .compare")).to_contain_text("Où est la gare ?")
+    expect(page.locator("#difference .compare")).to_contain_text("Où se trouve la gare ?")
     page.locator("#probabilities li button").nth(1).click()
     expect(page.locator("#remark")).to_contain_text("forced")
     page.select_option("#model", "dates")
@@ -894,7 +894,7 @@ def test_a_glossary_holds_the_answer(open_page: Open) -> None:
     page = open_page("model=dates", expected="422")
     expect(page.locator("#glossary")).to_be_hidden()
     page.select_option("#model", "en-fr")
-    answer(page).to_have_text("Où est la gare ?", timeout=20_000)
+    answer(page).to_have_text("Où se trouve la gare ?", timeout=20_000)
     page.locator("#glossary summary").click()
     use = page.get_by_role("button", name="Answer with these terms")
     page.locator("#terms").fill("train station = aérogare\nhospital")
@@ -915,13 +915,11 @@ def test_a_glossary_holds_the_answer(open_page: Open) -> None:
         expect(page.locator("#error")).to_contain_text(said)
     page.locator("#terms").fill("")
     use.click()
-    answer(page).to_have_text("Où est la gare ?", timeout=20_000)
+    answer(page).to_have_text("Où se trouve la gare ?", timeout=20_000)
     expect(page.locator("#error")).to_be_empty()
 
 
-LETTER = (
-    "Dear Tom,\n\nWhere is the station?  The bill comes to $23.50.\n - Call 555-123-4567!\n\nRegards,\nAnna\n"
-)
+LETTER = "Dear Tom,\n\nWhere is the station?  The bill comes to $23.50.\n - Call 555-123-4567!\n\nRegards,\nXqzvw Wkjh\n"
 
 
 def test_a_whole_text_is_shown_sentence_by_sentence_and_each_can_be_looked_into(open_page: Open) -> None:
@@ -966,7 +964,7 @@ def test_a_whole_text_is_shown_sentence_by_sentence_and_each_can_be_looked_into(
     # sentences to look at again are marked, with the reason
     unsure = page.locator("#answer .unsure")
     assert 0 < unsure.count() < 6
-    assert "differs from those of the training" in str(sentences.nth(3).get_attribute("aria-description"))
+    assert "differs from those of the training" in str(sentences.nth(5).get_attribute("aria-description"))
     # another text, another model: nothing of it stays
     page.locator("#text").fill("I'm very proud of you.")
     page.keyboard.press("Enter")
@@ -1064,7 +1062,7 @@ def test_a_file_goes_in_and_comes_out(open_page: Open, tmp_path: Path) -> None:
 def test_a_selection_that_does_not_fit_the_next_answer_disturbs_nothing(open_page: Open) -> None:
     page = open_page()
     page.select_option("#model", "en-fr")
-    answer(page).to_have_text("Où est la gare ?", timeout=20_000)
+    answer(page).to_have_text("Où se trouve la gare ?", timeout=20_000)
     filled(page)
     page.locator("#head").get_by_role("button", name="attention encoder").click()
     page.locator("#head").get_by_role("button", name="layer 5").click()

@@ -272,7 +272,7 @@ def test_what_is_refused_can_be_shown_anyway(open_file: Open) -> None:
 @pytest.mark.heavy
 def test_english_to_french_from_disk(open_file: Open) -> None:
     page = open_file("en-fr", "kind=cross&layer=1&head=7&step=3")
-    answer(page).to_have_text("Où est la gare ?")
+    answer(page).to_have_text("Où se trouve la gare ?")
     model, text = seq2see.load("en-fr"), "She doesn't want to go home."
     page.fill("#text", text)
     page.keyboard.press("Enter")

@@ -276,7 +276,7 @@ def test_the_landing_page_answers_and_the_search_finds_from_a_disk(
     own_host.goto((project_site / "src/seq2see/models/en-fr/card.html").as_uri())
     own_host.get_by_role("button", name="Start en-fr here").click()
     frame = own_host.frame_locator(".live iframe")
-    expect(frame.locator("#answer")).to_have_text("Où est la gare ?")
+    expect(frame.locator("#answer")).to_have_text("Où se trouve la gare ?")
     own_host.goto((project_site / "models/dates.html").as_uri())
     own_host.get_by_role("link", name="seq2see", exact=True).click()
     expect(own_host.get_by_role("heading", name="See a Transformer write")).to_be_visible()
