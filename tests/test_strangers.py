@@ -418,7 +418,9 @@ def test_inspect_tries_a_folder_in_another_process(copy: Path) -> None:
     setting(copy, "d_ff = 1000000")
     assert "'config.toml' of copy is not the file that SHA256SUMS lists" in str(inspected().exception)
     (copy / folder.CHECKSUMS).unlink()
-    assert "does not fit together" in str(inspected().exception)
+    broken = inspected().exception
+    assert isinstance(broken, UserError)  # status 2, without a traceback
+    assert "does not fit together" in str(broken)
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:

@@ -286,7 +286,9 @@ class TrainingConfig(Schema):
         0.0,
         1.0,
     )
-    mistyped: float = option(0.0, "share of the sources with a typing mistake", 0.0, 1.0)
+    mistyped: float = option(
+        0.0, "share of the sources with a typing mistake or without their apostrophes", 0.0, 1.0
+    )
     carried: float = option(
         0.0,
         "share of the pairs with other numbers, names, addresses or emoji, the same on both sides",

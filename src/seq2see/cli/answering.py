@@ -59,6 +59,7 @@ class Asked:
     def job(self, characters: float = 0) -> Job:
         """Load the model on a device that suits this amount of text, and check the options against it."""
         from seq2see import devices, machine
+        from seq2see.seq2seq import load
 
         machine.use(self.threads)
         device = chosen(self.model, self.device, self.engine, characters)
@@ -69,7 +70,7 @@ class Asked:
 
             job = Job(apart.loaded(self.model, device, self.engine), self)
         else:
-            job = Job(loaded(self.model, device, self.engine), self)
+            job = Job(load(self.model, device, self.engine), self)
         assert job.rules.beam >= self.options.n_best
         job.model.texts.allowed(self.options)  # made early, so that an error comes before anything is read
         return job

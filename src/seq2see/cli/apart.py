@@ -39,11 +39,12 @@ class Apart:
         context = get_context("spawn")  # a fork would copy the locks of other threads
         ours, theirs = zip(*(context.Pipe() for _ in range(WAYS)), strict=True)
         self.process = context.Process(target=_serve, args=(engine, theirs), daemon=True)
-        before = signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # inherited: Ctrl-C is for the process that writes
-        self.process.start()
-        signal.signal(signal.SIGINT, before)
+        # The process inherits this: Ctrl-C is for the process that writes.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self.process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         self.free = SimpleQueue[Connection]()
         for mine, other in zip(ours, theirs, strict=True):
             other.close()  # so that the end of the process is noticed
