@@ -12,7 +12,6 @@ import sys
 import time
 from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +21,7 @@ from conftest import small_model, sweep
 from seq2see.config import PRESETS, Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.errors import FolderError, UserError
+from seq2see.evaluation.evaluate import Evaluation
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates
@@ -29,7 +29,7 @@ from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training import checkpoint, loop
 from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
-from seq2see.training.loop import CHECKPOINTS, LOG, Best, Line, Trainer
+from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
 from seq2see.training.schedule import learning_rate
 from test_shards import texts_of
 
@@ -226,18 +226,49 @@ def test_batches_added_up_equal_one_large_batch(layout: str) -> None:
     assert any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
 
 
-@pytest.mark.parametrize(("share", "best", "pairs", "kept"), [
-    (0.7, 0.83, 100, False),  # the best of twenty lines is often that much above the others
-    (0.7, 0.85, 100, True),
-    (0.7, 0.76, 1000, True),
-    (0.98, 1.0, 100, False),
+def answered(right: range, pairs: int, text: str = "un deux trois quatre cinq {}") -> Evaluation:
+    """Some of the answers are right, the others lack their last word."""
+    rows = [(str(n), text.format(n), text.format(n if n in right else "")) for n in range(pairs)]
+    return Evaluation(pairs=pairs, exact=len(right), answers=rows)
+
+
+@pytest.mark.parametrize("sentences", [True, False])
+@pytest.mark.parametrize(("before", "best", "pairs", "kept"), [
+    (range(70), range(76), 100, False),  # the best of twenty lines is often that much above the others
+    (range(70), range(30, 108), 200, False),  # other answers are right: chance decides more
+    (range(70), range(85), 100, True),
+    (range(700), range(760), 1000, True),
+    (range(70), range(50), 100, False),
 ])  # fmt: skip
 def test_the_best_line_is_kept_where_chance_does_not_explain_it(
-    share: float, best: float, pairs: int, kept: bool
+    before: range, best: range, pairs: int, kept: bool, sentences: bool
 ) -> None:
-    trainer = SimpleNamespace(best=Best(7, best), validation=[("a", "b")] * pairs)
-    line = Line(9, 1.0, 0.0, 0.1, share, 0.1, 1.0)
-    assert Trainer._clearly_better(trainer, line) == kept  # type: ignore[arg-type]
+    assert loop.is_clearly_better(answered(best, pairs), answered(before, pairs), sentences) == kept
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_the_average_gives_way_only_to_a_model_that_is_clearly_better(
+    better: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line in the middle has a better score than the average: chance decides whether its weights are kept."""
+    said: list[str] = []
+    trainer = small_trainer(evaluate_every=4, checkpoint_every=4, steps=12)
+    trainer.say = said.append
+    seen = {}
+    real, scores = loop.evaluate, {4: 10, 8: 60, 12: 20}
+
+    def scored(*arguments: object, **options: object) -> object:
+        found = real(*arguments, **options)  # type: ignore[arg-type]
+        found.exact, found.pairs = scores[trainer.step], 100
+        return found
+
+    monkeypatch.setattr(loop, "evaluate", scored)
+    monkeypatch.setattr(loop, "is_clearly_better", lambda new, old, sentences: better)
+    for step in trainer.steps():
+        seen[step.step] = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    kept = {name: p.detach() for name, p in trainer.finish().named_parameters()}
+    assert_identical(kept, seen[8] if better else seen[12])
+    assert ("The model of step 8 is better on the held-out pairs, and is kept." in said) == better
 
 
 def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

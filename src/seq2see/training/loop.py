@@ -32,7 +32,8 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluation.confidence import Confidence
-from seq2see.evaluation.evaluate import Pair, evaluate
+from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate
+from seq2see.evaluation.metrics import compare_bleu, compare_exact
 from seq2see.files import LOCK, Lock, remove_leftovers
 from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.machine import free_cores
@@ -49,8 +50,7 @@ from seq2see.training.schedule import Timekeeper, learning_rate
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 #: Pairs that are varied at a time. The first step waits only for these; the others are varied in the background.
 VARIED_AT_ONCE = 100_000
-ERRORS = 3  # standard errors by which the best line must beat the average to replace it
-BLEU_CHANCE = 0.5  # difference in BLEU between evaluations of equally good models
+CHANCE = 0.003  # largest probability of chance with which the best line replaces the average: it is one of many lines
 SAMPLES = 3  # answers kept with each line of the table
 SLOW = 0.5  # seconds from which writing a checkpoint is slow
 RESTS = 5  # the pause after a slow one, in multiples of its time
@@ -419,9 +419,7 @@ class Trainer:
         return line
 
     def _measured(self, loss: float) -> Line:
-        scores = evaluate(
-            self.model, self.tokenizers, self.validation, engine=self.engine, rules=self.config.decoding
-        )
+        scores = self._answered()
         return Line(
             step=self.step,
             epoch=self.taken / self.batches.per_epoch,
@@ -458,23 +456,26 @@ class Trainer:
         averaged = [weights for step, weights in self.snapshots.items() if self._in_average(step)]
         if not self.ended and not self.config.training.patience:
             averaged = []
-        self._take(checkpoint.average(averaged or [self._weights()]))
+        average = checkpoint.average(averaged or [self._weights()])
+        self._take(average)
         best = self.snapshots.get(self.best.step)
-        if self.ended and averaged and best is not None and self._clearly_better(self._measured(0.0)):
-            self.say(f"The model of step {self.best.step:,} is better on the held-out pairs, and is kept.")
-            self._take(best)
+        if self.ended and averaged and best is not None:
+            before = self._answered()
+            if self.best.score > (before.bleu().score if self.sentences else before.exact_match):
+                self._take(best)
+                if is_clearly_better(self._answered(), before, self.sentences):
+                    self.say(
+                        f"The model of step {self.best.step:,} is better on the held-out pairs, and is kept."
+                    )
+                else:
+                    self._take(average)
         return self.model.eval()
 
-    def _clearly_better(self, average: Line) -> bool:
-        """Whether the best line beats the average of the last checkpoints by more than chance.
-
-        The best of twenty lines that are equally good is about two standard errors above their mean.
-        """
-        if average.bleu is not None:
-            return self.best.score > average.bleu + BLEU_CHANCE
-        share = average.exact_match
-        error = math.sqrt(share * (1 - share) / max(1, len(self.validation)))
-        return self.best.score > share + ERRORS * error
+    def _answered(self) -> Evaluation:
+        """Answer the held-out pairs with the present weights."""
+        return evaluate(
+            self.model, self.tokenizers, self.validation, engine=self.engine, rules=self.config.decoding
+        )
 
     def _take(self, weights: dict[str, Tensor]) -> None:
         put_weights(self.model, weights, "the averaged checkpoints")
@@ -664,6 +665,13 @@ class Trainer:
         total, self.count = json.loads(state.notes.get("losses", "[0, 0]"))
         self.total = torch.full_like(self.total, total)
         self.threads = int(state.notes.get("threads", self.threads))
+
+
+def is_clearly_better(new: Evaluation, old: Evaluation, sentences: bool) -> bool:
+    """Whether chance does not explain that ``new`` has better answers to the same pairs (paired bootstrap)."""
+    compare = compare_bleu if sentences else compare_exact
+    found = compare(old.given, new.given, old.expected)
+    return found.b > found.a and found.p_value < CHANCE
 
 
 def halved(settings: TrainingConfig) -> TrainingConfig:
