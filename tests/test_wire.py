@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 import seq2see
 from seq2see.config import ModelConfig
@@ -115,6 +116,12 @@ def test_a_text_that_the_model_was_not_made_for_is_answered_when_asked_for(model
     assert told["output"].endswith(", 2000")
     with pytest.raises(UserError, match="which this model's vocabulary does not have"):
         describe_trace(Tracer(model), TraceRequest(input="2000-02-3ü", names=[], anyway=True))
+
+
+def test_a_long_glob_is_refused_before_it_is_compiled() -> None:
+    assert TraceRequest(input="1845-01-05", names=["*" * 100]).names == ["*" * 100]
+    with pytest.raises(ValidationError, match="at most 100 characters"):
+        TraceRequest(input="1845-01-05", names=["*" * 101])
 
 
 def test_a_head_that_is_muted_twice_is_told_once(model: Seq2Seq) -> None:

@@ -43,6 +43,7 @@ from seq2see.serve.batching import Limits
 #: What is edited in a trace: heads that are off, copied values, a drawn row.
 _Edits = tuple[tuple[Head, ...], "tuple[Patch, ...]", "Drawn | None"]
 KEPT = 2**24  # most numbers of a trace that is kept
+Name = Annotated[str, Field(max_length=100)]  # of a value, or a glob of names
 
 
 class HeadName(BaseModel):
@@ -61,7 +62,7 @@ class Patch(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     input: Text = Field(description="The other text.")
-    name: Annotated[str, Field(max_length=100)] = Field(description="Name of the value.")
+    name: Name = Field(description="Name of the value.")
     head: int = Field(-1, ge=-1, description="Which head; −1 is all.")
     row: int = Field(-1, ge=-1, description="Which position; −1 is all.")
     col: int = Field(-1, ge=-1, description="Which column; −1 is all.")
@@ -90,7 +91,7 @@ class TraceRequest(Request_):
         [], description="Values to copy from runs on other texts.", max_length=8
     )
     drawn: Drawn | None = Field(None, description="One row of attention to replace.")
-    names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
+    names: list[Name] = Field(["*"], description="Globs of the values to send.", max_length=64)
     beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
     compact: bool = Field(
         False, description="Send attention as uint8 (255 is 1), everything else as float16, compressed."
