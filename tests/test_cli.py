@@ -405,6 +405,24 @@ def test_every_command_hangs_up_quietly(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_tokenize_shows_every_cut_and_every_character() -> None:
+    """Spaces and line breaks can be seen, and square brackets are no markup."""
+    done = CliRunner().invoke(app, ["tokenize", "[b] a\nc"])
+    assert [line.split() for line in done.output.splitlines()] == [
+        ["tokenizer", "tokens", "characters", "a", "token", "cut", "into"],
+        ["characters", "7", "7", "1.0", "[|b|]|␣|a|⏎|c"],
+        ["words", "5", "7", "1.4", "<unk>|<unk>|<unk>|a|<unk>"],
+        ["bpe", "6", "7", "1.2", "<0x5B>|b|<0x5D>|␣a|<0x0A>|c"],
+        ["wordpiece", "5", "7", "1.4", "<unk>|b|<unk>|a|c"],
+        ["unigram", "6", "7", "1.2", "<0x5B>|b|<0x5D>|␣a|<0x0A>|c"],
+    ]
+    done = CliRunner().invoke(app, ["tokenize", "5 M", "--model", "dates"])
+    assert done.output == (
+        "token  id  characters\n<sos>  65            \n5       5         0-1\n␣      64         1-2\n"
+        "M      22         2-3\n<eos>  66            \ncharacters: 3 tokens for 3 characters.\n"
+    )
+
+
 def test_presets_print_the_papers_column() -> None:
     lines = run("presets").stdout
     assert "65 M" in lines

@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from seq2see.cli import app
-from seq2see.config import ModelConfig
+from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.data import language, shards
-from seq2see.data.doctor import Report, examine, in_words, memory_of
+from seq2see.data.doctor import EFFICIENCY, Report, examine, in_words, memory_of, seconds_of
 from seq2see.data.pairs import Corpus, read_pairs
 from seq2see.data.plan import choose, config_of, tokenizers_of
 from seq2see.errors import UserError
+from seq2see.model.transformer import Transformer
 
 ANIMALS = [("cat", "chat"), ("dog", "chien"), ("bird", "oiseau"), ("horse", "cheval"), ("fish", "poisson")]
 PLACES = [
@@ -162,6 +163,30 @@ def test_memory_grows_with_the_batch_and_time_is_said_roughly() -> None:
         "10 hours",
         "12 days",
     ]
+
+
+def test_the_time_of_a_training_follows_from_its_weights_and_the_speed_of_a_product(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A training costs six operations for each weight and token (Kaplan et al., 2020), at this CPU's measured speed."""
+    shape = dict(source_vocabulary=50, target_vocabulary=70, d_model=64, heads=4, d_ff=96, encoder_layers=2,
+                 decoder_layers=3, share_embeddings=False, share_output=False)  # fmt: skip
+    model = ModelConfig.of(**shape)
+    named = Transformer(model).named_parameters()
+    weights = sum(one.numel() for name, one in named if one.dim() == 2 and "embedding" not in name)
+    products = 5  # of (2048, 128) by (128, 512) in a tenth of a second
+    speed = EFFICIENCY * products * 2 * 2048 * 128 * 512 / 0.1
+
+    def seconds(**training: object) -> float:
+        settings = TrainingConfig.of(batch_tokens=1000, steps=30, **training)
+        ticks = iter([0.0, 0.02, 0.04, 0.06, 0.08, 0.09, 0.1])
+        monkeypatch.setattr("seq2see.data.doctor.time.perf_counter", lambda: next(ticks))
+        return seconds_of(Config("pairs", model, settings))
+
+    expected = 6 * weights * 1000 * 30 / speed
+    assert seconds() == pytest.approx(expected)
+    assert seconds(accumulate=3) == pytest.approx(3 * expected)
+    assert seconds(r_drop=1.0) == pytest.approx(2 * expected)
 
 
 def test_the_command_says_it_and_exits_with_1_only_for_faults(sound: Path, broken: Path) -> None:

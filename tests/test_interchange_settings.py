@@ -515,6 +515,26 @@ def changed(file: str, **settings: Any) -> Callable[[Path], None]:
     return change
 
 
+def test_a_setting_that_is_left_out_is_what_transformers_takes(small: Path, tmp_path: Path) -> None:
+    theirs = Path(shutil.copytree(small, tmp_path / "theirs"))
+    config = json.loads((theirs / "config.json").read_text())
+    optional = ("activation_function", "dropout", "scale_embedding", "share_encoder_decoder_embeddings",
+                "tie_word_embeddings")  # fmt: skip
+    (theirs / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k not in optional}))
+    (theirs / "generation_config.json").write_text("{}")
+    said = transformers.MarianConfig.from_pretrained(theirs)
+    model, rules = huggingface.model_of(theirs)
+    ours = model.config
+    assert (ours.activation, ours.dropout, ours.scale_embeddings, ours.share_embeddings, ours.share_output) == (
+        said.activation_function, said.dropout, said.scale_embedding, said.share_encoder_decoder_embeddings,
+        said.tie_word_embeddings,
+    )  # fmt: skip
+    # ``generate`` writes 20 tokens at most, with the one that it starts from.
+    assert rules == DecodingConfig(
+        beam=1, length_penalty=1.0, penalty="length", length_ratio=0.0, length_offset=19, stopping="beaten"
+    )
+
+
 def charsmap(path: Path) -> None:
     """Put a map of characters at the end of a SentencePiece model: the last one counts."""
     words = b"\xff" * 1024

@@ -162,7 +162,9 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
     read = Read.of("We paid $1,234.50 for 3 tickets 😀.")
     assert read.missing("Nous avons payé 1 234,50 $ pour 3 billets 😀.") == []
     assert read.missing("Nous avons payé 250 $ pour 3 billets.") == ["123450", "😀"]
-    assert Read.of("2 and 2").missing("2") == ["2"]
+    assert Read.of("2 and 2 and 2").missing("2") == ["2", "2"]
+    assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h ou à 18 h.") == []
+    assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h.") == ["6"]
     for text, good, bad in (
         (
             "Come at 3:30 pm.",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -279,11 +279,19 @@ def test_tags_follow_their_words() -> None:
     assert one.text == "went {x} car <b><i>red</i> very</b> The."
 
 
+#: Parts of documents: sentences with and without tags around them, what is hidden, and breaks.
+FRAGMENTS = ["One cat.", "two dogs", " ", "\n", "<b>", "</b>", "<i>", "</i>", "<br>", "<p>", "&amp;", "{x}", "**", "`y`",
+             "[a](b)", "# "]  # fmt: skip
+
+
 @given(
-    st.text(alphabet="ab. <>/\n*_`[]()#-|&;{}1:\"'\\", max_size=50),
+    st.text(alphabet="ab. <>/\n*_`[]()#-|&;{}1:\"'\\", max_size=50)
+    | st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
     st.sampled_from(["text", "html", "markdown"]),
 )
-@settings(max_examples=examples(150))
+@example("<p><b>One cat.</b> <i>Two dogs.</i></p>", "html")
+@example("<p>One cat.<b> </b>Two dogs.</p>", "html")
+@settings(max_examples=examples(300))
 def test_no_character_is_lost_in_any_document(text: str, form: str) -> None:
     try:
         document = documents.read(text, form)
@@ -387,6 +395,15 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
     assert document.written([one.text for one in found]) == text
     assert max(map(len, asked)) <= 200
     assert asked.count("Hi.") == 1
+
+
+def test_tags_of_a_sentence_that_is_cut_are_around_all_of_its_parts() -> None:
+    text = "<p>See <b>this: " + "we went <i>on and on</i>, <wbr>" * 40 + "and came home</b> now.</p>"
+    found = through(text, "html", lambda read: read)
+    assert found.count("<b>") == found.count("</b>") > 1
+    assert re.sub(r"</?b>", "", found) == re.sub(r"</?b>", "", text)
+    inside = re.findall(r"<b>(.*?)</b>", found)
+    assert " ".join(inside) == text[len("<p>See <b>") : -len("</b> now.</p>")]
 
 
 def test_a_line_of_ten_megabytes_is_read() -> None:

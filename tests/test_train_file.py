@@ -320,7 +320,10 @@ def test_paired_bootstrap_tells_a_difference_from_chance() -> None:
     assert result.interval[0] > 0
     assert not compare_bleu(references, references, references).clear
     nearly = [*references[:-1], "no"]
-    assert not compare_exact(nearly, references, references).clear
+    result = compare_exact(nearly, references, references, seed=7)
+    assert (result.a, result.b, result.clear) == (99, 100, False)
+    # These two are what `evaluate --compare` prints.
+    assert (result.metric, result.signature) == ("exact match", "exact match|bs:1000|rs:7")
 
 
 def test_fit_takes_the_same_choices() -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -120,6 +121,15 @@ def test_loss_falls() -> None:
     trainer = small_trainer(steps=60, learning_rate=0.02)
     losses = [float(step.loss) for step in trainer.steps()]
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
+
+
+def test_a_training_says_what_its_first_step_waits_for() -> None:
+    trainer = small_trainer()
+    assert trainer.waits == ""
+    trainer.learner.built = Future()
+    assert trainer.waits == "building kernels, once on this machine"
+    trainer.learner.compiles = True
+    assert trainer.waits == "compiling the step, once on this machine"
 
 
 def test_label_smoothing_is_the_papers() -> None:

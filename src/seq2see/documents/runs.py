@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from operator import attrgetter, itemgetter
 from typing import TypeVar
 
@@ -39,6 +40,10 @@ class Pair:
     close: str
     opened: int = field(default=0, compare=False)  # the indices of the two among all tags of the run
     closed: int = field(default=0, compare=False)
+
+    def is_within(self, other: Pair) -> bool:
+        """Whether another pair encloses this one."""
+        return other.opened < self.opened and self.closed < other.closed
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,9 @@ class Sentence:
         return "".join([*parts, self.escape(self.text[at:])])
 
     def halves(self) -> list[Sentence]:
-        """Cut a long sentence in two, after a clause or else between words; tags across the cut end there."""
+        """Cut a long sentence in two, after a clause or else between words; a pair across the cut goes around both
+        parts.
+        """
         middle = len(self.text) // 2
         marks = [found.end() for found in CLAUSE.finditer(self.text)]
         marks = [place for place in marks if middle // 2 < place < middle + middle // 2]
@@ -99,13 +106,26 @@ class Sentence:
         fixed = [span for span in self.fixed if span[1] - span[0] < len(self.text)]
         gaps = [gap for gap in gaps if not any(first < gap < last for first, last in fixed)]
         cut = min(gaps or [middle], key=lambda place: abs(place - middle))
-        return [self.part(0, cut), self.part(cut, len(self.text))]
+        across = [pair for pair in self.pairs if pair.first < cut < pair.last]
+        parts = [replace(pair, last=cut) for pair in across] + [replace(pair, first=cut) for pair in across]
+        pairs = sorted([*(pair for pair in self.pairs if pair not in across), *parts], key=_first)
+        whole = replace(self, pairs=tuple(pairs))
+        return [whole.part(0, cut, until=0), whole.part(cut, len(self.text))]
 
-    def part(self, first: int, last: int) -> Sentence:
-        """Return a part of the sentence, without tags that reach beyond it: the caller handles those."""
+    def part(self, first: int, last: int, since: float = -1, until: float = inf) -> Sentence:
+        """Return a part of the sentence, without tags that reach beyond it: the caller handles those.
+
+        Of the tags that enclose nothing, those at its ends are in the part after the tag ``since`` and before ``until``.
+        """
         if not self.pairs and not self.breaks and not self.fixed and not self.spelled:
             return Sentence(self.text[first:last], escape=self.escape)
-        pairs = [pair for pair in _from(self.pairs, first, last, _first) if pair.last <= last]
+        pairs = [
+            pair
+            for pair in _from(self.pairs, first, last, _first)
+            if pair.last <= last
+            and (pair.last > first or pair.opened > since)
+            and (pair.first < last or pair.opened < until)
+        ]
         breaks = [one for one in _from(self.breaks, first, last, _place) if one.place < last]
         return Sentence(
             self.text[first:last],
@@ -200,16 +220,17 @@ class TextRun:
             end = bisect_right(marks, first, done, key=itemgetter(0))
             yield from self._gap(at, first, marks[done:end])
             start, done = first, end
+            since = marks[done - 1][2] if done and marks[done - 1][0] == first else -1
             while done < len(marks) and marks[done][0] < last:
                 # a tag of another sentence: the text before and after it is translated separately
                 place = marks[done][0]
-                yield kept.part(start, place)
+                yield kept.part(start, place, since, marks[done][2])
                 while done < len(marks) and marks[done][0] == place:
                     yield marks[done][-1]
                     done += 1
-                start = place
+                start, since = place, marks[done - 1][2]
             if start < last:
-                yield kept.part(start, last)
+                yield kept.part(start, last, since)
             at = last
 
     def _plain_parts(self, spans: Sequence[Span]) -> Iterator[str | Sentence]:
@@ -325,25 +346,13 @@ class _Writer:
 
     def _within(self, low: int, high: int, pairs: list[Pair]) -> str:
         """Write a part of the answer with the pairs within it, the outer ones first."""
-        outer = [
-            pair
-            for number, pair in enumerate(pairs)
-            if not any(
-                other.first <= pair.first and pair.last <= other.last
-                and (other.last - other.first > pair.last - pair.first or place < number)
-                for place, other in enumerate(pairs)
-                if other is not pair
-            )
-        ]  # fmt: skip
+        outer = [pair for pair in pairs if not any(pair.is_within(other) for other in pairs)]
         placed = sorted((*self._span(pair, low, high), number) for number, pair in enumerate(outer))
         parts, at = list[str](), low
         for first, last, number in placed:
             pair = outer[number]
             first, last = max(first, at), max(last, at)
-            inner = [
-                one for one in pairs
-                if one is not pair and pair.first <= one.first and one.last <= pair.last and one not in outer
-            ]  # fmt: skip
+            inner = [one for one in pairs if one.is_within(pair)]
             parts += [self._plain(at, first), pair.open, self._within(first, last, inner), pair.close]
             at = last
         return "".join([*parts, self._plain(at, high)])
