@@ -65,7 +65,7 @@ LEFT_OUT = (
 #: how a picture or a table looks.
 NOT_SEEN = {
     "device", "non_blocking", "encoding", "strict",
-    "alpha", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
+    "alpha", "bottom", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
     "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "grid", "ha", "joinstyle", "justify", "labelpad",
     "linestyle", "lw", "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
 }  # fmt: skip
@@ -150,8 +150,9 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
             yield other(body=orelse, orelse=body)
         case ast.If(test=test) | ast.While(test=test):
             yield other(test=ast.UnaryOp(ast.Not(), test))
+        # None is as false as False, and mypy refuses it.
         case ast.Return(value=ast.expr() as value) if not (
-            isinstance(value, ast.Constant) and value.value is None
+            isinstance(value, ast.Constant) and value.value in (None, False)
         ):
             yield other(value=ast.Constant(None))
         case ast.Expr(value=ast.Call()):

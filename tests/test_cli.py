@@ -462,7 +462,7 @@ source length    12 tokens (median), 12 at 95 %, 12 at most (10 characters)
 target length    19 tokens (median), 19 at 95 %, 19 at most (17 characters)
 cut into         characters (12 tokens) → characters (25 tokens)
 fits             words (3 pairs of short texts)
-model            1,393,792 parameters, 1,400 steps
+model            1,393,792 parameters, 1,301 steps
 memory           0.1 GiB for the worst batch (an estimate)
 time             …
 fault: 3 pairs are too few to train on.
