@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ import torch
 import seq2see
 from seq2see import machine, seq2seq
 from seq2see.answering import network
-from seq2see.decoding import ctranslate2_engine, engines, torch_engine, trial
+from seq2see.config import DecodingConfig
+from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.hypothesis import with_beam
+from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.errors import UserError
-from seq2see.interchange import to_ctranslate2
 from seq2see.storage import folder
 from seq2see.tasks.dates import all_ordinals, pairs_of
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -102,7 +103,7 @@ def test_auto_takes_what_the_folder_holds_and_what_is_asked(
     model = seq2see.load("dates")
     assert model.network.engine_for(1).name.startswith("ctranslate2")
     assert model.network.engine_for(10_000, beam=4).name.startswith("ctranslate2")
-    assert model.network.engine_for(10_000).name.startswith("ctranslate2")  # until a trial finds torch faster
+    assert model.network.engine_for(10_000).name.startswith("ctranslate2")
     assert seq2see.load("dates").network.engine_for(1, beam=2, n_best=2).name == "torch, float32"
     assert (
         seq2see.load("dates").network.engine_for(1, beam=40).name == "torch, float32"
@@ -320,85 +321,6 @@ def test_the_cache_keeps_the_exports_that_were_used_last(
     assert sorted(place.name for place in tmp_path.iterdir()) == ["0", "2", "3"]
 
 
-#: What each engine takes in a test, in seconds: for a request, and for each input of it.
-PRICES = {"ctranslate2": (0.0, 1e-4), "torch": (0.08, 6e-5)}
-
-
-@pytest.mark.parametrize("beside_others", [False, True])
-def test_from_how_many_inputs_torch_is_faster_is_found_by_a_trial_and_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_others: bool
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    now = [0.0]  # what the trial takes for the time: on a busy machine the real one says little
-    monkeypatch.setattr(trial, "free_cores", lambda: machine.cores() - beside_others)
-    clock, other = ("process_time", "perf_counter")[:: 1 if beside_others else -1]
-    monkeypatch.setattr(trial.time, clock, lambda: now[0])
-    monkeypatch.setattr(trial.time, other, lambda: -now[0])
-    asked: list[tuple[str, int]] = []
-    for kind in (CTranslate2Engine, torch_engine.TorchEngine):
-
-        def timed(self: Any, sources: Any, *given: Any, ids: Any = kind.ids) -> Any:
-            name = self.name.split(",")[0]
-            asked.append((name, len(sources)))
-            fixed, each = PRICES[name]
-            now[0] += (
-                fixed + each * len(sources) + (1.0 if len(asked) < 3 else 0.0)
-            )  # the first turns warm up
-            return ids(self, sources, *given)
-
-        monkeypatch.setattr(kind, "ids", timed)
-    model = seq2see.load("dates")
-    texts = [f"{year}-01-05" for year in range(1000, 3000)]
-    right = [f"January 5, {text[:4]}" for text in texts]
-    assert model.predict(texts[:1000]) == right[:1000]
-    assert trial.torch_from(model.config.model) is None  # too few inputs for a trial
-    asked.clear()
-    assert model.predict(texts) == right
-    sizes = [size for size in (8, 32, 128, 512) for _ in range(2)]
-    assert asked[:8] == list(
-        zip(["ctranslate2", "torch"] * 4, sizes, strict=True)
-    )  # each in turn, and nothing is lost
-    assert asked[8:] == [("torch", 640)]
-    assert trial.torch_from(model.config.model) == pytest.approx(2000, rel=1e-6)
-    for count, fast in ((1999, "ctranslate2"), (2000, "torch")):
-        asked.clear()
-        assert model.predict(texts[:count]) == right[:count]
-        assert asked == [(fast, count)]
-
-
-def test_a_trial_ends_where_its_turns_become_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    now = [0.0]
-    monkeypatch.setattr(trial, "free_cores", machine.cores)
-    monkeypatch.setattr(trial.time, "perf_counter", lambda: now[0])
-    config = seq2see.load("dates").config.model
-    both: Any = {
-        "ctranslate2": lambda: "ctranslate2",
-        "torch": lambda: "torch",
-    }  # the trial only hands engines out
-    for prices, sizes, crossing in (
-        ({"ctranslate2": 1e-4, "torch": 5e-3}, [8, 32, 128], math.inf),
-        ({"ctranslate2": 2e-2, "torch": 1e-4}, [8, 32], 0.0),
-    ):
-        given = []
-        for engine, part in trial.turns(both, range(10_000), dict.fromkeys(range(10_000), 10), config):
-            now[0] += len(part) * prices[str(engine)]
-            given.append(len(part))
-        assert given == [size for size in sizes for _ in both]
-        assert trial.torch_from(config) == crossing
-
-
-def test_an_export_of_fewer_bits_answers_whatever_was_found_faster(bare: Path) -> None:
-    model = seq2see.load(bare, engine="torch")
-    to_ctranslate2.export(bare, model.transformer, model.tokenizers, "int8", count=2)
-    note = trial._note(model.config.model)
-    note.parent.mkdir(parents=True)
-    note.write_text("2000")
-    assert trial.torch_from(model.config.model) == 2000
-    assert seq2see.load(bare).network.engine_for(10_000).name.startswith("ctranslate2, int8")
-    assert seq2see.load("dates").network.engine_for(10_000).name == "torch, float32"
-
-
 @pytest.mark.parametrize("exact", [True, False])
 def test_an_export_of_fewer_bits_in_the_folder_serves_whoever_asks_for_fewer(
     exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -442,6 +364,8 @@ def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytes
     exported = seq2see.load("dates", engine="ctranslate2")
     monkeypatch.setattr(network.platform, "machine", lambda: "aarch64")
     assert exported.network.engine_for(1).name == "ctranslate2, float32"
+    monkeypatch.setattr(engines, "is_exact", lambda export: False)  # torch would give other answers
+    assert model.network.engine_for(1).name == "ctranslate2, float32"
 
 
 def test_the_processor_tells_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -593,11 +517,34 @@ def test_looking_letters_up_is_what_the_library_does() -> None:
     assert tokenizer.decode_batch(rows) == slow.decode_batch(rows) == texts
 
 
+LIKELIER = [("suppressed", (3,)), ("no_repeat", 2), ("min_length", 3), ("other_ends", (4,))]
+
+
 def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
     assert engines.cannot(1, 1, 30) == engines.cannot(4, 1, 30) == engines.cannot(1, 1, 1) == ""
     assert "2 answers" in engines.cannot(2, 2, 30)
     assert "too wide" in engines.cannot(2, 1, 3)
     assert "restrict" in engines.cannot(1, 1, 30, constrained=True)
+    assert engines.cannot(2, 1, 4) == ""
+    # What it lacks; what it lacks in a beam only; what is right greedily, and in a beam that ends by the paper's rule.
+    for beam, stopping, setting, said in (
+        (1, "likeliest", {"repetition_penalty": 1.1}, "does not support decoding.repetition_penalty"),
+        (1, "likeliest", {"no_repeat_source": 2}, "does not support decoding.no_repeat_source"),
+        (1, "likeliest", {"first_suppressed": (3,)}, "does not support decoding.first_suppressed"),
+        (1, "likeliest", {"no_repeat": 1}, "decoding.no_repeat is 1"),
+        (1, "beaten", {}, ""),
+        (2, "beaten", {}, "decoding.stopping = 'beaten'"),
+        (2, "full", {}, ""),
+        *(
+            (2, "full", {name: value}, f"other probabilities with decoding.{name}")
+            for name, value in LIKELIER
+        ),
+        *((1, "full", {name: value}, "") for name, value in LIKELIER),
+        *((2, "likeliest", {name: value}, "") for name, value in LIKELIER),
+    ):
+        found = engines.cannot(beam, 1, 30, rules=DecodingConfig.of(stopping=stopping, **setting))
+        assert said in found
+        assert bool(said) == bool(found)
 
 
 def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -658,3 +605,32 @@ def test_those_who_want_threads_brisk_leave_the_interval_as_it_was() -> None:
     assert sys.getswitchinterval() == pytest.approx(machine.BRISK)
     second.__exit__(None, None, None)
     assert sys.getswitchinterval() == interval
+
+
+@pytest.mark.parametrize(
+    ("full", "may"),
+    [
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.1)], True),  # three of four are certain
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9), ("e", 0.1)], True),  # what is not certain is answered again
+        ([("a", 0.9), ("b", 0.9), ("e", 0.9), ("d", 0.1)], False),
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9 * 1.5**0.09), ("d", 0.1)], True),
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9 * 1.5**0.11), ("d", 0.1)], False),
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9 / 1.5**0.11), ("d", 0.1)], False),
+    ],
+)
+def test_int8_answers_only_where_it_is_certain_and_hardly_differs(
+    full: list[tuple[str, float]], may: bool
+) -> None:
+    """A probability of 0.6 is 1.5 times that of any other answer; int8 may move it by a tenth of this, in logarithms."""
+    drafted = [("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.1)]
+
+    def answering(answers: list[tuple[str, float]], **more: Any) -> Any:
+        found = [([[text]], [math.log(share)]) for text, share in answers]
+        return SimpleNamespace(_translate=lambda *given, scores: found, **more)
+
+    def may_draft(answers: list[tuple[str, float]]) -> bool:
+        engine = answering(full, draft=answering(answers))
+        return CTranslate2Engine._may_draft(engine, [[text] for text, _ in answers], 5, PAPER)
+
+    assert may_draft(drafted) is may
+    assert may_draft([("a", 0.9), ("b", 0.9), ("c", 0.59), ("d", 0.1)]) is False  # half is not enough

@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -29,9 +30,8 @@ from seq2see.decoding.graphs import prepare
 from seq2see.model import fast, sublayers
 from seq2see.model.attention import written_attention
 from seq2see.model.fast import operators, preload, projections
-from seq2see.model.fast.cache import Layout
 from seq2see.model.fast.projections import SideBySide, form_of, products
-from seq2see.model.masks import CAUSAL, EVERYTHING, Mask, MaskPart
+from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.sublayers import AddNorm
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
@@ -45,21 +45,14 @@ MASKS = [
     "everything", "causal", "keys", "causal keys", "sentences", "causal sentences", "sentences spans",
     "causal sentences spans", "keys sentences",
 ]  # fmt: skip
-LAYOUTS: list[Layout] = ["rows", "columns"]
-
-#: The cases that each body is right for: layout, shape and mask.
-RIGHT: dict[str, set[tuple[str, str, str]]] = {
-    "columns": {("columns", "one query", mask) for mask in ("everything", "causal", "keys", "causal keys")},
-    "spans": {("rows", "packed", mask) for mask in ("sentences spans", "causal sentences spans")},
-    "sdpa": {*itertools.product(LAYOUTS, SHAPES, MASKS)},
-}
 
 
-def makes_sense(layout: str, shape: str, mask: str) -> bool:
+def makes_sense(shape: str, mask: str) -> bool:
     """Whether such a case can be made: a packed batch has no padded rows, and only it has spans."""
-    if shape == "packed":
-        return layout == "rows" and "keys" not in mask
-    return "spans" not in mask
+    return "keys" not in mask if shape == "packed" else "spans" not in mask
+
+
+CASES = [case for case in itertools.product(SHAPES, MASKS) if makes_sense(*case)]
 
 
 def mask_of(name: str, B: int, T: int, S: int) -> Mask:
@@ -79,102 +72,72 @@ def mask_of(name: str, B: int, T: int, S: int) -> Mask:
     )
 
 
-def drawn(
-    layout: Layout, shape: str, mask: str, size: tuple[int, ...]
-) -> tuple[Tensor, Tensor, Tensor, Mask]:
-    """Draw queries, keys and values that lie as the layout says."""
+def drawn(shape: str, mask: str, size: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Mask]:
+    """Draw queries, keys, values and a mask."""
     (B, H, K, V), (T, S) = size, SHAPES[shape]
     batch = () if shape == "packed" else (B,)
     q, k, v = torch.randn(*batch, T, H, K), torch.randn(*batch, S, H, K), torch.randn(*batch, S, H, V)
-    if layout == "columns":
-        k, v = (x.movedim(0, -1).contiguous().movedim(-1, 0) for x in (k, v))
     return q, k, v, mask_of(mask, B, T, S)
 
 
-CASES = [case for case in itertools.product(LAYOUTS, SHAPES, MASKS) if makes_sense(*case)]
-
-
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize(("layout", "shape", "mask"), CASES)
-def test_every_body_equals_what_is_written_and_is_refused_elsewhere(
-    layout: Layout, shape: str, mask: str, size: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize(("shape", "mask"), CASES)
+def test_attention_equals_what_is_written(shape: str, mask: str, size: tuple[int, ...]) -> None:
     torch.manual_seed(1)
-    q, k, v, drawn_mask = drawn(layout, shape, mask, size)
+    q, k, v, drawn_mask = drawn(shape, mask, size)
     expected = written_attention(q, k, v, drawn_mask)
-    taken = []
-    for name, body in fast.TABLE.items():
-        admitted = body.admits(*fast.case_of(q, drawn_mask, layout))
-        assert admitted == ((layout, shape, mask) in RIGHT[name] and not body.triton), name
-        if admitted:
-            taken.append(name)
-            torch.testing.assert_close(body.attend(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
-    assert fast.body_of(q, drawn_mask, layout) == taken[0]
-    torch.testing.assert_close(
-        fast.fast_attention(q, k, v, drawn_mask, layout), expected, atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(fast.fast_attention(q, k, v, drawn_mask), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_every_body_is_taken_by_some_case() -> None:
-    assert all(RIGHT[name] & {*CASES} for name in fast.TABLE)
-    assert [*fast.TABLE] == [*RIGHT]
+def test_pytorch_is_asked_for_its_causal_kernel_only_where_nothing_else_is_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    real = F.scaled_dot_product_attention
+
+    def noted(*given: Any, **options: Any) -> Tensor:
+        asked.append(options["is_causal"])
+        return real(*given, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    for shape, mask in CASES:
+        fast.pytorch_attention(*drawn(shape, mask, SIZES[2]))
+        assert asked.pop() == (mask == "causal" and shape in ("many queries", "packed")), (shape, mask)
 
 
 @pytest.mark.parametrize("triton", [False, True])
-@pytest.mark.parametrize("shape", ["one query", "packed", "many queries"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_table_names_one_body_for_every_case(layout: Layout, shape: fast.Shape, triton: bool) -> None:
+@pytest.mark.parametrize(("shape", "mask"), CASES)
+def test_our_kernel_is_for_spans_of_a_packed_batch_on_a_gpu(
+    shape: str, mask: str, triton: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`benchmarks/gpu_check.py kernels` compares the numbers of our own kernels, on a GPU or in Triton's interpreter."""
-    for count in range(len(get_args(MaskPart)) + 1):
-        for parts in itertools.combinations(get_args(MaskPart), count):
-            right = {"sdpa"}
-            if (layout, shape) == ("columns", "one query") and parts in ((), ("keys",)):
-                right.add("columns")
-            if (
-                (layout, shape) == ("rows", "packed")
-                and {*parts} - {"causal"} == {"sentences", "spans"}
-                and triton
-            ):
-                right.add("spans")
-            case = layout, shape, parts, triton
-            assert {name for name, body in fast.TABLE.items() if body.admits(*case)} == right, case
+    q, _, _, drawn_mask = drawn(shape, mask, SIZES[2])
+    monkeypatch.setattr(fast, "HAS_TRITON", triton)
+    assert not fast.has_own_kernel(q, drawn_mask)  # it is on a CPU
+    on_a_gpu: Any = SimpleNamespace(is_cuda=True, dim=q.dim)
+    assert fast.has_own_kernel(on_a_gpu, drawn_mask) == (triton and "spans" in mask)
+    padded = replace(drawn_mask, keys=torch.ones(1, dtype=torch.bool))
+    assert not fast.has_own_kernel(on_a_gpu, padded)
+    in_rows: Any = SimpleNamespace(is_cuda=True, dim=lambda: 4)
+    assert not fast.has_own_kernel(in_rows, drawn_mask)
 
 
-def test_a_case_is_what_mask_and_queries_say() -> None:
-    keys = torch.ones(2, 3, dtype=torch.bool)
-    assert fast.case_of(torch.zeros(2, 1, 4, 4), CAUSAL, "columns") == ("columns", "one query", (), False)
-    assert fast.case_of(torch.zeros(2, 3, 4, 4), Mask(True, keys), "rows") == (
-        "rows", "many queries", ("causal", "keys"), False,
-    )  # fmt: skip
-    assert fast.case_of(torch.zeros(1, 4, 4), EVERYTHING, "rows")[1] == "packed"  # even if it has one query
-    assert fast.case_of(torch.zeros(3, 4, 4, device="meta"), EVERYTHING, "rows")[3] is False
-
-
-def test_keys_in_columns_do_not_lose_a_mask_that_columns_cannot_take() -> None:
-    """The column body knows nothing of sentences: once it was chosen by strides, and its answer was 0.70 off."""
-    torch.manual_seed(0)
-    q, k, v, mask = drawn("columns", "one query", "sentences", (4, 3, 5, 7))
-    expected = written_attention(q, k, v, mask)
-    assert (fast.TABLE["columns"].attend(q, k, v, mask) - expected).abs().max() > 0.1
-    torch.testing.assert_close(fast.fast_attention(q, k, v, mask, "columns"), expected)
+def test_attention_takes_the_body_that_is_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for own in (False, True):
+        monkeypatch.setattr(fast, "has_own_kernel", lambda q, mask, own=own: own)
+        monkeypatch.setattr(fast, "span_attention", lambda *given: "ours")
+        monkeypatch.setattr(fast, "pytorch_attention", lambda *given: "PyTorch's")
+        x = torch.zeros(3, 4, 4)
+        assert str(fast.fast_attention(x, x, x, EVERYTHING)) == ("ours" if own else "PyTorch's")
 
 
 @pytest.mark.parametrize("mask", ["everything", "keys", "causal"])
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", ["one query", "many queries"])
-def test_the_choice_is_made_while_compiling(layout: Layout, shape: str, mask: str) -> None:
-    q, k, v, drawn_mask = drawn(layout, shape, mask, SIZES[2])
+def test_the_choice_is_made_while_compiling(shape: str, mask: str) -> None:
+    q, k, v, drawn_mask = drawn(shape, mask, SIZES[2])
     torch._dynamo.reset()  # every case is compiled anew, and there is a limit to that
     compiled = torch.compile(fast.fast_attention, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(q, k, v, drawn_mask, layout), written_attention(q, k, v, drawn_mask))
-
-
-def test_columns_are_for_many_rows_of_a_narrow_source_on_a_cpu() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert fast.decoding_layout(cpu, 64, 24, 4) == "columns"
-    assert fast.decoding_layout(cpu, 63, 24, 4) == "rows"
-    assert fast.decoding_layout(cpu, 64, 25, 4) == "rows"
-    assert fast.decoding_layout(gpu, 64, 24, 4) == "rows"
+    torch.testing.assert_close(compiled(q, k, v, drawn_mask), written_attention(q, k, v, drawn_mask))
 
 
 # --- projections -----------------------------------------------------------------------------------------------------

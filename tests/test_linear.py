@@ -33,7 +33,7 @@ OURS = {"page/single_file.py", "page/live.py"}
 #: Calls whose pattern is made of what is given, and why that is no danger.
 MADE = {
     "patterns.py",  # one character, or a pattern that is only compiled, never run
-    "trace.py",  # one set of characters
+    "trace.py",  # a glob by fnmatch, whose stars do not look back; a server takes 100 characters
     "terms.py",  # alternatives without a repetition but of white space between words
     "kept.py",  # alternatives of words
     "runs.py",  # one sign

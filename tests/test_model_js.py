@@ -28,7 +28,7 @@ from seq2see.inspection.trace import Recording, attached, mute_head
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.page import WORKER, live
 from seq2see.page.describe import EXAMPLES
-from seq2see.serve.api_trace import Drawn, Patch, Tracer, describe_trace
+from seq2see.serve.api_trace import Tracer, TraceRequest, describe_trace
 from seq2see.serve.batching import Limits
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import in_eight_bits, put_weights, read_weights, weights_bytes, weights_of
@@ -503,7 +503,7 @@ def test_every_suggested_text_is_answered_alike_by_file_and_server(
     if "-" in name and name != "human-dates" and where == "chromium":
         pytest.skip("handing 33 MB to a browser takes long: Node reads them here")
     for text in EXAMPLES[name]:
-        expected = describe_trace(tracers[name], text, names=[])
+        expected = describe_trace(tracers[name], TraceRequest(input=text, names=[]))
         found = loaded(name, {"input": text, "names": []})
         assert (found["text"], found["output"]) == (expected["text"], expected["output"])
         if name == "human-dates":
@@ -512,7 +512,7 @@ def test_every_suggested_text_is_answered_alike_by_file_and_server(
 
 def test_an_unfit_text_that_is_answered_anyway_is_called_so(loaded: Run, tracers: dict[str, Tracer]) -> None:
     for text, unfit in (("hello", True), ("2000-02-30", True), ("2000-02-29", False)):
-        ours = describe_trace(tracers["dates"], text, names=[], anyway=True)
+        ours = describe_trace(tracers["dates"], TraceRequest(input=text, names=[], anyway=True))
         theirs = loaded("dates", {"input": text, "names": [], "anyway": True})
         assert ("unfit" in ours, "unfit" in theirs) == (unfit, unfit)
 
@@ -584,16 +584,13 @@ def test_an_answer_is_described_as_the_server_describes_it(
         pytest.skip(
             "handing 33 MB to a browser takes long: Node reads them here, the browser in tests of the file"
         )
-    patches = [Patch(**patch) for patch in request_.get("patches", [])]
-    expected = describe_trace(
-        tracers[name],
-        **{("text" if k == "input" else k): v for k, v in request_.items()}
-        | {"patches": patches, "drawn": Drawn(**request_["drawn"]) if "drawn" in request_ else None},
-    )
     muted = [
         dict(zip(("attention", "layer", "head"), head, strict=True)) for head in request_.get("muted", [])
     ]
-    found = loaded(name, {**request_, "muted": muted, "patches": [patch.model_dump() for patch in patches]})
+    asked = TraceRequest.model_validate_json(json.dumps({**request_, "muted": muted}))
+    expected = describe_trace(tracers[name], asked)
+    patches = [patch.model_dump() for patch in asked.patches]
+    found = loaded(name, {**request_, "muted": muted, "patches": patches})
     if patches:
         assert found["patches"] == expected["patches"]
     if "drawn" in request_:

@@ -228,8 +228,6 @@ def test_a_mask_allows_what_each_of_its_parts_allows(
                 allowed = allowed and (keys is None or keys[b][s])
                 allowed = allowed and (of is None or of[0][t] == of[1][s])
                 assert bool(whole[b, 0, t, s]) == allowed
-    expected = [("causal", causal and T > 1), ("keys", keys is not None), ("sentences", of is not None)]
-    assert mask.parts(T) == tuple(name for name, there in expected if there)
 
 
 # --- search --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,8 +28,7 @@ from seq2see.decoding.search import (
     limits_of,
     padded,
 )
-from seq2see.model import fast
-from seq2see.model.fast.cache import ColumnCache, DecoderCache
+from seq2see.model.fast.cache import DecoderCache
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 
@@ -69,26 +67,6 @@ def test_cached_batched_greedy_equals_plain(seed: int, norm: str) -> None:
         assert answer.ids == ids
         assert answer.log_probabilities == pytest.approx(values, abs=1e-4)
         assert answer.finished == (ids[-1] == SPECIAL.end)
-
-
-@pytest.mark.parametrize("seed", sweep(range(2), 1))
-def test_columns_answer_as_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = chatty_model(seed)
-    used = []
-    monkeypatch.setattr(ColumnCache, "select", _counting(ColumnCache.select, used))
-    for sources in (SOURCES, [SOURCES[0]] * 3 + [[1, 9, 3, 8, 2]] * 2):  # with padding and without
-        monkeypatch.setattr(fast, "MANY_ROWS", 10**9)
-        rows, beams = greedy(model, sources, SPECIAL), beam_search(model, sources, SPECIAL, with_beam(3))
-        assert not used
-        monkeypatch.setattr(fast, "MANY_ROWS", 1)
-        for one, other in zip(greedy(model, sources, SPECIAL), rows, strict=True):
-            assert (one.ids, one.finished) == (other.ids, other.finished)
-            assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
-        for some, others in zip(beam_search(model, sources, SPECIAL, with_beam(3)), beams, strict=True):
-            assert some[0].ids == others[0].ids
-            assert [h.score for h in some] == pytest.approx([h.score for h in others], rel=1e-4)
-        assert used
-        used.clear()
 
 
 @pytest.mark.parametrize(
@@ -133,14 +111,6 @@ def test_a_beam_reads_each_source_once_and_moves_it_only_to_drop_others(
     beam_search(model, SOURCES, SPECIAL, with_beam(4))
     assert projected == [len(SOURCES)] * len(model.decoder.layers)
     assert moved == [(20, True), *[(20, False)] * 10]  # the first spreads the beams; the rest are 11 steps
-
-
-def _counting(select: Callable[..., None], used: list[int]) -> Callable[..., None]:
-    def counted(cache: ColumnCache, rows: torch.Tensor) -> None:
-        used.append(len(rows))
-        select(cache, rows)
-
-    return counted
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])

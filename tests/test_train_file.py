@@ -281,11 +281,13 @@ def test_the_kind_and_size_of_the_data_choose() -> None:
     assert steps == sorted(set(steps))  # more for more
     assert choose(short).training["chained"] == 1.0
     forms = [(f"lemma{n} <V> <{n % 7}>", f"lemma{n}te") for n in range(3000)]
-    for device, r_drop in (("cpu", 0.0), ("cuda", 1.0)):
+    for device, r_drop, dropout in (("cpu", 0.0, 0.15), ("cuda", 1.0, 0.3)):
         found = choose(forms, device=device)
+        assert found.model["dropout"] == dropout
         assert found.kinds == ("features", "characters")
         assert found.training | {"invented": 0.5, "guided": 0.5, "r_drop": r_drop} == found.training
         assert "chained" not in found.training
+    assert choose(forms[:2000]).model["dropout"] == choose(short * 2).model["dropout"] == 0.3
     wordy = [(str(n), f"{n} of the very small pieces that are left") for n in range(20_000)]
     tiny = choose(wordy, preset="tiny").training["steps"]
     assert tiny == 15 * sum(len(text) for _, text in wordy[::10]) * 10 // 2048

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 import seq2see
 from seq2see.config import ModelConfig
@@ -23,7 +24,7 @@ from seq2see.page import figure
 from seq2see.page.describe import describe
 from seq2see.page.wire import packed
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_trace import Tracer, describe_trace
+from seq2see.serve.api_trace import HeadName, Tracer, TraceRequest, describe_trace
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -101,26 +102,40 @@ def test_one_column_of_a_matrix_is_sent_by_itself(trace: Trace) -> None:
 
 def test_what_is_not_there_is_told(model: Seq2Seq) -> None:
     with pytest.raises(UserError, match="There is no head 4: heads are 0 to 3"):
-        describe_trace(Tracer(model), "1845-01-05", head=4)
+        describe_trace(Tracer(model), TraceRequest(input="1845-01-05", head=4))
     with pytest.raises(UserError, match=r"There is no column 16 of .*: columns are 0 to 15"):
-        describe_trace(Tracer(model), "1845-01-05", names=["*.w_o.weight"], column=16)
+        describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=["*.w_o.weight"], column=16))
     with pytest.raises(UserError, match="There is no step 16"):
-        describe_trace(Tracer(model), "1845-01-05", names=[], also=["saliency"], step=16)
+        describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=[], also=["saliency"], step=16))
 
 
 def test_a_text_that_the_model_was_not_made_for_is_answered_when_asked_for(model: Seq2Seq) -> None:
     with pytest.raises(UserError, match="February 2000 has 29 days"):
-        describe_trace(Tracer(model), "2000-02-30", names=[])
-    told = describe_trace(Tracer(model), "2000-02-30", names=[], anyway=True)
+        describe_trace(Tracer(model), TraceRequest(input="2000-02-30", names=[]))
+    told = describe_trace(Tracer(model), TraceRequest(input="2000-02-30", names=[], anyway=True))
     assert told["output"].endswith(", 2000")
     with pytest.raises(UserError, match="which this model's vocabulary does not have"):
-        describe_trace(Tracer(model), "2000-02-3ü", names=[], anyway=True)
+        describe_trace(Tracer(model), TraceRequest(input="2000-02-3ü", names=[], anyway=True))
+
+
+def test_a_long_glob_is_refused_before_it_is_compiled() -> None:
+    assert TraceRequest(input="1845-01-05", names=["*" * 100]).names == ["*" * 100]
+    with pytest.raises(ValidationError, match="at most 100 characters"):
+        TraceRequest(input="1845-01-05", names=["*" * 101])
+
+
+def test_a_head_that_is_muted_twice_is_told_once(model: Seq2Seq) -> None:
+    head = HeadName(attention="cross", layer=1, head=2)
+    told = describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=[], muted=[head, head]))
+    assert told["muted"] == [["cross", 1, 2]]
 
 
 def test_lens_and_saliency_are_told_when_asked_for(model: Seq2Seq) -> None:
-    plain = describe_trace(Tracer(model), "1845-01-05", names=[])
+    plain = describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=[]))
     assert not {"lens", "saliency"} & plain.keys()
-    told = describe_trace(Tracer(model), "1845-01-05", names=[], also=["lens", "saliency"], step=3)
+    told = describe_trace(
+        Tracer(model), TraceRequest(input="1845-01-05", names=[], also=["lens", "saliency"], step=3)
+    )
     assert [layer["after"] for layer in told["lens"]] == [None, 0, 1]
     assert told["lens"][-1]["ids"] == [step["id"] for step in told["steps"]]
     assert told["saliency"]["first"] == 3

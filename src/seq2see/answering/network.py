@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from seq2see import devices, machine
 from seq2see.config import Config, DecodingConfig
-from seq2see.decoding import engines, trial
+from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
 from seq2see.errors import UserError
@@ -34,7 +34,6 @@ T = TypeVar("T")
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
 LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
-WORTH_TORCH = 100_000  # number of inputs from which importing torch may pay
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 #: Parameters from which even one input is worth an export: the next start is faster by seconds.
 ALWAYS_EXPORTED = 2**24
@@ -119,10 +118,9 @@ class Network:
     # --- the engine of a request ---
 
     def engine_for(self, inputs: int, beam: int = 1, n_best: int = 1, constrained: bool = False) -> Engine:
-        """Return the engine for this number of inputs, chosen by the weights, the device, the request, and
-        the speeds measured on this machine. The choice does not change an answer.
+        """Return the engine for this number of inputs, chosen by the weights, the device and the request.
 
-        ``constrained`` says that only some answers are allowed.
+        The choice does not change an answer. ``constrained`` says that only some answers are allowed.
         """
         if self.apart is not None:
             return self.apart
@@ -139,10 +137,6 @@ class Network:
             self._keep_export(inputs)
         if self.engine == "torch" or obstacle or self.export is None:
             return self._through_torch()
-        if inputs >= (trial.FEW if "torch" in sys.modules else WORTH_TORCH) and self._is_free(beam):
-            crossing = trial.torch_from(self.config.model)
-            if crossing is not None and inputs >= crossing:
-                return self._through_torch()
         if inputs == 1 and self._row_through_torch(beam):
             return self._through_torch()
         return self._through_ctranslate2(inputs)
@@ -158,13 +152,6 @@ class Network:
         engine = self.engine_for(len(lengths), rules.beam, n_best, constrained)
         good = sorted(lengths, key=lengths.__getitem__)  # neighbours of one length need no padding
         size = min(LARGEST_BATCH, max(1, BATCH_NUMBERS // (self.config.model.d_model * rules.beam)))
-        if engine is self._ctranslate2 and self._is_worth_a_trial(len(lengths), rules.beam):
-            both, answered = {"ctranslate2": lambda: engine, "torch": self._through_torch}, set[int]()
-            for turn, part in trial.turns(both, good, lengths, self.config.model):
-                answered.update(part)
-                yield turn, part
-            good = [row for row in good if row not in answered]
-            engine = self.engine_for(len(lengths), rules.beam, n_best, constrained)
         for first in range(0, len(good), size):
             yield engine, good[first : first + size]
 
@@ -242,23 +229,15 @@ class Network:
         engines.make_room(kept)
         return kept / engines.FORMAT
 
-    def _is_worth_a_trial(self, inputs: int, beam: int) -> bool:
-        """Whether a request is large, both engines may answer it, and the faster one is not known yet."""
-        worth = trial.WORTH if "torch" in sys.modules else WORTH_TORCH
-        return inputs >= worth and self._is_free(beam) and trial.torch_from(self.config.model) is None
-
     def _row_through_torch(self, beam: int) -> bool:
-        """Whether torch answers a single input faster: on ARM, CTranslate2 packs large matrices anew for each row."""
-        large = self.config.model.d_model >= LARGE_ROW and platform.machine() in ("aarch64", "arm64")
-        return large and "torch" in sys.modules and self._is_free(beam)
+        """Whether torch answers a single input faster: on ARM, CTranslate2 packs large matrices anew for each row.
 
-    def _is_free(self, beam: int) -> bool:
-        """Whether both engines give the same answers, and the user chose neither. An export of fewer bits
-        gives other answers, so torch cannot replace it.
+        An export of fewer bits gives other answers, so torch cannot replace it.
         """
-        if self.engine != "auto" or beam > 1 or self.export is None:
+        if self.engine != "auto" or beam > 1 or self.export is None or "torch" not in sys.modules:
             return False
-        return engines.is_exact(self.export)
+        large = self.config.model.d_model >= LARGE_ROW and platform.machine() in ("aarch64", "arm64")
+        return large and engines.is_exact(self.export)
 
 
 def _fingerprint(network: Transformer) -> object:

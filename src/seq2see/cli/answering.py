@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from seq2see.cli.output import Refusals, complain, in_json, progress_bar
 from seq2see.cli.unfinished import Unfinished
@@ -117,18 +118,6 @@ class NoText(str):
     reason: str
 
 
-class Out(Protocol):
-    """The output of answers."""
-
-    def write(self, text: str, /) -> object:
-        """Write some text."""
-        ...
-
-    def flush(self) -> object:
-        """Pass the text to the system."""
-        ...
-
-
 @dataclass(frozen=True)
 class Job:
     """A loaded model with its request."""
@@ -189,7 +178,7 @@ def answer_all(
     job: Job,
     inputs: Iterable[str],
     place: str,
-    out: Out,
+    out: Writer | TextIOWrapper,
     watch: Watch | nullcontext[None],
     unsure: Unsure,
     done: tuple[int, int] = (0, 0),

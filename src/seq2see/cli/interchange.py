@@ -1,7 +1,9 @@
-"""``seq2see import`` and ``seq2see push``."""
+"""``seq2see import``, ``push``, ``export`` and ``compress``: models of other libraries, and ours for others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +13,23 @@ from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError
 
+#: The packages that each format needs.
+NEEDS = {
+    "ctranslate2": ["ctranslate2"],
+    "hf": ["transformers"],
+    "onnx": ["onnx", "onnxscript", "onnxruntime"],
+    "web": [],
+}
+BITS = {"float32": 32, "int8": 8}
+ROUNDED = ("ctranslate2", "web")  # the formats that can have eight-bit weights
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("import")(import_)
     app.command()(push)
+    app.command()(export)
+    app.command()(compress)
 
 
 def import_(
@@ -77,11 +91,144 @@ def push(
             f"{target!r} is not a place to upload to: hf:NAME was expected, such as hf:me/my-dates."
         )
     from seq2see.interchange.reading import push as upload
-    from seq2see.interchange.to_huggingface import export
+    from seq2see.interchange.to_huggingface import export as write_huggingface
     from seq2see.seq2seq import load
 
     loaded = load(model, engine="torch")
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "model"
-        compared = export(out, loaded.config, loaded.transformer, loaded.tokenizers, card=loaded.card)
+        compared = write_huggingface(
+            out, loaded.config, loaded.transformer, loaded.tokenizers, card=loaded.card
+        )
         say(f"{upload(out, target.removeprefix('hf:'), private)}: {compared}.")
+
+
+def export(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The same as --out.", show_default=False)
+    ] = None,
+    model: ModelName = "dates",
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            "--format",
+            metavar="NAME",
+            help="ctranslate2, hf (Hugging Face), onnx, or web (JavaScript).",
+        ),
+    ] = "ctranslate2",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Where hf, onnx and web are written: a folder that does not exist yet.",
+        ),
+    ] = None,
+    quantization: Annotated[
+        str,
+        typer.Option("--quantization", "-q", metavar="TYPE", help="float32, or int8: smaller and faster."),
+    ] = "float32",
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Inputs to check it on; made up if not given."),
+    ] = None,
+) -> None:
+    """Write a model for another program, checked against ours token by token and logit by logit.
+
+    The CTranslate2 format goes into the model's own folder, where `predict` uses it. In float32 every answer must be
+    the same; for int8 the agreement is printed. The other formats go into a new folder. `web` is a JavaScript module
+    that runs the model in a page or in Node, with an example page; if Node is installed, its answers are compared.
+
+    [dim]seq2see export --model my-dates --quantization int8[/dim]
+
+    [dim]seq2see export --model my-dates --to hf --out my-dates-hf[/dim]
+
+    [dim]seq2see export --model human-dates --to web date-field[/dim]
+    """
+    if directory is not None and out is not None:
+        raise UserError(f"Two folders were given, {directory} and --out {out}: leave one out.")
+    out = directory if out is None else out
+    if to not in NEEDS:
+        raise UserError(f"--to is {to!r}: {', '.join(NEEDS)} were expected.")
+    for package in NEEDS[to]:
+        if find_spec(package) is None:
+            raise UserError(f"The package {package} is not installed: pip install {package}.")
+    if (out is None) != (to == "ctranslate2"):
+        raise UserError(
+            "The CTranslate2 format goes into the model's own folder: leave --out out."
+            if out is not None
+            else f"--to {to} needs a folder to write to: add --out DIR."
+        )
+    if quantization != "float32" and to not in ROUNDED:
+        raise UserError(
+            f"--quantization {quantization} is for {' and '.join(ROUNDED)}: {to} is written in float32."
+        )
+    if to == "web" and quantization not in BITS:
+        raise UserError(f"--quantization is {quantization!r}: {' or '.join(BITS)} was expected.")
+    from seq2see.seq2seq import load
+    from seq2see.storage import folder
+
+    loaded = load(model, engine="torch")
+    if (several := loaded.config.model.members) > 1:
+        raise UserError(
+            f"{model} is an ensemble of {several} models, which other programs cannot run as one: teach one model by it "
+            f"(`seq2see train FILE --teacher {model}`) and export that."
+        )
+    inputs: list[str] = []
+    if file is not None:
+        if not file.is_file():
+            raise UserError(
+                f"There is no file {str(file)!r}: a text file with one input a line was expected."
+            )
+        inputs = file.read_text(encoding="utf-8").splitlines()
+        for text in inputs:
+            loaded.texts.check(text)
+    config, network, tokenizers = loaded.config, loaded.transformer, loaded.tokenizers
+    if out is None:
+        from seq2see.interchange.to_ctranslate2 import export as write
+
+        path = folder.find(model)
+        parity = write(path, network, tokenizers, quantization, inputs, config.decoding)
+        say(f"{path / to}: {quantization}; {parity}.")
+    elif to == "hf":
+        from seq2see.interchange.to_huggingface import export as write_huggingface
+
+        compared = write_huggingface(out, config, network, tokenizers, inputs, loaded.card)
+        say(f"{out}: {compared}.")
+    elif to == "web":
+        from seq2see.page.web import export as write_web
+
+        def answers(texts: Sequence[str]) -> list[str | None]:
+            return [answer.output for answer in loaded.answers(texts, whole=True)]
+
+        say(f"{out}: {write_web(out, folder.find(model).name, loaded, answers, BITS[quantization], inputs)}.")
+    else:
+        from seq2see.interchange.to_onnx import export as write_onnx
+
+        say(f"{out}: {write_onnx(out, config, network, tokenizers, inputs)}.")
+
+
+def compress(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The model folder to write.")],
+    model: ModelName = "dates",
+) -> None:
+    """Write a model folder with weights of eight bits: a quarter of the size, with almost no loss.
+
+    Each row of each matrix is rounded to 255 steps of its own size. The folder is used like any other;
+    `seq2see evaluate FILE --compare A B` measures what the rounding costs.
+
+    [dim]seq2see compress --model runs/mine --out mine-small[/dim]
+    """
+    from seq2see.seq2seq import load
+    from seq2see.storage import folder
+    from seq2see.storage.weights import in_eight_bits, weights_bytes, weights_of
+
+    if out.exists():
+        raise UserError(f"{out} exists already: name a new folder.")
+    before = folder.weights_path(folder.find(model)).stat().st_size
+    loaded = load(model, engine="torch")
+    data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))
+    folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card, confidence=loaded.confidence)
+    say(f"{out}: {before / 1e6:,.1f} MB became {len(data) / 1e6:,.1f} MB.")

@@ -21,8 +21,7 @@ from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
 from seq2see.decoding.rule import Gate, Rule
-from seq2see.model.fast import HAS_TRITON, decoding_layout
-from seq2see.model.fast.cache import Layout
+from seq2see.model.fast import HAS_TRITON
 from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
 
@@ -112,25 +111,18 @@ def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor
 class CachedReader:
     """Reads only new tokens, and keeps the keys and values of earlier ones."""
 
-    def __init__(
-        self, model: Transformer, memory: Tensor, mask: Mask, layout: Layout = "rows", beam: int = 1
-    ) -> None:
+    def __init__(self, model: Transformer, memory: Tensor, mask: Mask, beam: int = 1) -> None:
         self.model, self.memory, self.mask, self.beam = model, memory, mask, beam
-        self.cache = model.empty_cache(layout)
+        self.cache = model.empty_cache()
         self.rows = len(memory) * beam
 
     @classmethod
     def of(
         cls, model: Transformer, sources: Sequence[Sequence[int]], pad: int, beam: int = 1
     ) -> CachedReader:
-        """Read some sources in the layout that is fastest for them; each has one row per beam."""
-        device, d_k = next(model.parameters()).device, model.config.d_k
-        assert d_k is not None
-        source, mask = padded(sources, pad, device)
-        memory = model.encode(source, mask)
-        return cls(
-            model, memory, mask, decoding_layout(device, len(memory) * beam, source.shape[1], d_k), beam
-        )
+        """Read some sources; each has one row per beam."""
+        source, mask = padded(sources, pad, next(model.parameters()).device)
+        return cls(model, model.encode(source, mask), mask, beam)
 
     def starts(self, special: Special) -> Tensor:
         """Return the first token of each source, (B, 1)."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase, translate
 from math import exp
 
 import numpy as np
@@ -39,7 +40,7 @@ class Recording:
     def __call__(self, path: str, x: Tensor) -> Tensor:
         """Apply the edits that match a value, record the result and return it."""
         for pattern, replacement in self.edit.items():
-            if globbed([pattern])(path):
+            if fnmatchcase(path, pattern):
                 x = _edited(path, x, replacement)
         self.values[path] = x.detach()
         return x
@@ -202,74 +203,10 @@ def _matching(pattern: str, names: Sequence[str]) -> list[str]:
 def globbed(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that says whether a name matches one of some globs: ``*``, ``?``, ``[abc]`` and ``[!abc]``.
 
-    It means what ``fnmatch`` means, but takes time in proportion to the length of the patterns, and keeps none of them.
+    It means what ``fnmatch`` means, but keeps few patterns: a server may be asked for millions of them.
     """
-    plain = {pattern for pattern in patterns if not any(sign in pattern for sign in "*?[")}
-    globs = [_Glob(pattern) for pattern in patterns if pattern not in plain]
-    return lambda name: name in plain or any(glob.matches(name) for glob in globs)
-
-
-class _Glob:
-    """One glob, as the parts between its stars: each part is a list of sets of characters."""
-
-    def __init__(self, pattern: str) -> None:
-        self.parts: list[list[re.Pattern[str] | str | None]] = [[]]
-        place, last = 0, pattern.rfind("]")
-        while place < len(pattern):
-            sign = pattern[place]
-            place += 1
-            if sign == "*":
-                self.parts.append([])
-            elif sign == "?":
-                self.parts[-1].append(None)
-            elif sign == "[" and (end := self._end(pattern, place, last)) > 0:
-                self.parts[-1].append(_characters(pattern[place:end]))
-                place = end + 1
-            else:
-                self.parts[-1].append(sign)
-        self.least = sum(map(len, self.parts))  # characters of the shortest match
-
-    @staticmethod
-    def _end(pattern: str, place: int, last: int) -> int:
-        """Return where a set of characters ends that begins at a place, or -1 if it does not end."""
-        first = place + 1 if pattern[place : place + 1] == "!" else place
-        first += pattern[first : first + 1] == "]"  # a bracket that comes first stands for itself
-        return -1 if first > last else pattern.find("]", first)
-
-    def matches(self, name: str) -> bool:
-        """Whether the whole name matches: each part is looked for from left to right, the last at the end."""
-        if self.least > len(name):
-            return False
-        first, *middle = self.parts
-        if not middle:
-            return len(first) == len(name) and _fits(first, name, 0)
-        *middle, last = middle
-        end = len(name) - len(last)
-        if not _fits(first, name, 0) or not _fits(last, name, end):
-            return False
-        place = len(first)
-        for part in middle:
-            while place + len(part) <= end and not _fits(part, name, place):
-                place += 1
-            place += len(part)
-        return place <= end
-
-
-def _characters(inside: str) -> re.Pattern[str] | str:
-    """Return what one character must match to be in a set, written as in ``[a-z]``; ``!`` at its start means not."""
-    negated, body = inside.startswith("!"), inside.removeprefix("!")
-    escaped = re.sub(r"[^0-9A-Za-z-]", lambda found: f"\\{found[0]}", body)
-    try:
-        return re.compile(f"[{'^' if negated else ''}{escaped}]", re.DOTALL)
-    except re.error:
-        return ""  # a range whose ends are the wrong way round matches nothing
-
-
-def _fits(part: list[re.Pattern[str] | str | None], name: str, place: int) -> bool:
-    return all(
-        want is None or (name[place + n] == want if isinstance(want, str) else want.match(name[place + n]))
-        for n, want in enumerate(part)
-    )
+    matches = [re.compile(translate(pattern)).match for pattern in patterns]
+    return lambda name: any(match(name) is not None for match in matches)
 
 
 def _near(given: str, names: Sequence[str]) -> str:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
-from seq2see.config import ModelConfig
+from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.rule import Rule
+from seq2see.decoding.search import greedy, padded
+from seq2see.errors import FolderError
 from seq2see.interchange.imported import NEVER
+from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
+
+TOLERANCE = 1e-4  # of a logit, as a share of the largest
 
 
 def made_up(config: ModelConfig, tokenizers: Tokenizers, count: int) -> list[list[int]]:
@@ -51,3 +60,37 @@ class Compared:
             f"{self.same_tokens:,} of {self.tokens:,} tokens of {self.inputs} answers agree, and the logits differ by "
             f"at most {self.largest:.1e} of the largest"
         )
+
+
+def compared(
+    model: Transformer,
+    sources: list[list[int]],
+    special: Special,
+    rules: DecodingConfig,
+    longest: int,
+    logits_of: Callable[[list[list[int]]], Tensor],
+) -> Compared:
+    """Compare every logit and every token of our greedy answers of up to ``longest`` tokens; a difference is an error.
+
+    ``logits_of`` runs the exported model on the tokens before each token of the answers, and returns (B, T, V).
+    """
+    limit = min(longest, model.config.max_length - 1)
+    rules = rules.but(beam=1, length_ratio=0.0, length_offset=limit)
+    ours = greedy(model, sources, special, rules)
+    rows = [[special.start, *answer.ids[:-1]] for answer in ours]
+    source, mask = padded(sources, special.pad)
+    target, _ = padded(rows, special.pad)
+    with torch.no_grad():
+        expected, theirs = model(source, target, mask), logits_of(rows)
+    rule, found = Rule(special, rules, theirs.device), Compared(len(sources), TOLERANCE)
+    for row, answer in enumerate(ours):
+        logits = theirs[row, : len(answer.ids)]
+        found.logits(expected[row, : len(answer.ids)], logits)
+        allowed = rule.along(logits, answer.ids, limit, sources[row])
+        found.answer(answer.ids, allowed.argmax(-1).tolist())
+    if not found.same:
+        raise FolderError(
+            f"The exported model does not answer like this one ({found}): nothing was written. Please report this "
+            "with the config.toml."
+        )
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seq2see.config import Config, DecodingConfig, ModelConfig
+from seq2see.config import Config, ModelConfig
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.rule import Rule
-from seq2see.decoding.search import greedy, padded
-from seq2see.errors import FolderError, UserError
+from seq2see.decoding.search import padded
+from seq2see.errors import UserError
 from seq2see.files import whole_or_nothing
-from seq2see.interchange.checks import Compared, made_up
+from seq2see.interchange.checks import Compared, compared, made_up
 from seq2see.interchange.names import ATTENTION, SUBLAYERS
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
@@ -33,7 +32,6 @@ FAMILIES = {
     ("pre", "learned", True): ("mbart", "MBartForConditionalGeneration"),
     ("pre", "fairseq", False): ("m2m_100", "M2M100ForConditionalGeneration"),
 }
-TOLERANCE = 1e-4  # of a logit, as a share of the largest
 INPUTS = 32
 LONGEST = 40  # tokens of an answer in the check
 NEVER = -1e9  # the bias of a row that stands for no token
@@ -70,7 +68,9 @@ def export(
             (place / "target").mkdir()
             _write_tokenizer(place / "target", tokenizers.target, config.model.max_length)
         (place / "README.md").write_text(card or "Written by `seq2see export --to hf`.\n", encoding="utf-8")
-        return _compare(place, name, model, tokenizers, sources, config.decoding)
+        special = Special.of(tokenizers)
+        logits_of = _logits_of(place, name, model, sources, special.pad)
+        return compared(model, sources, special, config.decoding, LONGEST, logits_of)
 
 
 def _family(config: ModelConfig) -> tuple[str, str]:
@@ -251,39 +251,19 @@ def _write_tokenizer(place: Path, tokenizer: Tokenizer, longest: int) -> None:
     (place / "tokenizer_config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
-def _compare(
-    place: Path,
-    name: str,
-    model: Transformer,
-    tokenizers: Tokenizers,
-    sources: list[list[int]],
-    rules: DecodingConfig,
-) -> Compared:
-    """Load the folder with ``transformers``, and compare every logit of our greedy answers, and their tokens."""
+def _logits_of(
+    place: Path, name: str, model: Transformer, sources: list[list[int]], pad: int
+) -> Callable[[list[list[int]]], Tensor]:
+    """Load the folder with ``transformers``; return what computes its logits, (B, T, V)."""
     import transformers
 
     theirs = getattr(transformers, name).from_pretrained(place).eval()
-    special = Special.of(tokenizers)
-    limit = min(LONGEST, model.config.max_length - 1)
-    rules = rules.but(beam=1, length_ratio=0.0, length_offset=limit)
-    ours = greedy(model, sources, special, rules)
-    source, mask = padded(sources, special.pad)
-    rows = [[special.start, *answer.ids[:-1]] for answer in ours]
-    target, _ = padded(rows, special.pad)
-    real = (source != special.pad).long() if mask.keys is None else mask.keys.long()
-    rule = Rule(special, rules, source.device)
-    with torch.no_grad():
-        expected = model(source, target, mask)
-        found = theirs(input_ids=source, attention_mask=real, decoder_input_ids=target).logits
-        compared = Compared(len(sources), TOLERANCE)
-        for row, (answer, read) in enumerate(zip(ours, rows, strict=True)):
-            logits = found[row, : len(read), : model.config.target_vocabulary]
-            compared.logits(expected[row, : len(read)], logits)
-            said = rule.along(logits, answer.ids, limit, sources[row])
-            compared.answer(answer.ids, said.argmax(-1).tolist())
-    if not compared.same:
-        raise FolderError(
-            f"The exported model does not answer like this one ({compared}): nothing was written. Please report this "
-            "with the config.toml."
-        )
-    return compared
+    source, mask = padded(sources, pad)
+    real = (source != pad).long() if mask.keys is None else mask.keys.long()
+
+    def logits(rows: list[list[int]]) -> Tensor:
+        target, _ = padded(rows, pad)
+        found: Tensor = theirs(input_ids=source, attention_mask=real, decoder_input_ids=target).logits
+        return found[..., : model.config.target_vocabulary]
+
+    return logits

@@ -18,20 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seq2see.config import Config, DecodingConfig
+from seq2see.config import Config
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.rule import Rule
-from seq2see.decoding.search import greedy, padded
-from seq2see.errors import FolderError
+from seq2see.decoding.search import padded
 from seq2see.files import whole_or_nothing
-from seq2see.interchange.checks import Compared, made_up
+from seq2see.interchange.checks import Compared, compared, made_up
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.fast.cache import Cache
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.storage.folder import Tokenizers, write_tokenizers
 
-TOLERANCE = 1e-4  # of a logit, as a share of the largest
 INPUTS = 16
 LONGEST = 30  # tokens of an answer in the check
 
@@ -107,7 +104,10 @@ def export(
             "max_length": config.model.max_length,
         }
         (place / "onnx.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        return _compare(place, model, sources, special, config.decoding)
+        exported = OnnxModel(place)
+        return compared(
+            model, sources, special, config.decoding, LONGEST, lambda rows: exported.logits(sources, rows)
+        )
 
 
 def _write(place: Path, model: Transformer) -> None:
@@ -192,31 +192,3 @@ class OnnxModel:
             )
             found.append(torch.from_numpy(logits))
         return torch.cat(found, 1)
-
-
-def _compare(
-    place: Path, model: Transformer, sources: list[list[int]], special: Special, rules: DecodingConfig
-) -> Compared:
-    """Run our greedy answers through both graphs, and compare every logit and every token."""
-    limit = min(LONGEST, model.config.max_length - 1)
-    rules = rules.but(beam=1, length_ratio=0.0, length_offset=limit)
-    ours = greedy(model, sources, special, rules)
-    rows = [[special.start, *answer.ids[:-1]] for answer in ours]
-    found = OnnxModel(place).logits(sources, rows)
-    source, mask = padded(sources, special.pad)
-    target, _ = padded(rows, special.pad)
-    with torch.no_grad():
-        expected = model(source, target, mask)
-    rule, compared = Rule(special, rules, found.device), Compared(len(sources), TOLERANCE)
-    for row, answer in enumerate(ours):
-        length = len(answer.ids)
-        own = found[row, :length]
-        compared.logits(expected[row, :length], own)
-        allowed = rule.along(own, answer.ids, limit, sources[row])
-        compared.answer(answer.ids, allowed.argmax(-1).tolist())
-    if not compared.same:
-        raise FolderError(
-            f"The exported model does not answer like this one ({compared}): nothing was written. Please report this "
-            "with the config.toml."
-        )
-    return compared

@@ -89,7 +89,7 @@ class MultiHeadAttention(Observable):
         if self.guided and self.training:
             self.asked = q, k
         if self.recorder is None:
-            z = fast_attention(q, k, v, mask, "rows" if cache is None else cache.layout)  # (…, T, H, K)
+            z = fast_attention(q, k, v, mask)  # (…, T, H, K)
         else:
             z = self.keep("z", written_attention(q, k, v, mask, self.keep))
         return self.keep("out", self.w_o(z.flatten(-2)))  # (…, T, D)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
-from seq2see.model.fast.cache import DecoderCache, Layout
+from seq2see.model.fast.cache import DecoderCache
 from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
@@ -57,9 +57,9 @@ class Ensemble(Transformer):
         """Return one member, to look into it."""
         return self.all[number]
 
-    def empty_cache(self, layout: Layout = "rows") -> DecoderCache:
+    def empty_cache(self) -> DecoderCache:
         """Begin to decode with nothing remembered."""
-        return EnsembleCache([member.empty_cache(layout) for member in self.all])
+        return EnsembleCache([member.empty_cache() for member in self.all])
 
     def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (B, S) to the memories of all members, (B, M, S, D)."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-MaskPart = Literal["causal", "keys", "sentences", "spans"]
 
 
 class Spans(NamedTuple):
@@ -42,19 +40,6 @@ class Mask:
     #: (T,) and (S,): the sentence of each query and of each key
     sentences: tuple[Tensor, Tensor] | None = None
     spans: Spans | None = None
-
-    def parts(self, T: int) -> tuple[MaskPart, ...]:
-        """Return the names of the parts that affect T queries. ``causal`` does not affect a single one, which is last."""
-        parts: list[MaskPart] = []
-        if self.causal and T > 1:
-            parts.append("causal")
-        if self.keys is not None:
-            parts.append("keys")
-        if self.sentences is not None:
-            parts.append("sentences")
-        if self.spans is not None:
-            parts.append("spans")
-        return tuple(parts)
 
     def select(self, rows: Tensor) -> Mask:
         """Keep these rows of the batch, in this order."""

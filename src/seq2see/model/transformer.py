@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seq2see.config import ModelConfig
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
-from seq2see.model.fast.cache import DecoderCache, Layout
+from seq2see.model.fast.cache import DecoderCache
 from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import Observable
@@ -59,9 +59,9 @@ class Transformer(Observable):
         """Return the network that can be inspected: this one, since it is not an ensemble."""
         return self
 
-    def empty_cache(self, layout: Layout = "rows") -> DecoderCache:
+    def empty_cache(self) -> DecoderCache:
         """Begin to decode with nothing remembered."""
-        return DecoderCache.empty(len(self.decoder.layers), layout)
+        return DecoderCache.empty(len(self.decoder.layers))
 
     def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (…, S) to memory (…, S, D)."""

@@ -228,13 +228,15 @@ class Predictor:
         least = request.min_confidence
         sure = request.probabilities or least is not None
         wanted = (rules, sure, None if terms is None else tuple(terms.terms.items()))
-        work = partial(translated, model, rules, terms, sure)
+        work = partial(translate, texts=model.texts, rules=rules, glossary=terms, probabilities=sure)
         found = await self.batcher.do((name, *wanted), items, work, client, costs) if items else []
         told = partial(_told, found, least, request.probabilities and request.format is None)
         done = [(texts, read)]
         ((answers, shown),) = told(done) if is_short else await self.reading.do(object(), done, told, client)
         if request.align:
-            (shown,) = await self.batcher.do(object(), [(answers, shown)], partial(_aligned, model), client)
+            (shown,) = await self.batcher.do(
+                object(), [(answers, shown)], lambda items: [_with_alignments(model, *items[0])], client
+            )
         return list(shown)
 
 
@@ -325,23 +327,6 @@ class Automata:
         while len(self.known) > 1 and sum(cells for _, cells in self.known.values()) > self.cells:
             self.known.popitem(last=False)
         return self.known[key][0]
-
-
-def translated(
-    model: Seq2Seq,
-    rules: DecodingConfig,
-    glossary: Glossary | None,
-    probabilities: bool,
-    sentences: list[Sentence],
-) -> list[Translated]:
-    """Translate the sentences of one or several requests."""
-    return translate(sentences, model.texts, rules, glossary, probabilities)
-
-
-def _aligned(
-    model: Seq2Seq, items: list[tuple[list[Answer], list[dict[str, Any]]]]
-) -> list[list[dict[str, Any]]]:
-    return [_with_alignments(model, answers, shown) for answers, shown in items]
 
 
 def cost_of(model: Seq2Seq, rules: DecodingConfig, characters: int, again: bool = False) -> float:

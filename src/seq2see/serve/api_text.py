@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from seq2see.answering.translation import Translated, put_together, read
+from seq2see.answering.translation import Translated, put_together, read, translate
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
@@ -24,7 +24,6 @@ from seq2see.serve.api_predict import (
     in_json,
     known,
     message_of,
-    translated,
 )
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Metrics
@@ -84,7 +83,7 @@ class Texts:
         model = self.models[name]
         rules = model.config.decoding
         key = (name, rules, True, None if terms is None else tuple(terms.terms.items()))
-        work = partial(translated, model, rules, terms, True)
+        work = partial(translate, texts=model.texts, rules=rules, glossary=terms, probabilities=True)
         at, count = 0, FEW
         while at < len(sentences):
             some = sentences[at : at + count]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from math import prod
@@ -43,6 +43,7 @@ from seq2see.serve.batching import Limits
 #: What is edited in a trace: heads that are off, copied values, a drawn row.
 _Edits = tuple[tuple[Head, ...], "tuple[Patch, ...]", "Drawn | None"]
 KEPT = 2**24  # most numbers of a trace that is kept
+Name = Annotated[str, Field(max_length=100)]  # of a value, or a glob of names
 
 
 class HeadName(BaseModel):
@@ -61,7 +62,7 @@ class Patch(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     input: Text = Field(description="The other text.")
-    name: Annotated[str, Field(max_length=100)] = Field(description="Name of the value.")
+    name: Name = Field(description="Name of the value.")
     head: int = Field(-1, ge=-1, description="Which head; −1 is all.")
     row: int = Field(-1, ge=-1, description="Which position; −1 is all.")
     col: int = Field(-1, ge=-1, description="Which column; −1 is all.")
@@ -90,7 +91,7 @@ class TraceRequest(Request_):
         [], description="Values to copy from runs on other texts.", max_length=8
     )
     drawn: Drawn | None = Field(None, description="One row of attention to replace.")
-    names: list[str] = Field(["*"], description="Globs of the values to send.", max_length=64)
+    names: list[Name] = Field(["*"], description="Globs of the values to send.", max_length=64)
     beam: int = Field(1, ge=1, description="Width of a beam search whose tree is sent; 1 sends none.")
     compact: bool = Field(
         False, description="Send attention as uint8 (255 is 1), everything else as float16, compressed."
@@ -111,6 +112,11 @@ class TraceRequest(Request_):
     glossary: dict[Text, Text | None] | None = Field(
         None, description="The translation of each term, as for /api/predict; the answer with them is traced."
     )
+
+    @property
+    def heads(self) -> list[Head]:
+        """The heads to switch off, each once."""
+        return list(dict.fromkeys((one.attention, one.layer, one.head) for one in self.muted))
 
 
 class Tracer:
@@ -307,53 +313,38 @@ class Tracer:
             )
 
 
-def describe_trace(
-    tracer: Tracer,
-    text: str,
-    prefix: Sequence[int] = (),
-    muted: Sequence[Head] = (),
-    names: Sequence[str] = ("*",),
-    beam: int = 1,
-    compact: bool = False,
-    head: int | None = None,
-    also: Collection[str] = (),
-    step: int | None = None,
-    column: int | None = None,
-    anyway: bool = False,
-    patches: Sequence[Patch] = (),
-    drawn: Drawn | None = None,
-    glossary: Mapping[str, str | None] | None = None,
-) -> dict[str, Any]:
-    """Answer a text and describe the trace.
-
-    ``prefix`` has the first ids of the answer. ``muted`` names heads as (attention, layer, head). ``anyway`` accepts a
-    text that the model was not made for. ``patches`` are values of runs on other texts, and ``drawn`` is a row of
-    attention to use. With a ``glossary`` the answer with its terms is forced. The other arguments are those of
-    ``describe``.
-    """
-    _check_head(tracer.network, head)
-    saliencies = 0 if "saliency" not in also else None if step is None else 1
-    tracer.check_size(text, names, beam, compact, saliencies, anyway)
-    for patch in patches:
-        tracer.check_size(patch.input, [], 1, compact, 0)
+def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
+    """Answer the text of a request and describe the trace. With a glossary the answer with its terms is forced."""
+    text, prefix, muted = request.input, request.prefix, request.heads
+    _check_head(tracer.network, request.head)
+    saliencies = 0 if "saliency" not in request.also else None if request.step is None else 1
+    tracer.check_size(text, request.names, request.beam, request.compact, saliencies, request.anyway)
+    for patch in request.patches:
+        tracer.check_size(patch.input, [], 1, request.compact, 0)
     known: dict[str, Any] = {}
-    if glossary is not None:
-        if prefix or muted or patches or drawn:
+    if request.glossary is not None:
+        if prefix or muted or request.patches or request.drawn:
             raise UserError("A glossary cannot be used with prefix, muted, patches or drawn: leave one out.")
-        prefix, known = _with_terms(tracer, text, glossary)
-    traced = tracer.trace(text, prefix, muted, anyway, patches, drawn)
-    found = {**describe(traced, names, beam, compact, head, also, step, column), **known}
-    if not (prefix or muted or patches or drawn):  # otherwise the answer is not the model's own
+        prefix, known = _with_terms(tracer, text, request.glossary)
+    traced = tracer.trace(text, prefix, muted, request.anyway, request.patches, request.drawn)
+    described = describe(
+        traced, request.names, request.beam, request.compact, request.head, request.also, request.step, request.column
+    )  # fmt: skip
+    found = {**described, **known, "forced": len(prefix), "muted": [list(key) for key in muted]}
+    if not (
+        prefix or muted or request.patches or request.drawn
+    ):  # otherwise the answer is not the model's own
         values = [one["log_probability"] for one in found["steps"]]
         sure, remark = tracer.model.texts.judged(text, values, found["finished"])
-        known = {"confidence": sure, "remark": remark}
-        found |= {name: value for name, value in known.items() if value is not None}
-    if anyway and (why := tracer.model.texts.unfit(text)):
+        found |= {} if sure is None else {"confidence": sure}
+        found |= {} if remark is None else {"remark": remark}
+    if request.anyway and (why := tracer.model.texts.unfit(text)):
         found["unfit"] = why
-    taken: dict[str, Any] = {"patches": [patch.model_dump() for patch in patches]} if patches else {}
-    if drawn is not None:
-        taken["drawn"] = drawn.model_dump()
-    return {**found, "forced": len(prefix), "muted": [list(key) for key in muted], **taken}
+    if request.patches:
+        found["patches"] = [patch.model_dump() for patch in request.patches]
+    if request.drawn is not None:
+        found["drawn"] = request.drawn.model_dump()
+    return found
 
 
 def _with_terms(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -157,18 +156,10 @@ def create_app(
             if len(text) > limits.characters:
                 raise UserError(too_long(text, limits.characters))
         check_beam(request.beam, limits)
-        # A head that is muted twice is muted.
-        muted = list(dict.fromkeys((head.attention, head.layer, head.head) for head in request.muted))
-        wanted = partial(
-            describe_trace, tracers[name], prefix=request.prefix, muted=muted, names=request.names,
-            beam=request.beam, compact=request.compact, head=request.head, also=request.also, step=request.step,
-            column=request.column, anyway=request.anyway, patches=request.patches, drawn=request.drawn,
-            glossary=request.glossary,
-        )  # fmt: skip
         (data,) = await tracing.do(
             object(),
-            [request.input],
-            lambda texts: [in_json({"model": name, **wanted(texts[0])})],
+            [request],
+            lambda some: [in_json({"model": name, **describe_trace(tracers[name], some[0])})],
             http.scope["asker"],
         )
         return Response(data, media_type=JSON)

@@ -1,27 +1,17 @@
-"""The keys and values that decoding keeps, so that no step computes them again.
-
-Each cache names its layout in memory:
-
-- ``rows``: (B, S, H, K), one row of the batch after the other. - ``columns``: (S, H, K, B), the rows of the batch side
-by side; the model sees a view of shape (B, S, H, K).
-"""
+"""The keys and values that decoding keeps, (B, S, H, K), so that no step computes them again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Layout = Literal["rows", "columns"]
 Pair = tuple[Tensor, Tensor]  # keys and values
 
 
 class Cache:
-    """The earlier keys and values of one attention, in rows."""
-
-    layout: Layout = "rows"
+    """The earlier keys and values of one attention."""
 
     def __init__(self) -> None:
         self.k: Tensor | None = None
@@ -46,32 +36,6 @@ class Cache:
             self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)
 
 
-class ColumnCache(Cache):
-    """The same in columns."""
-
-    layout: Layout = "columns"
-
-    def extended(self, k: Tensor, v: Tensor) -> Pair:
-        """Add the keys and values of new positions, and return all."""
-        k, v = k.movedim(0, -1), v.movedim(0, -1)
-        if self.k is None or self.v is None:
-            self.k, self.v = k.contiguous(), v.contiguous()
-        else:
-            self.k, self.v = torch.cat([self.k, k]), torch.cat([self.v, v])
-        return self.k.movedim(-1, 0), self.v.movedim(-1, 0)
-
-    def once(self, keys_values: Callable[[Tensor], Pair], source: Tensor) -> Pair:
-        """Return the keys and values of the source, computed at the first call."""
-        if self.k is None or self.v is None:
-            return self.extended(*keys_values(source))
-        return self.k.movedim(-1, 0), self.v.movedim(-1, 0)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
-        if self.k is not None and self.v is not None:
-            self.k, self.v = self.k.index_select(-1, rows), self.v.index_select(-1, rows)
-
-
 class DecoderCache:
     """The memory of a decoder between two steps: a pair of caches for each layer, and their number of positions."""
 
@@ -79,10 +43,9 @@ class DecoderCache:
         self.layers, self.length = layers, length
 
     @classmethod
-    def empty(cls, layers: int, layout: Layout = "rows") -> DecoderCache:
-        """Begin with nothing, in a layout."""
-        kind = {"rows": Cache, "columns": ColumnCache}[layout]
-        return cls([(kind(), kind()) for _ in range(layers)])
+    def empty(cls, layers: int) -> DecoderCache:
+        """Begin with nothing."""
+        return cls([(Cache(), Cache()) for _ in range(layers)])
 
     def select(self, rows: Tensor, sources: bool = True) -> None:
         """Keep these rows of the batch, in this order; without ``sources`` only those of the answers."""
