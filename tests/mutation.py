@@ -688,6 +688,8 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
     files = [str(f.relative_to(SOURCE)) for folder in FOLDERS for f in sorted((SOURCE / folder).glob("*.py"))]
     everything = [m for file in files for m, _ in mutants_of(file) if not m.name.startswith(LEFT_OUT)]
+    for gone in listed().keys() - {mutant.name for mutant in everything}:
+        print(f"{LISTED.name} lists a mutant that is not there any more: {gone}", flush=True)
     drawn = [mutant for mutant in everything if asked.only in mutant.name]
     if not asked.all and not asked.only:
         drawn = random.Random(asked.seed).sample(drawn, min(asked.count, len(drawn)))

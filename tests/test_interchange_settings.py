@@ -22,6 +22,7 @@ from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
 from seq2see.interchange import huggingface, languages, to_ctranslate2
+from seq2see.interchange.imported import Renamed
 from seq2see.interchange.reading import import_model
 from seq2see.model.sublayers import FeedForward
 from seq2see.seq2seq import Seq2Seq
@@ -534,6 +535,18 @@ def test_a_setting_that_is_left_out_is_what_transformers_takes(small: Path, tmp_
     assert rules == DecodingConfig(
         beam=1, length_penalty=1.0, penalty="length", length_ratio=0.0, length_offset=19, stopping="beaten"
     )
+
+
+def test_the_rows_with_which_an_export_fills_a_vocabulary_up_are_left_out() -> None:
+    table = torch.arange(36.0).view(12, 3)
+    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", huggingface.OUTPUT)
+    theirs = Renamed({**dict.fromkeys(names, table.clone), huggingface.BIAS: table[:, 0][None].clone})
+    config = {"encoder_vocab_size": 7, "decoder_vocab_size": 9}
+    huggingface._cut_target(theirs, {**config, "share_encoder_decoder_embeddings": True})
+    assert [len(theirs[name]) for name in names] == [12, 12, 12]
+    huggingface._cut_target(theirs, {**config, "share_encoder_decoder_embeddings": False})
+    assert [len(theirs[name]) for name in names] == [7, 9, 9]
+    assert torch.equal(theirs[huggingface.BIAS], table[:9, 0])
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "swish", "silu"])
