@@ -254,6 +254,13 @@ def test_refusals_say_what_was_expected(
     assert message in error_of(response)
 
 
+def test_the_page_is_at_the_root(client: TestClient) -> None:
+    found = client.get("/")
+    assert (found.status_code, found.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "</html>" in found.text
+    assert client.get("/nothing").status_code == 404
+
+
 #: What a client may send: each field with its default, if it may be left out, and its bounds.
 REQUESTS = {
     "Drawn": "attention ['encoder', 'cross']; layer >=0.0; head >=0.0; row >=0.0; shares >=0.0 <=1.0",
