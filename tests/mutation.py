@@ -251,13 +251,14 @@ def is_prose(node: ast.AST, holder: ast.AST) -> bool:
 
 
 def is_for_gpu(node: ast.AST) -> bool:
-    """Whether this does nothing without a GPU: ``torch.cuda.empty_cache()``, "cuda", ``x.is_cuda and HAS_TRITON``."""
+    """Whether this does nothing without a GPU: ``torch.cuda.empty_cache()``, "cuda", ``x.cpu()``, ``x.is_cuda and …``."""
     node = node.value if isinstance(node, ast.Expr) else node
     if isinstance(node, ast.BoolOp):
         return isinstance(node.op, ast.And) and ast.unparse(node.values[0]).endswith(".is_cuda")
     if isinstance(node, ast.Constant):
         return node.value == "cuda"
-    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch.cuda.")
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return name.startswith("torch.cuda.") or name.endswith(".cpu")
 
 
 def is_drawn(node: ast.AST, path: tuple[ast.AST, ...]) -> bool:
