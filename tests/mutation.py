@@ -65,7 +65,7 @@ LEFT_OUT = (
 #: how a picture or a table looks.
 NOT_SEEN = {
     "device", "non_blocking", "encoding", "strict",
-    "alpha", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
+    "alpha", "bottom", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
     "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "grid", "ha", "joinstyle", "justify", "labelpad",
     "linestyle", "lw", "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
 }  # fmt: skip
@@ -150,8 +150,9 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
             yield other(body=orelse, orelse=body)
         case ast.If(test=test) | ast.While(test=test):
             yield other(test=ast.UnaryOp(ast.Not(), test))
+        # None is as false as False, and mypy refuses it.
         case ast.Return(value=ast.expr() as value) if not (
-            isinstance(value, ast.Constant) and value.value is None
+            isinstance(value, ast.Constant) and value.value in (None, False)
         ):
             yield other(value=ast.Constant(None))
         case ast.Expr(value=ast.Call()):
@@ -525,21 +526,20 @@ def near(file: str, tests: list[str]) -> list[str]:
 def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]]) -> tuple[list[str], float]:
     """Return the tests that call the function of a mutant, or any of its file, and what they cost together."""
     stem = Path(mutant.file).stem
+    # A test reads a constant without calling anything: those of the nearest files are tried, too.
+    closest = near(mutant.file, [*notes])[:2] if not mutant.outer else []
     found: list[tuple[bool, float, str, str]] = []
     for file, note in notes.items():
         for test, took in note["seconds"].items():
             places = (place.partition(":")[::2] for place in note["calls"][test])
-            hit = any(
+            hit = file in closest or any(
                 where == mutant.file
                 and name != "<module>"  # an import alone
                 and (not mutant.outer or f"{name}.".replace("<locals>.", "").startswith(f"{mutant.outer}."))
                 for where, name in places
             )
             if hit and took <= SLOW and test not in note["failed"]:
-                found.append((stem not in file, took, file, test))
-    if not found and not mutant.outer:  # a module of constants alone, which nothing calls
-        found = [(False, took, file, test) for file in near(mutant.file, [*notes])[:2]
-                 for test, took in notes[file]["seconds"].items() if test not in notes[file]["failed"]]  # fmt: skip
+                found.append((stem not in file and file not in closest, took, file, test))
     chosen, seconds, ready = list[str](), 0.0, set[tuple[str, str]]()
     for _, took, file, test in sorted(found):
         new = {(file, name) for name in notes[file]["fixtures"][test]} - ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -403,6 +404,101 @@ def test_every_command_hangs_up_quietly(arguments: list[str]) -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+#: Commands, and all that they print: scripts read it. What differs between machines is masked.
+PRINTED = {
+    "evaluate --sample 3": """
+exact match           3 of 3 (100.0000%)
+character error rate  0.0000%
+loss                  ε nats a token, teacher-forced
+time                  …
+""",
+    "evaluate --sample 3 --json": """
+{"data": "dates", "years": [1000, 9999], "pairs": 3, "exact": 3, "exact_match": 1.0, "character_error_rate": 0.0, \
+"loss": ε, "seconds": …, "misses": []}
+""",
+    "evaluate pairs.tsv": """
+exact match           2 of 3 (66.67%)
+character error rate  2.04%
+word error rate       11.11%  (WER)
+chrF2                 89.21  (nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:…)
+loss                  0.4 nats a token, teacher-forced
+time                  …
+
+     right       said   times  where, of the answer
+         8          9       1  62%
+
+the worst answers, by chrF
+ 69.5  2020-02-29 → February 29, 2020   (right: February 28, 2020)
+""",
+    "evaluate pairs.tsv --json": """
+{"pairs": 3, "beam": 1, "exact": 2, "exact_match": 0.6666, "character_error_rate": 0.0204, "token_error_rate": 0.1111, \
+"by_source": {"sources": 3, "exact_match": 0.6666, "token_error_rate": 0.1111}, "bleu": null, "chrf": {"score": 89.2073, \
+"signature": "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:…"}, "loss": 0.4000, "seconds": …, \
+"confusions": [{"expected": "8", "given": "9", "times": 1, "place": 0.6176}], \
+"by_length": [{"characters": "9-12", "pairs": 3, "exact_match": 0.6666, "bleu": null}], \
+"worst": [{"chrf": 69.5304, "input": "2020-02-29", "expected": "February 28, 2020", "output": "February 29, 2020"}]}
+""",
+    "evaluate pairs.tsv --compare dates dates": """
+3 pairs; A is dates, B is dates.
+                   A       B     B-A     95 % interval       p
+exact match    66.67   66.67   +0.00    +0.00 to +0.00   1.000  may be chance
+exact match|bs:1000|rs:12345
+""",
+    "evaluate pairs.tsv --compare dates dates --json": """
+{"pairs": 3, "a": "dates", "b": "dates", "results": [{"metric": "exact match", "a": 66.6666, "b": 66.6666, \
+"interval": [0.0, 0.0], "p_value": 1.0, "signature": "exact match|bs:1000|rs:12345"}]}
+""",
+    "score pairs.tsv": """
+-0.0000\t-0.0000\t1845-01-05\tJanuary 5, 1845
+-20.8042\t-1.1558\t2020-02-29\tFebruary 28, 2020
+-0.0000\t-0.0000\t1999-12-31\tDecember 31, 1999
+""",
+    "doctor pairs.tsv": """
+pairs            3 in pairs.tsv
+written in       digits → Latin letters (a guess)
+source length    12 tokens (median), 12 at 95 %, 12 at most (10 characters)
+target length    19 tokens (median), 19 at 95 %, 19 at most (17 characters)
+cut into         characters (12 tokens) → characters (25 tokens)
+fits             words (3 pairs of short texts)
+model            1,393,792 parameters, 1,301 steps
+memory           0.1 GiB for the worst batch (an estimate)
+time             …
+fault: 3 pairs are too few to train on.
+    → collect at least 500; about 2,000 suffice for a simple rule
+""",
+    "see 1845-01-05 --html page.html": """
+page.html: … KB; it answers any text, offline. Open it in a browser.
+""",
+    "predict 1845-01-05 --n-best 2 --align": """
+January 5, 1845\tJanuary 5, 1847\t2-0 4-1 4-2 0-3
+""",
+    "predict 1845-01-05 --verbose": """
+seq2see: answered by ctranslate2, float32
+January 5, 1845
+""",
+    "predict nonsense? --json": """
+seq2see: input 1: 'nonsense?' is not of the form YYYY-MM-DD: an ISO date of the years 1000 to 9999 was expected, \
+such as 1845-01-05.
+{"input": "nonsense?", "error": "'nonsense?' is not of the form YYYY-MM-DD: an ISO date of the years 1000 to 9999 was \
+expected, such as 1845-01-05."}
+seq2see: 0 answered, 1 refused.
+""",
+}
+
+
+@pytest.mark.parametrize("command", PRINTED)
+def test_what_a_command_prints(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pairs.tsv").write_text(
+        "1845-01-05\tJanuary 5, 1845\n2020-02-29\tFebruary 28, 2020\n1999-12-31\tDecember 31, 1999\n"
+    )
+    found = CliRunner().invoke(app, command.split()).output
+    found = re.sub(r"-?\d\.\d+e-\d+", "ε", found)
+    found = re.sub(r'("seconds": |time +)[^,}\n]+(, \d+ (dates|pairs)/s)?', r"\1…", found)
+    found = re.sub(r"(?<=version:)[\d.]+|\d+(?= KB)", "…", found)
+    assert re.sub(r"(\d+\.\d{4})\d+", r"\1", found) == PRINTED[command].removeprefix("\n")
 
 
 def test_tokenize_shows_every_cut_and_every_character() -> None:

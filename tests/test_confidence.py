@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 import seq2see
+from seq2see.answering.options import Options
 from seq2see.cli import app
 from seq2see.errors import FolderError, RefusedInputs, UserError
 from seq2see.evaluation import calibrate
@@ -384,3 +386,14 @@ def test_the_curve_of_errors_has_fifty_points_and_the_last_one() -> None:
     assert [round(share * 203) for share, _ in found.risk] == [*range(4, 204, 4), 203]
     assert found.risk[0] == (4 / 203, 1 / 4)
     assert found.risk[-1] == (1.0, 51 / 203)
+
+
+@pytest.mark.parametrize(("fitted", "warns"), [(499, True), (500, False)])
+def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
+    fitted: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model: Any = SimpleNamespace(
+        config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted)
+    )
+    seq2see.Seq2Seq._check(model, Options(min_confidence=0.5))
+    assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,9 @@ from seq2see.config import (
     LARGEST_POSITIONS,
     PRESETS,
     Config,
+    DecodingConfig,
     ModelConfig,
+    Schema,
     TrainingConfig,
     parse_overrides,
     preset,
@@ -25,6 +29,66 @@ def test_heads_are_free_of_d_model() -> None:
     config = ModelConfig.of(d_model=10, heads=3, d_k=7, d_v=2)
     assert (config.d_k, config.d_v) == (7, 2)
     assert ModelConfig().d_k == 64
+
+
+#: Each setting, its default and its bounds.
+DEFAULTS = {
+    "model": """
+        source_vocabulary 37000 [4, 16777216]; target_vocabulary 37000 [4, 16777216]; members 1 [1, 64];
+        d_model 512 [1, 65536]; heads 8 [1, 4096]; d_k None [1, 65536]; d_v None [1, 65536]; d_ff 2048 [1, 1048576];
+        encoder_layers 6 [1, 1024]; decoder_layers 6 [1, 1024]; dropout 0.1 [0.0, 0.9]; norm 'post';
+        activation 'relu'; positions 'paper'; max_length 1024 [2, 1048576]; share_embeddings True; share_output True;
+        scale_embeddings True; embedding_norm False; output_bias False
+    """,
+    "training": """
+        steps 100000 [1, …]; seconds None [1.0, …]; batch_tokens 25000 [8, …]; layout 'padded'; precision 'float32';
+        schedule 'paper'; warmup 4000 [1, …]; learning_rate None [0.0, …]; beta1 0.9 [0.0, 0.99999];
+        beta2 0.98 [0.0, 0.99999]; epsilon 1e-09 [0.0, …]; clip 1.0 [0.0, …]; accumulate 1 [1, …]; sharded False;
+        bpe_dropout 0.0 [0.0, 0.9]; joined 0.0 [0.0, 4.0]; chained 0.0 [0.0, 4.0]; invented 0.0 [0.0, 1.0];
+        recased 0.0 [0.0, 1.0]; repunctuated 0.0 [0.0, 1.0]; retyped 0.0 [0.0, 1.0]; mistyped 0.0 [0.0, 1.0];
+        carried 0.0 [0.0, 1.0]; guided 0.0 [0.0, 10.0]; r_drop 0.0 [0.0, …]; taught 0.5 [0.0, 1.0];
+        label_smoothing 0.1 [0.0, 0.99]; average 5 [1, …]; patience 0 [0, …]; checkpoint_every 1000 [1, …];
+        evaluate_every 1000 [1, …]; evaluate_on 1000 [1, …]; seed 1 [0, 9223372036854775807]
+    """,
+    "decoding": """
+        beam 1 [1, …]; length_penalty 0.6 [-10.0, 10.0]; penalty 'paper'; length_ratio 1.0 [0.0, 1000.0];
+        length_offset 50 [1, 1000000000]; max_length None [1, …]; stopping 'likeliest'; suppressed ();
+        first_suppressed (); other_ends (); min_length 0 [0, 1000000000]; forced_end False; no_repeat 0 [0, 1000];
+        no_repeat_source 0 [0, 1000]; repetition_penalty 1.0 [0.01, 100.0]; sentences False
+    """,
+}
+
+
+@pytest.mark.parametrize("schema", [ModelConfig, TrainingConfig, DecodingConfig])
+def test_defaults_and_bounds_are_frozen(schema: type[Schema]) -> None:
+    """Whoever changes this list changes trainings and answers that people repeat."""
+
+    def shown(setting: Field[Any]) -> str:
+        low, high = setting.metadata["low"], setting.metadata["high"]
+        bounds = "" if low is None else f" [{low}, {'…' if high is None else high}]"
+        return f"{setting.name} {setting.default!r}{bounds}"
+
+    assert "; ".join(map(shown, fields(schema))) == " ".join(DEFAULTS[schema.section].split())
+
+
+def test_presets_are_what_they_say() -> None:
+    """The description of a preset names its shape; the paper's are compared with its Table 3 elsewhere."""
+    for name in ("document", "tiny", "words", "lexicon", "small", "deep", "medium"):
+        entry, model = PRESETS[name], ModelConfig.of(**PRESETS[name].model)
+        shape = (f"d_model {model.d_model}, {model.heads} heads, d_ff {model.d_ff}, "
+                 f"{model.encoder_layers}+{model.decoder_layers} layers")  # fmt: skip
+        assert entry.about.partition(": ")[2].removesuffix(", layer norm first") == shape
+    assert {name: (entry.model.get("norm"), entry.model.get("dropout"), *entry.training.values())
+            for name, entry in PRESETS.items() if entry.training} == {
+        "document": (None, 0.0, 2000, 5120, "cosine", 300, 0.005, 0.0, 200, 200),
+        "tiny": ("pre", None, 2000, 2048, "cosine", 200, 0.003, 0.0, 200, 200),
+        "words": ("pre", 0.3, 768, "cosine", 400, 0.002, 5.0, 10),
+        "lexicon": ("pre", 0.2, 2048, "cosine", 1000, 0.001, 1.0, 10),
+        "deep": ("pre", 0.2, 8192, 1000, 0.001, 15),
+        "medium": ("pre", 0.2, 8192, "cosine", 400, 0.001, 2.0),
+        "D-smoothing-0.0": (None, None, 0.0),
+        "D-smoothing-0.2": (None, None, 0.2),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

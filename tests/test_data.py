@@ -7,11 +7,97 @@ from datetime import date
 import numpy as np
 import pytest
 
+from seq2see.config import PRESETS
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.pairs import hold_out
-from seq2see.data.plan import _training
+from seq2see.data.plan import _training, choose
 from seq2see.errors import InputError
 from seq2see.tasks import dates
+
+#: What is chosen for pairs by their kind, number and device, on both sides of each bound: the preset, the size of the
+#: vocabulary, dropout, and the settings of the training that differ from the preset.
+CHOSEN = """
+words 2499 cpu: words None 0.3 batch=384 warmup=254 r_drop=0.0 guided=0.5 chained=1.0 steps=2549 saved=63 scored=254
+words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 steps=4000 saved=100 scored=400
+words 2500 cpu: words None 0.3 batch=512 warmup=290 r_drop=0.0 guided=0.5 chained=1.0 steps=2900 saved=72 scored=290
+words 2500 cuda: lexicon None 0.3 batch=1536 warmup=383 r_drop=5.0 guided=0.5 chained=1.0 steps=3833 saved=95 scored=383
+words 7999 cuda: lexicon None 0.3 batch=1536 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 steps=5666 saved=141 scored=566
+words 8000 cuda: lexicon None 0.3 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 steps=5666 saved=141 scored=566
+words 19999 cuda: lexicon None 0.3 warmup=966 r_drop=5.0 guided=0.5 chained=1.0 steps=9666 saved=241 scored=966
+words 20000 cuda: lexicon None 0.2 warmup=966 guided=0.5 chained=1.0 steps=9666 saved=241 scored=966
+words 99999 cpu: words None 0.3 batch=512 warmup=1000 r_drop=0.0 guided=0.5 chained=1.0 steps=20000 saved=500 scored=2000
+words 99999 cuda: lexicon None 0.2 guided=0.5 chained=1.0 steps=30000 saved=750 scored=3000
+words 100000 cpu: small None None steps=2000 batch=4096 cosine warmup=200 rate=0.001 saved=100 scored=100 on=200
+words 100000 cuda: deep None 0.2 warmup=219 steps=2197 saved=36 scored=109 on=200
+words 299999 cuda: deep None 0.2 warmup=659 steps=6591 saved=109 scored=329 on=200
+words 300000 cpu: base None None steps=2000 batch=16384 cosine warmup=200 rate=0.0007 saved=100 scored=100 on=200
+words 9000000 cuda: base None None steps=24719 batch=16384 cosine warmup=1235 rate=0.0007 saved=1235 scored=1235 on=200
+sentences 9999 cpu: tiny 2000 None steps=1200 saved=100 scored=100
+sentences 10000 cpu: small 8000 0.3 steps=2000 batch=4096 cosine warmup=200 rate=0.001 saved=100 scored=100 on=200
+sentences 10000 cuda: medium 8000 0.3 steps=5000 saved=250 scored=500 on=200 bpe_dropout=0.1
+sentences 99999 cuda: medium 8000 0.3 steps=5000 saved=250 scored=500 on=200 bpe_dropout=0.1
+sentences 100000 cuda: medium 8000 0.2 steps=5000 saved=250 scored=500 on=200 bpe_dropout=0.1
+sentences 299999 cpu: small 8000 None steps=7141 batch=4096 cosine warmup=357 rate=0.001 saved=357 scored=357 on=200
+sentences 299999 cuda: medium 8000 0.2 steps=5950 saved=297 scored=595 on=200 bpe_dropout=0.1
+sentences 300000 cpu: base 32000 None steps=2000 batch=16384 cosine warmup=200 rate=0.0007 saved=100 scored=100 on=200
+sentences 3000000 cuda: base 32000 None steps=17852 batch=16384 cosine warmup=892 rate=0.0007 saved=892 scored=892 on=200
+long 9999 cpu: tiny None None steps=1200 saved=100 scored=100
+long 10000 cpu: small None 0.3 steps=4394 batch=4096 cosine warmup=219 rate=0.001 saved=219 scored=219 on=200
+long 10000 cuda: small None 0.3 steps=8789 batch=8192 cosine warmup=439 rate=0.001 saved=439 scored=439 on=200
+long 299999 cpu: small None None steps=100000 batch=4096 cosine warmup=5000 rate=0.001 saved=5000 scored=5000 on=200
+long 3000000 cpu: base None None steps=100000 batch=16384 cosine warmup=5000 rate=0.0007 saved=5000 scored=5000 on=200
+"""
+
+
+SHORT = {
+    "checkpoint_every": "saved",
+    "evaluate_every": "scored",
+    "evaluate_on": "on",
+    "learning_rate": "rate",
+    "batch_tokens": "batch",
+    "schedule=": "",
+}
+
+
+@pytest.mark.parametrize("line", CHOSEN.strip().split("\n"))
+def test_the_choice_for_pairs_is_frozen(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever changes this table changes what `train FILE` does for people who give no options."""
+    monkeypatch.setattr("seq2see.data.plan.instructions", frozenset)  # a CPU without 16 bits
+    kind, count, device = line.partition(":")[0].split()
+    pair = {
+        "words": ("abc", "cba"),
+        "sentences": ("The cat is red today.", "Le chat est rouge ce jour."),
+        "long": ("x1" * 50, "y2" * 60),
+    }[kind]
+    found = choose([pair] * 40, count=int(count), device=device)
+    assert found.kinds == (("bpe", "bpe") if kind == "sentences" else ("characters", "characters"))
+    assert found.shared == found.prose == (kind == "sentences")
+    what = {"words": "short texts", "long": "long texts"}.get(kind, kind)
+    assert found.why == f"{int(count):,} pairs of {what}"
+    own = {
+        name: value
+        for name, value in found.training.items()
+        if PRESETS[found.preset].training.get(name) != value
+    }
+    fast = {name: own.pop(name, None) for name in ("layout", "precision")}
+    assert [*fast.values()] == (["packed", "bfloat16"] if device == "cuda" else [None, None])
+    settings = " ".join(f"{name}={value}" for name, value in own.items())
+    for name, short in SHORT.items():
+        settings = settings.replace(name, short)
+    assert (
+        f"{kind} {count} {device}: {found.preset} {found.vocabulary} {found.model.get('dropout')} {settings}"
+        == line
+    )
+
+
+def test_a_pupil_trains_longer_with_less_r_drop() -> None:
+    plan = choose([("abc", "cba")] * 40, count=3000, device="cuda")
+    pupil = plan.for_pupil()
+    assert (plan.training["r_drop"], pupil.training["r_drop"]) == (5.0, 1.0)
+    for name in ("steps", "checkpoint_every", "evaluate_every"):
+        assert pupil.training[name] == plan.training[name] * 3 // 2
+    sentences = choose([("The cat is red today.", "Le chat est rouge ce jour.")] * 40)
+    assert sentences.for_pupil() == sentences
 
 
 def test_dates_in_words() -> None:

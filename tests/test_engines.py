@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +22,10 @@ import torch
 import seq2see
 from seq2see import machine, seq2seq
 from seq2see.answering import network
+from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.hypothesis import with_beam
+from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.errors import UserError
 from seq2see.storage import folder
 from seq2see.tasks.dates import all_ordinals, pairs_of
@@ -513,11 +517,34 @@ def test_looking_letters_up_is_what_the_library_does() -> None:
     assert tokenizer.decode_batch(rows) == slow.decode_batch(rows) == texts
 
 
+LIKELIER = [("suppressed", (3,)), ("no_repeat", 2), ("min_length", 3), ("other_ends", (4,))]
+
+
 def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
     assert engines.cannot(1, 1, 30) == engines.cannot(4, 1, 30) == engines.cannot(1, 1, 1) == ""
     assert "2 answers" in engines.cannot(2, 2, 30)
     assert "too wide" in engines.cannot(2, 1, 3)
     assert "restrict" in engines.cannot(1, 1, 30, constrained=True)
+    assert engines.cannot(2, 1, 4) == ""
+    # What it lacks; what it lacks in a beam only; what is right greedily, and in a beam that ends by the paper's rule.
+    for beam, stopping, setting, said in (
+        (1, "likeliest", {"repetition_penalty": 1.1}, "does not support decoding.repetition_penalty"),
+        (1, "likeliest", {"no_repeat_source": 2}, "does not support decoding.no_repeat_source"),
+        (1, "likeliest", {"first_suppressed": (3,)}, "does not support decoding.first_suppressed"),
+        (1, "likeliest", {"no_repeat": 1}, "decoding.no_repeat is 1"),
+        (1, "beaten", {}, ""),
+        (2, "beaten", {}, "decoding.stopping = 'beaten'"),
+        (2, "full", {}, ""),
+        *(
+            (2, "full", {name: value}, f"other probabilities with decoding.{name}")
+            for name, value in LIKELIER
+        ),
+        *((1, "full", {name: value}, "") for name, value in LIKELIER),
+        *((2, "likeliest", {name: value}, "") for name, value in LIKELIER),
+    ):
+        found = engines.cannot(beam, 1, 30, rules=DecodingConfig.of(stopping=stopping, **setting))
+        assert said in found
+        assert bool(said) == bool(found)
 
 
 def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -578,3 +605,32 @@ def test_those_who_want_threads_brisk_leave_the_interval_as_it_was() -> None:
     assert sys.getswitchinterval() == pytest.approx(machine.BRISK)
     second.__exit__(None, None, None)
     assert sys.getswitchinterval() == interval
+
+
+@pytest.mark.parametrize(
+    ("full", "may"),
+    [
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.1)], True),  # three of four are certain
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9), ("e", 0.1)], True),  # what is not certain is answered again
+        ([("a", 0.9), ("b", 0.9), ("e", 0.9), ("d", 0.1)], False),
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9 * 1.5**0.09), ("d", 0.1)], True),
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9 * 1.5**0.11), ("d", 0.1)], False),
+        ([("a", 0.9), ("b", 0.9), ("c", 0.9 / 1.5**0.11), ("d", 0.1)], False),
+    ],
+)
+def test_int8_answers_only_where_it_is_certain_and_hardly_differs(
+    full: list[tuple[str, float]], may: bool
+) -> None:
+    """A probability of 0.6 is 1.5 times that of any other answer; int8 may move it by a tenth of this, in logarithms."""
+    drafted = [("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.1)]
+
+    def answering(answers: list[tuple[str, float]], **more: Any) -> Any:
+        found = [([[text]], [math.log(share)]) for text, share in answers]
+        return SimpleNamespace(_translate=lambda *given, scores: found, **more)
+
+    def may_draft(answers: list[tuple[str, float]]) -> bool:
+        engine = answering(full, draft=answering(answers))
+        return CTranslate2Engine._may_draft(engine, [[text] for text, _ in answers], 5, PAPER)
+
+    assert may_draft(drafted) is may
+    assert may_draft([("a", 0.9), ("b", 0.9), ("c", 0.59), ("d", 0.1)]) is False  # half is not enough

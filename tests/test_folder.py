@@ -228,6 +228,37 @@ def test_what_is_carried_over_leaves_out_names_temporary_files_and_what_is_new(t
     assert (new / "inner/file").samefile(old / "inner/file")
 
 
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_folder_is_replaced_whole_also_where_names_cannot_be_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
+    if not exchange:
+        monkeypatch.setattr(files, "_exchanged", lambda one, other: False)
+
+    def names(place: Path) -> list[str]:
+        return [one.name for one in place.iterdir()]
+
+    path = tmp_path / "model"
+    path.mkdir(mode=0o750)
+    (path / "old").write_text("old")
+    monkeypatch.chdir(path)
+    with files.replacing(path) as new:
+        (new / "new").write_text("new")
+        assert names(path) == ["old"]
+    assert names(path) == names(Path()) == ["new"]
+    assert path.stat().st_mode & 0o777 == 0o750
+
+    def fail() -> None:
+        with files.replacing(path) as new:
+            (new / "half").write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert names(path) == ["new"]
+    assert names(tmp_path) == ["model"]
+
+
 def test_a_reason_is_never_none() -> None:
     assert files.reason(OSError("1000 requested and 0 written")) == "1000 requested and 0 written"
     assert files.reason(OSError()) == "OSError"

@@ -321,6 +321,12 @@ def test_awkward_tokens_have_their_numbers(tmp_path: Path) -> None:
     for line in LINES[:8]:
         expected = [known.get(piece, 1) for piece in pieces.encode(line, out_type=str)]
         assert ours.tokenizers.source.encode(line) == [*expected, 0]
+    # <unk> and the padding are never answered, unless the decoder allows the first.
+    theirs = tmp_path / "theirs"
+    assert marian.read_marian(theirs).decoding.suppressed == (1, len(names))
+    with (theirs / "decoder.yml").open("a") as file:
+        file.write("allow-unk: true\n")
+    assert marian.read_marian(theirs).decoding.suppressed == (len(names),)
 
 
 def test_the_language_is_put_before_the_source(tmp_path: Path) -> None:

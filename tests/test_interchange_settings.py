@@ -23,6 +23,7 @@ from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
 from seq2see.interchange import huggingface, languages, to_ctranslate2
 from seq2see.interchange.reading import import_model
+from seq2see.model.sublayers import FeedForward
 from seq2see.seq2seq import Seq2Seq
 from test_interchange import FAMILIES, LANGUAGES, LINES, SHAPE, difference, shaken, trained_spm
 
@@ -533,6 +534,23 @@ def test_a_setting_that_is_left_out_is_what_transformers_takes(small: Path, tmp_
     assert rules == DecodingConfig(
         beam=1, length_penalty=1.0, penalty="length", length_ratio=0.0, length_offset=19, stopping="beaten"
     )
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "swish", "silu"])
+def test_activations_are_theirs(name: str, small: Path) -> None:
+    config = {**json.loads((small / "config.json").read_text()), "activation_function": name}
+    ours = FeedForward(huggingface._model(config, "marian", (True, True))).activation
+    x = torch.linspace(-5, 5, 101)
+    torch.testing.assert_close(ours(x), transformers.activations.ACT2FN[name](x))
+
+
+@pytest.mark.parametrize("family", huggingface.FAMILIES)
+def test_what_each_family_leaves_out_is_what_transformers_takes(family: str) -> None:
+    said = transformers.AutoConfig.for_model(family)
+    taken = {
+        "scale_embedding": False, "activation_function": "gelu", "dropout": 0.1, **huggingface.DEFAULTS.get(family, {})
+    }  # fmt: skip
+    assert {name: getattr(said, name) for name in taken} == taken
 
 
 def charsmap(path: Path) -> None:

@@ -28,12 +28,13 @@ from benchmarks.load import running, wait_for
 from seq2see import machine
 from seq2see.answering import translation
 from seq2see.answering.options import Options
+from seq2see.decoding.hypothesis import PAPER
 from seq2see.documents.formats import Document
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import mute_head
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Automata
+from seq2see.serve.api_predict import Automata, _Reader
 from seq2see.serve.app import create_app
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
 from seq2see.serve.guard import Guard, Metrics
@@ -250,6 +251,13 @@ def test_refusals_say_what_was_expected(
     response = client.post(f"/api/{path}", json=body)
     assert response.status_code == status
     assert message in error_of(response)
+
+
+def test_a_document_may_be_as_long_as_the_limit(model: Seq2Seq) -> None:
+    reader = _Reader(model, PAPER, "text", False, Limits(document=10))
+    short, long = reader(["a b c d e.", "a b c d e f"])
+    assert isinstance(short, Document)
+    assert long == "The text has 11 characters: it may have at most 10. Send it in parts."
 
 
 def test_a_text_that_is_too_long_is_refused_alone(client: TestClient) -> None:

@@ -144,6 +144,21 @@ PIXEL = bytes.fromhex(
 SCRIPT = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 
 
+def test_a_card_is_shown_and_runs_nothing() -> None:
+    """A card is a stranger's text: its Markdown is drawn, its HTML is shown as text."""
+    made = Site()
+    card = (
+        "# A\n\n<script>alert(1)</script>\n\nb <img src=x onerror=alert(1)> [c](javascript:alert(1))\n\n"
+        "| d | e |\n|---|---|\n| ~~f~~ | [g](https://example.com) |\n"
+    )
+    made.add_model("a", "<!doctype html>", card)
+    page = made.files["models/a.html"].decode()
+    assert all(tag not in page for tag in ("<script", "<img", 'href="javascript'))
+    assert all(
+        shown in page for shown in ("&lt;script&gt;", "<th>d</th>", "<s>f</s>", 'href="https://example.com"')
+    )
+
+
 def test_only_pictures_of_the_folder_itself_are_published(tmp_path: Path) -> None:
     """A card is a stranger's text: it brings along no other file of this machine, and nothing that runs."""
     folder, outside = tmp_path / "model", tmp_path / "outside"

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence, Measured
 from seq2see.evaluation.familiar import Familiar
 from seq2see.inspection.alignment import words_of
+from seq2see.stopping import Stopped, stopped_when
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -395,6 +397,17 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
     assert document.written([one.text for one in found]) == text
     assert max(map(len, asked)) <= 200
     assert asked.count("Hi.") == 1
+
+
+def test_letters_after_an_and_sign_are_words_and_signs_stay() -> None:
+    found = through("<p>Tom &friends, &copyright x &copy; y</p>", "html", swapped)
+    assert found == "<p>tOM &FRIENDS, &copyright X &copy; Y</p>"
+
+
+def test_a_document_is_given_up_in_the_middle_of_a_run() -> None:
+    text, asked = "<b>a</b>" * 1000, count()
+    with stopped_when(lambda: next(asked) > 3500), pytest.raises(Stopped):  # after all 3000 tokens are found
+        documents.read(text, "html")
 
 
 def test_tags_of_a_sentence_that_is_cut_are_around_all_of_its_parts() -> None:

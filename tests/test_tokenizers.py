@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from tokenizers.pre_tokenizers import ByteLevel
 
 from seq2see.errors import UserError
 from seq2see.tokenizers.compare import SAMPLE, compare
 from seq2see.tokenizers.limits import LONGEST_KEY, LONGEST_MAPPED, is_character_map
+from seq2see.tokenizers.pieces import _byte_level
 from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 
 CAT = "The cat sat on the mat, and it's 1999 again!"
@@ -103,6 +105,14 @@ def test_003_two_dictionaries_and_rare_words() -> None:
     assert french.vocabulary() == ["<pad>", "<sos>", "<eos>", "<unk>", "!"]
     assert Tokenizer.words(["a b b c c c"], min_frequency=1, vocabulary=6).vocabulary()[4:] == ["c", "b"]
     assert english.offsets("Go ON.")[1:-1] == [(0, 2), (3, 5), (5, 6)]
+
+
+def test_the_characters_of_a_byte_level_vocabulary_are_those_of_the_library() -> None:
+    table = _byte_level()
+    assert set(table) == set(ByteLevel.alphabet())
+    text = "".join(map(chr, [*range(256), *range(0x400, 0x440), 0x3042, 0x1F600]))
+    written = "".join(piece for piece, _ in ByteLevel(add_prefix_space=False).pre_tokenize_str(text))
+    assert bytes(table[sign] for sign in written) == text.encode()
 
 
 def test_001_tokenisers_compared_on_the_documents_sentence() -> None:
