@@ -46,10 +46,7 @@ def test_the_laboratory_shows_what_models_use() -> None:
 
 @pytest.mark.parametrize("variant", ["doubled", "odd-cosine"])
 def test_no_model_takes_a_wrong_formula(variant: str) -> None:
-    with pytest.raises(
-        ConfigError,
-        match=f"seq2see positions --variant {variant}`.*: paper, halves, fairseq, opennmt, learned",
-    ):
+    with pytest.raises(ConfigError, match=f"{variant}', .*Known: fairseq, halves, learned, opennmt, paper"):
         ModelConfig.of(positions=variant)
 
 

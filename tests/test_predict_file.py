@@ -212,7 +212,8 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
 
 def test_lines_are_counted_without_reading_them_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "many").write_bytes(b"x" * 3_000_000 + b"\n" * 7)
-    assert command._count_lines(tmp_path / "many") == 7
+    assert command.count_lines(tmp_path / "many") == 7
+    assert command.count_lines(None) is command.count_lines(tmp_path) is None
 
 
 def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,11 +164,6 @@ class ModelConfig(Schema):
     )
 
     def __post_init__(self) -> None:
-        if self.positions in ("doubled", "odd-cosine"):
-            raise ConfigError(
-                f"model.positions is {self.positions!r}, which is wrong on purpose and only shown in the laboratory "
-                f"(`seq2see positions --variant {self.positions}`). Expected: {', '.join(get_args(Positions))}."
-            )
         super().__post_init__()
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:

@@ -465,24 +465,22 @@ def _in_record(line: str, columns: Sequence[str] = ()) -> str:
 
 
 class Watch:
-    """A progress bar over the lines of a file, with lines per second and the time left."""
+    """A progress bar with a speed and the time left. Its first count is what was done before; it has no speed."""
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
+    def __init__(self, task: str, unit: str, total: Callable[[], int | None]) -> None:
+        self.task, self.unit, self.total = task, unit, total
 
     def __enter__(self) -> Callable[[int], None] | None:
-        self.bar = progress_bar("lines") if sys.stderr.isatty() else None
+        self.bar = progress_bar(self.unit) if sys.stderr.isatty() else None
         if self.bar is None:
             return None
-        plain = self.path is not None and self.path.is_file() and self.path.suffix not in (".gz", ".xz")
-        total = _count_lines(self.path) if self.path is not None and plain else None
-        task = self.bar.add_task("answering", total=total, speed="")
+        task = self.bar.add_task(self.task, total=self.total(), speed="")
         self.bar.start()
         started, first, done = time.perf_counter(), -1, 0
 
         def advance(count: int) -> None:
             nonlocal first, done
-            first = count if first < 0 else first  # lines of an earlier run do not count for the speed
+            first = count if first < 0 else first
             done += count
             speed = (done - first) / (time.perf_counter() - started)
             assert self.bar is not None
@@ -495,7 +493,10 @@ class Watch:
             self.bar.stop()
 
 
-def _count_lines(path: Path) -> int:
+def count_lines(path: Path | None) -> int | None:
+    """Count the lines of a file; None if it is a pipe or packed."""
+    if path is None or not path.is_file() or path.suffix in (".gz", ".xz"):
+        return None
     with path.open("rb") as file:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
 

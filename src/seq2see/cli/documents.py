@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from seq2see.cli.output import Refusals, complain, in_json, progress_bar
+from seq2see.cli.answering import Watch
+from seq2see.cli.output import Refusals, complain, in_json
 from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import UserError
 
@@ -96,13 +95,15 @@ def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Tr
         complain(note)
     sentences, notes, refusals = document.sentences, Refusals("sentence"), Refusals("sentence")
     found = unfinished.taken(len(sentences))
-    with _bar(len(sentences), len(found)) as show:
+    with Watch("translating", "sentences", lambda: len(sentences)) as bar:
+        show = bar or (lambda count: None)
+        show(len(found))
         while len(found) < len(sentences):
             window = sentences[len(found) : len(found) + WINDOW]
             new = translation.translate(window, job.model.texts, job.rules, job.asked.options.terms)
             unfinished.keep(new)
             found += new
-            show(len(found))
+            show(len(new))
     for number, one in enumerate(found, 1):
         if one.error is not None:
             refusals.add(number, one.error)
@@ -111,22 +112,6 @@ def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Tr
     refusals.close("they were left as they are")
     notes.close("check the numbers and names of the document", "answered with a remark")
     return found
-
-
-@contextmanager
-def _bar(total: int, before: int) -> Iterator[Callable[[int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    started = time.perf_counter()
-    with progress_bar("sentences") as bar:
-        task = bar.add_task("translating", total=total, completed=before, speed="")
-
-        def show(done: int) -> None:
-            speed = (done - before) / (time.perf_counter() - started)
-            bar.update(task, completed=done, speed=f"{speed:,.0f}/s")
-
-        yield show
 
 
 class _Sentences(Unfinished):

@@ -19,6 +19,7 @@ from seq2see.cli.answering import (
     Writer,
     answer_all,
     characters_in,
+    count_lines,
     lines_of,
     skip,
 )
@@ -310,7 +311,8 @@ def predict(
         else:
             lines = lines_of(file, () if columns is None else columns.split("+"))
             done = skip(job, lines, writer)
-            answered, refused = answer_all(job, lines, "line", writer, Watch(file), unsure, done)
+            watch = Watch("answering", "lines", lambda: count_lines(file))
+            answered, refused = answer_all(job, lines, "line", writer, watch, unsure, done)
         if refused + answered == 0:
             raise UserError("The input is empty: there is nothing to answer.")
     if refused:

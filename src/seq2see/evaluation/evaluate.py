@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.data.batching import Batch
@@ -242,38 +241,14 @@ def _evaluate_batch(
         answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
         for row, answer in zip(takable, answers, strict=True):
             given[row] = answer
-    loss, tokens = _loss(model, tokenizers, [read[row] for row in scorable]) if scorable else (0.0, 0)
+    scored = score(model, tokenizers, [read[row] for row in scorable])
     plain = tokenizers.target.plain  # a model of words answers in words
     return Evaluation.of(
         [(source, plain(target), answer) for (source, target), answer in zip(pairs, given, strict=True)],
-        loss_total=loss,
-        tokens=tokens,
+        loss_total=-sum(map(sum, scored)),
+        tokens=sum(map(len, scored)),
         separator=tokenizers.target.separator,
     )
-
-
-def _loss(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> tuple[float, int]:
-    """Return the summed loss of some pairs, teacher-forced, and the number of its tokens."""
-    pads = (tokenizers.source.pad, tokenizers.target.pad)
-    source, target = (
-        tokenizer.encode_batch(list(texts))
-        for tokenizer, texts in zip(
-            (tokenizers.source, tokenizers.target), zip(*pairs, strict=True), strict=True
-        )
-    )
-    device = next(model.parameters()).device
-
-    def found(rows: Sequence[int]) -> list[tuple[float, int]]:
-        whole = Batch.of([source[i] for i in rows], [target[i] for i in rows], pads).to(device)
-        with at_rest(model):
-            logits = model(whole.source, whole.target_in, whole.source_mask)  # (B, T, V)
-        loss = F.cross_entropy(
-            logits.flatten(0, 1).float(), whole.target_out.flatten(), ignore_index=pads[1], reduction="sum"
-        )
-        return [(float(loss), whole.tokens)]
-
-    losses, tokens = zip(*in_halves(found, range(len(pairs)), "the loss of a pair"), strict=True)
-    return sum(losses), sum(tokens)
 
 
 def differences(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
