@@ -251,13 +251,14 @@ def is_prose(node: ast.AST, holder: ast.AST) -> bool:
 
 
 def is_for_gpu(node: ast.AST) -> bool:
-    """Whether this does nothing without a GPU: ``torch.cuda.empty_cache()``, "cuda", ``x.is_cuda and HAS_TRITON``."""
+    """Whether this does nothing without a GPU: ``torch.cuda.empty_cache()``, "cuda", ``x.cpu()``, ``x.is_cuda and …``."""
     node = node.value if isinstance(node, ast.Expr) else node
     if isinstance(node, ast.BoolOp):
         return isinstance(node.op, ast.And) and ast.unparse(node.values[0]).endswith(".is_cuda")
     if isinstance(node, ast.Constant):
         return node.value == "cuda"
-    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch.cuda.")
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return name.startswith("torch.cuda.") or name.endswith(".cpu")
 
 
 def is_drawn(node: ast.AST, path: tuple[ast.AST, ...]) -> bool:
@@ -688,6 +689,8 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
     files = [str(f.relative_to(SOURCE)) for folder in FOLDERS for f in sorted((SOURCE / folder).glob("*.py"))]
     everything = [m for file in files for m, _ in mutants_of(file) if not m.name.startswith(LEFT_OUT)]
+    for gone in listed().keys() - {mutant.name for mutant in everything}:
+        print(f"{LISTED.name} lists a mutant that is not there any more: {gone}", flush=True)
     drawn = [mutant for mutant in everything if asked.only in mutant.name]
     if not asked.all and not asked.only:
         drawn = random.Random(asked.seed).sample(drawn, min(asked.count, len(drawn)))

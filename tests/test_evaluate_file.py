@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import seq2see
 from seq2see.cli import app
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation, differences
@@ -176,3 +177,8 @@ def test_single_words_are_counted_in_characters_and_phones_by_phones() -> None:
     assert [name for name, _ in found.by_length()] == ["1-4", "7-8"]
     assert found.worst(1, " ") == [(pytest.approx(100 / 3), "abcdefgh", "x y z", "y")]
     assert not Evaluation.of([("a b", "x", "x")]).are_words
+
+
+def test_the_columns_of_a_wider_table_do_not_apply_to_a_file_of_two(tmp_path: Path) -> None:
+    (tmp_path / "two.tsv").write_text("1845-01-05\tJanuary 5, 1845\n")
+    assert seq2see.load("dates").evaluate(tmp_path / "two.tsv", columns=("3", "2")).exact_match == 1.0

@@ -16,15 +16,18 @@ from safetensors.torch import load_file, save_file
 
 import seq2see
 from conftest import sweep
-from seq2see.config import DecodingConfig, ModelConfig
+from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
-from seq2see.interchange import huggingface, languages, to_ctranslate2
+from seq2see.interchange import huggingface, languages, to_ctranslate2, to_huggingface
+from seq2see.interchange.imported import Renamed
 from seq2see.interchange.reading import import_model
 from seq2see.model.sublayers import FeedForward
 from seq2see.seq2seq import Seq2Seq
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 from test_interchange import FAMILIES, LANGUAGES, LINES, SHAPE, difference, shaken, trained_spm
 
 #: Sentences of the challenge set, as long as the small models of this test can read.
@@ -534,6 +537,60 @@ def test_a_setting_that_is_left_out_is_what_transformers_takes(small: Path, tmp_
     assert rules == DecodingConfig(
         beam=1, length_penalty=1.0, penalty="length", length_ratio=0.0, length_offset=19, stopping="beaten"
     )
+
+
+#: Rules of the search that both sides have, and the settings of ``generate`` that say them.
+SAID: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({}, {}),
+    "a beam": (dict(beam=3, length_penalty=0.8), dict(num_beams=3, length_penalty=0.8, early_stopping=False)),
+    "a beam that is full": (
+        dict(beam=3, stopping="full"),
+        dict(num_beams=3, length_penalty=1.0, early_stopping=True),
+    ),
+    "a forced end": (dict(forced_end=True), dict(forced_eos_token_id=66)),
+    "suppressed": (dict(suppressed=(3, 5)), dict(bad_words_ids=[[3], [5]])),
+    "no first tokens": (dict(first_suppressed=(4,)), dict(begin_suppress_tokens=[4])),
+    "several ends": (dict(other_ends=(7,)), dict(eos_token_id=[66, 7])),
+    "a least length": (dict(min_length=6), dict(min_length=7)),
+    "no pairs twice": (dict(no_repeat=2), dict(no_repeat_ngram_size=2)),
+    "no token twice": (dict(no_repeat=1), dict(no_repeat_ngram_size=1)),
+    "nothing of the source": (dict(no_repeat_source=1), dict(encoder_no_repeat_ngram_size=1)),
+    "a penalty": (dict(repetition_penalty=1.3), dict(repetition_penalty=1.3)),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_rules_become_settings_of_generate_and_the_same_rules_again(name: str) -> None:
+    ours, theirs = SAID[name]
+    config, tokenizers = ModelConfig.of(max_length=40), Tokenizers.one(Tokenizer.characters())
+    rules = DecodingConfig.of(
+        **{
+            "penalty": "length",
+            "length_ratio": 0.0,
+            "length_offset": 25,
+            "length_penalty": 1.0,
+            "stopping": "beaten",
+            **ours,
+        }
+    )
+    said = to_huggingface._generation(Config("pairs", config, TrainingConfig(), rules), tokenizers)
+    ids = {"pad_token_id": 67, "bos_token_id": 65, "eos_token_id": 66, "decoder_start_token_id": 65}
+    assert said == {**ids, "max_length": 26, "num_beams": 1, **theirs}
+    again, notes = huggingface._decoding(said, config)
+    assert again == rules
+    assert notes == []
+
+
+def test_the_rows_with_which_an_export_fills_a_vocabulary_up_are_left_out() -> None:
+    table = torch.arange(36.0).view(12, 3)
+    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", huggingface.OUTPUT)
+    theirs = Renamed({**dict.fromkeys(names, table.clone), huggingface.BIAS: table[:, 0][None].clone})
+    config = {"encoder_vocab_size": 7, "decoder_vocab_size": 9}
+    huggingface._cut_target(theirs, {**config, "share_encoder_decoder_embeddings": True})
+    assert [len(theirs[name]) for name in names] == [12, 12, 12]
+    huggingface._cut_target(theirs, {**config, "share_encoder_decoder_embeddings": False})
+    assert [len(theirs[name]) for name in names] == [7, 9, 9]
+    assert torch.equal(theirs[huggingface.BIAS], table[:9, 0])
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "swish", "silu"])

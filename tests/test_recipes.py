@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from seq2see.cli import app
 from seq2see.errors import UserError
-from seq2see.tasks import recipes
+from seq2see.tasks import recipes, written_dates
 
 PAGE = (Path(__file__).parent.parent / "docs" / "recipes.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
@@ -107,3 +107,8 @@ def test_a_recipe_holds_out_all_rows_of_a_word(few: None) -> None:
 def test_numerals_and_words_are_right() -> None:
     assert dict(recipes.roman())["MCMXCIX"] == "1999"
     assert len(recipes.roman()) == 3999
+
+
+def test_dates_of_people_are_different_ones() -> None:
+    pytest.importorskip("babel")
+    assert recipes.human_dates(20) == list(dict.fromkeys(written_dates.pairs(20)))

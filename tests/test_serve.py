@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import json
 import re
 import signal
 import socket
@@ -251,6 +252,49 @@ def test_refusals_say_what_was_expected(
     response = client.post(f"/api/{path}", json=body)
     assert response.status_code == status
     assert message in error_of(response)
+
+
+def test_the_page_is_at_the_root(client: TestClient) -> None:
+    found = client.get("/")
+    assert (found.status_code, found.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "</html>" in found.text
+    assert client.get("/nothing").status_code == 404
+
+
+#: What a client may send: each field with its default, if it may be left out, and its bounds.
+REQUESTS = {
+    "Drawn": "attention ['encoder', 'cross']; layer >=0.0; head >=0.0; row >=0.0; shares >=0.0 <=1.0",
+    "HeadName": "attention ['encoder', 'decoder', 'cross']; layer >=0.0; head >=0.0",
+    "Patch": "input; name length<=100; head=-1 >=-1.0; row=-1 >=-1.0; col=-1 >=-1.0; fromRow=-1 >=-1.0",
+    "PredictRequest": """
+        model=null; inputs; beam=null >=1.0; length_penalty=null >=-10.0 <=10.0; max_length=null >=1.0;
+        min_confidence=null >=0.0 <=1.0; order=null ['day', 'month']; n_best=1 >=1.0; probabilities=true; align=false;
+        format=null ['text', 'html', 'markdown', 'srt', 'po', 'json']; glossary=null; only=null; pattern=null;
+        prefix=null; whole=false
+    """,
+    "TextRequest": "model=null; input; format=\"text\" ['text', 'html', 'markdown', 'srt', 'po', 'json']; glossary=null",
+    "TraceRequest": """
+        model=null; input; prefix=[] >=0.0; muted=[]; patches=[] items<=8; drawn=null; names=["*"] length<=100 items<=64;
+        beam=1 >=1.0; compact=false; head=null >=0.0; column=null >=0.0; also=[] items<=2 ['lens', 'saliency'];
+        step=null >=0.0; anyway=false; glossary=null
+    """,
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_what_a_client_may_send_is_frozen(client: Any, name: str) -> None:
+    """Whoever changes this table changes what people's programs send and get."""
+    schema = client.app.openapi()["components"]["schemas"][name]
+    signs = {"minimum": ">=", "maximum": "<=", "maxLength": "length<=", "maxItems": "items<=", "enum": ""}
+
+    def shown(field: str, told: dict[str, Any]) -> str:
+        left_out = "" if field in schema.get("required", ()) else f"={json.dumps(told.get('default'))}"
+        within = [told, *told.get("anyOf", []), *([told["items"]] if "items" in told else [])]
+        bounds = [f" {sign}{one[key]}" for key, sign in signs.items() for one in within if key in one]
+        return f"{field}{left_out}{''.join(bounds)}"
+
+    found = "; ".join(shown(*one) for one in schema["properties"].items())
+    assert found == " ".join(REQUESTS[name].split())
 
 
 def test_a_document_may_be_as_long_as_the_limit(model: Seq2Seq) -> None:

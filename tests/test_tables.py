@@ -140,6 +140,7 @@ def test_json_is_strict_and_whole() -> None:
     value = document["values"][MASKED]
     assert value["axes"] == [[f"head {n}" for n in range(4)], *[["<sos>", *"January 5, 1845"]] * 2]
     assert value["letters"] == "(…, H, T, T)"
+    assert '"(…, H, T, T)"' in out.getvalue()  # as people read it
     assert value["shape"] == [4, 16, 16]
     assert value["values"][0][0][1] == "-Infinity"
     np.testing.assert_array_equal(np.array(value["values"], dtype=float), traced()[MASKED])

@@ -399,6 +399,10 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
     assert asked.count("Hi.") == 1
 
 
+def test_a_large_number_of_an_answer_has_one_separator() -> None:
+    assert through("12,345,678 people.", "text", lambda read: "12.345,678 Leute.") == "12.345.678 Leute."
+
+
 def test_letters_after_an_and_sign_are_words_and_signs_stay() -> None:
     found = through("<p>Tom &friends, &copyright x &copy; y</p>", "html", swapped)
     assert found == "<p>tOM &FRIENDS, &copyright X &copy; Y</p>"

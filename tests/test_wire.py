@@ -22,6 +22,7 @@ from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.transformer import Transformer
 from seq2see.page import figure
 from seq2see.page.describe import describe
+from seq2see.page.single_file import _uncommented
 from seq2see.page.wire import packed
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_trace import HeadName, Tracer, TraceRequest, describe_trace
@@ -170,3 +171,18 @@ def test_the_code_of_each_box_holds_the_line_that_does_its_work(box: str) -> Non
         assert piece in place["text"].splitlines()[place["line"]]
         line = int(place["place"].rpartition(":")[2])
         assert piece in Path(inspect.getsourcefile(function) or "").read_text().splitlines()[line - 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "bare"),
+    [
+        ("let a = 1; // one", "let a = 1;"),
+        ('get("https://a // b")', 'get("https://a // b")'),
+        ('say("a"); // b', 'say("a");'),
+        ("say(`a // b`)", "say(`a // b`)"),
+        ("a // b // c", "a"),
+        ("let a = 1;", "let a = 1;"),
+    ],
+)
+def test_a_script_loses_its_comments_and_nothing_else(line: str, bare: str) -> None:
+    assert _uncommented(line) == bare

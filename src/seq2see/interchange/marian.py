@@ -297,7 +297,7 @@ def _model(settings: dict[str, str | list[str]], arrays: Arrays) -> ModelConfig:
     rows = [
         arrays.tensor("Wemb" if shared else f"{half}_Wemb").shape[0] + 1 for half in ("encoder", "decoder")
     ]  # and a row for the token before an answer
-    dropout = str(settings.get("transformer-dropout", "0.1"))
+    dropout = str(settings.get("transformer-dropout"))
     return model_config(
         source_vocabulary=rows[0],
         target_vocabulary=rows[1],

@@ -108,8 +108,8 @@ def inflection() -> list[Row]:
 
 def human_dates(count: int = 200_000) -> list[Row]:
     """Dates as people write them in many languages, and their ISO form."""
-    with _from("babel"):
-        from seq2see.tasks.written_dates import pairs
+    from seq2see.tasks.written_dates import pairs
+
     return list(dict.fromkeys(pairs(count)))
 
 
