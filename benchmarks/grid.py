@@ -73,7 +73,7 @@ def _answering(model: Seq2Seq, texts: list[str]) -> Callable[[], object]:
 
 @contextmanager
 def _opened(name: str) -> Iterator[Callable[[str], Seq2Seq]]:
-    """Give a function that loads a model with an engine. Exports and trials are kept in a folder of this run."""
+    """Give a function that loads a model with an engine. Exports are kept in a folder of this run."""
     before = os.environ.get("XDG_CACHE_HOME")
     with tempfile.TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
