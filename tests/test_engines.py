@@ -547,11 +547,13 @@ def test_what_ctranslate2_would_answer_otherwise_goes_through_torch() -> None:
         assert bool(said) == bool(found)
 
 
-def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by", ["a GPU", "CTranslate2"])
+def test_batches_overlap_and_keep_their_order(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second batch is under way before the first one is there; a failure is raised, and the rest is left out."""
-    model, both = seq2see.load("dates", engine="torch"), threading.Barrier(2)
+    model, both = seq2see.load("dates", engine="torch" if by == "a GPU" else "auto"), threading.Barrier(2)
     engine, interval = model.network.engine_for(4), sys.getswitchinterval()
-    monkeypatch.setattr(model.network, "device", "cuda")
+    if by == "a GPU":
+        monkeypatch.setattr(model.network, "device", "cuda")
     batches = [(engine, [number]) for number in range(20)]
 
     def search(engine: object, rows: list[int]) -> int:
@@ -567,6 +569,17 @@ def test_batches_of_a_gpu_overlap_and_keep_their_order(monkeypatch: pytest.Monke
     with pytest.raises(UserError, match="no 7"):
         list(model.network.searched(batches, search))
     assert sys.getswitchinterval() == interval
+
+
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+def test_one_batch_and_torch_on_a_cpu_need_no_threads(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "ahead", lambda *_: pytest.fail("threads were started"))
+    network = seq2see.load("dates", engine=engine).network
+    batches = [(network.engine_for(4), [number]) for number in range(1 if engine == "auto" else 3)]
+    assert [rows for rows, _ in network.searched(batches, lambda engine, rows: rows[0])] == [
+        b[1] for b in batches
+    ]
+    assert [*network.searched([], lambda engine, rows: 0)] == []
 
 
 def test_many_texts_of_a_gpu_are_answered_window_by_window(monkeypatch: pytest.MonkeyPatch) -> None:

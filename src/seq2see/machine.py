@@ -16,7 +16,7 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-AT_ONCE = 2  # parts of a GPU's work at a time: one is searched, the other is prepared or finished
+AT_ONCE = 2  # parts of the work of a GPU or of CTranslate2 at a time: one is searched, the other is prepared or finished
 SAMPLES = 3  # samples, since a single one is unreliable
 PAUSE = 0.001  # seconds between them
 NEVER = 2**31 - 1  # collections of young objects before one of all objects
@@ -154,7 +154,7 @@ def brisk() -> Iterator[None]:
 
 
 def ahead(function: Callable[[A], B], parts: Iterable[A]) -> Iterator[tuple[A, B]]:
-    """Run parts of a GPU's work, a few at a time; yield each part and its result in order."""
+    """Run parts of some work in threads, a few at a time; yield each part and its result in order."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
     with brisk(), ThreadPoolExecutor(AT_ONCE) as pool:

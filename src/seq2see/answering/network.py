@@ -11,6 +11,7 @@ import platform
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -158,8 +159,15 @@ class Network:
     def searched(
         self, batches: Iterable[tuple[Engine, list[int]]], search: Callable[[Engine, list[int]], T]
     ) -> Iterator[tuple[list[int], T]]:
-        """Search batch by batch. While a GPU searches, the next batch is laid out, and the last one put together."""
-        if not devices.is_cuda(self.device):
+        """Search batch by batch.
+
+        While a GPU searches, the next batch is laid out, and the last one put together. CTranslate2 gets two batches at
+        a time, so that a worker that has finished its part of one does not wait for the others.
+        """
+        batches = iter(batches)
+        several = [*islice(batches, 2)]
+        batches = chain(several, batches)
+        if len(several) < 2 or (several[0][0] is not self._ctranslate2 and not devices.is_cuda(self.device)):
             for engine, rows in batches:
                 yield rows, search(engine, rows)
             return
