@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -501,7 +503,7 @@ def test_threads_share_a_product_on_free_cores_only_and_workers_apart_take_all(
     )
     engine = CTranslate2Engine.__new__(CTranslate2Engine)
     engine.small, engine.workers, engine.threads, engine.translators = False, cores, free, {}
-    engine.path, engine.compute_type = Path("folder/ctranslate2"), "default"
+    engine.path, engine.compute_type, engine.making = Path("folder/ctranslate2"), "default", threading.Lock()
     engine._translator(inputs)
     assert made == [shared]
 
@@ -569,6 +571,23 @@ def test_batches_overlap_and_keep_their_order(by: str, monkeypatch: pytest.Monke
     with pytest.raises(UserError, match="no 7"):
         list(model.network.searched(batches, search))
     assert sys.getswitchinterval() == interval
+
+
+def test_two_batches_at_a_time_share_one_translator(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = seq2see.load("dates", engine="ctranslate2").network.engine_for(1)
+    assert isinstance(engine, CTranslate2Engine)
+    engine.translators, made, make = {}, [], ctranslate2_engine.ctranslate2.Translator
+
+    def slow(*given: Any, **options: Any) -> object:
+        made.append(make(*given, **options))
+        time.sleep(0.2)  # until the other thread asks, too
+        return made[-1]
+
+    monkeypatch.setattr(ctranslate2_engine.ctranslate2, "Translator", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(engine._translator, [1000, 1000])
+    assert first is second
+    assert made == [first]
 
 
 @pytest.mark.parametrize("engine", ["torch", "auto"])

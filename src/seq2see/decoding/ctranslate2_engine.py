@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from math import log
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -64,6 +65,7 @@ class CTranslate2Engine:
         # independent workers; threads that share each product
         self.workers, self.threads = machine.workers(), machine.free_cores()
         self.translators: dict[int, ctranslate2.Translator] = {}  # by the number of workers
+        self.making = Lock()  # two batches at a time need one translator, not two
         self.source_tokens, self.target_tokens = tokens
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
         self.special, self.max_length = special, config.max_length
@@ -95,7 +97,7 @@ class CTranslate2Engine:
         import ctypes
 
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.translators))
-        self.translators = {}
+        self.translators, self.making = {}, Lock()
 
     def _translator(self, inputs: int) -> ctranslate2.Translator:
         """Return the faster translator for this number of inputs: threads that share each product, or
@@ -105,19 +107,20 @@ class CTranslate2Engine:
         """
         apart = self.small or inputs >= EACH * self.workers
         workers = self.workers if apart else 1
-        if workers not in self.translators:
-            try:
-                self.translators[workers] = ctranslate2.Translator(
-                    str(self.path),
-                    compute_type=self.compute_type,
-                    inter_threads=workers,
-                    intra_threads=1 if apart else self.threads,
-                )
-            except (RuntimeError, ValueError) as error:
-                raise FolderError(
-                    f"{self.path.parent.name}/{self.path.name} cannot be read by CTranslate2 ({error}): "
-                    "`seq2see export` writes it again."
-                ) from None
+        with self.making:
+            if workers not in self.translators:
+                try:
+                    self.translators[workers] = ctranslate2.Translator(
+                        str(self.path),
+                        compute_type=self.compute_type,
+                        inter_threads=workers,
+                        intra_threads=1 if apart else self.threads,
+                    )
+                except (RuntimeError, ValueError) as error:
+                    raise FolderError(
+                        f"{self.path.parent.name}/{self.path.name} cannot be read by CTranslate2 ({error}): "
+                        "`seq2see export` writes it again."
+                    ) from None
         return self.translators[workers]
 
     def _batch(self, inputs: int) -> int:
