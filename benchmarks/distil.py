@@ -27,12 +27,11 @@ import torch
 from torch import Tensor
 
 import seq2see
+from benchmarks.mixture import Pair, rows_of
 from seq2see.errors import UserError
 from seq2see.files import write_atomically
 from seq2see.storage import folder
 from seq2see.storage.weights import weights_bytes, weights_of
-
-Pair = tuple[str, str]
 
 BEAM = 4
 BLOCK = 60_000  # sources that are sorted by length together; a search that ends early has seen all lengths
@@ -100,14 +99,9 @@ def blend(new: str, old: str, out: Path, share: float) -> None:
     folder.write(out, models[0].config, models[0].tokenizers, weights_bytes(mean), models[0].card)
 
 
-def rows_of(path: Path) -> list[list[str]]:
-    """Return the cells of each line."""
-    return [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n") if line]
-
-
 def pairs_of(path: Path) -> list[Pair]:
     """Return the pairs of a file."""
-    return [(row[0], row[1]) for row in rows_of(path)]
+    return [(row[0], row[1]) for row in rows_of(path, header=False)]
 
 
 def sources(mixture: Path, more: Path | None, most: int) -> list[Pair]:
@@ -256,7 +250,7 @@ def main() -> None:
             print(f"{given.out}: {len(found):,} sources.")
         elif given.step == "answers":
             part, parts = map(int, given.part.split("/"))
-            rows = [(row[0], row[1]) for row in rows_of(given.sources)][part - 1 :: parts]
+            rows = pairs_of(given.sources)[part - 1 :: parts]
             taught = [*answers(given.model, rows, given.device, given.seconds)]
             _write(given.out, [pair[:2] for pair in taught])
             others = sum(row[2] for row in taught)

@@ -331,9 +331,8 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
         traced, request.names, request.beam, request.compact, request.head, request.also, request.step, request.column
     )  # fmt: skip
     found = {**described, **known, "forced": len(prefix), "muted": [list(key) for key in muted]}
-    if not (
-        prefix or muted or request.patches or request.drawn
-    ):  # otherwise the answer is not the model's own
+    is_edited = bool(prefix or muted or request.patches or request.drawn)
+    if not is_edited:  # the answer is the model's own
         values = [one["log_probability"] for one in found["steps"]]
         sure, remark = tracer.model.texts.judged(text, values, found["finished"])
         found |= {} if sure is None else {"confidence": sure}
