@@ -386,12 +386,14 @@ def lines_of(path: Path | None, columns: Sequence[str] = ()) -> Iterator[str]:
     ``columns`` chooses others, by name in an object and by number in a line with tabs. Invalid UTF-8 is kept,
     so that its line can be refused. A file of binary data is refused as a whole.
     """
+    from seq2see.data import formats
+
+    if columns and (path is None or formats.kind_of(path) not in RECORDS):
+        _check_numbers(columns, path)
     if path is None or str(path) == "-":
         _check_text(sys.stdin.buffer, "Standard input")
         yield from (_in_cells(text, columns) for text in _texts(sys.stdin.buffer))
         return
-    from seq2see.data import formats
-
     if path.is_dir() or not path.exists():
         raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
     number, records = 0, formats.kind_of(path) in RECORDS
@@ -433,12 +435,33 @@ def _texts(file: IO[bytes]) -> Iterator[str]:
         yield text if number else text.removeprefix("\ufeff")  # a byte order mark does not belong to the text
 
 
+def _check_numbers(columns: Sequence[str], path: Path | None) -> None:
+    """Refuse --columns that no line can have: names, a target after a comma, the cells of a CSV file."""
+    from seq2see.data import formats
+
+    asked = "+".join(columns)
+    if "," in asked:
+        raise UserError(
+            f"--columns is {asked}: the columns of the source were expected, as in --columns "
+            f"{asked.split(',')[0]}. predict reads no target."
+        )
+    if not all(column.isdecimal() for column in columns):
+        raise UserError(
+            f"--columns is {asked}: numbers were expected, as in --columns 1+2, for lines with tabs. Names are for "
+            ".jsonl files."
+        )
+    if path is not None and formats.kind_of(path) == ".csv":
+        raise UserError(
+            f"--columns is {asked}, but {path.name} is a CSV file: lines with tabs or a .jsonl file were expected."
+        )
+
+
 def _in_cells(line: str, columns: Sequence[str]) -> str:
     """Return some columns of a line with tabs, or the line."""
     if not columns or isinstance(line, NoText):
         return line
     cells = line.split("\t")
-    if not all(column.isdecimal() and 1 <= int(column) <= len(cells) for column in columns):
+    if not all(1 <= int(column) <= len(cells) for column in columns):
         told = f"a number from 1 to {len(cells)} was expected for each, as the line has {counted(len(cells), 'column')}"
         return NoText(f"--columns is {'+'.join(columns)}: {told}.")
     return "\t".join(cells[int(column) - 1] for column in columns)
