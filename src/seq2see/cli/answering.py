@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from seq2see.seq2seq import Seq2Seq
 
 WINDOW = 8192  # inputs in memory at a time, sorted by length
+#: The same for a large model on a CPU, from ``d_model`` LARGE on: its answers are on the disk, where --resume finds them,
+#: and on the progress bar after some seconds.
+SHORT, LARGE = 512, 256
 COMPARED = 4  # last lines of an interrupted run that are compared with new answers
 #: Line breaks and tabs become spaces, and characters that a terminal would obey are escaped.
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
@@ -140,6 +143,14 @@ class Job:
             for text, answer in zip(window, answers, strict=True)
         ]
 
+    @property
+    def window(self) -> int:
+        """The number of inputs that are answered and stored together."""
+        from seq2see import devices
+
+        slow = self.model.config.model.d_model >= LARGE and not devices.is_cuda(self.model.device)
+        return SHORT if slow else WINDOW
+
     def engine_name(self, inputs: int) -> str:
         """Return the name of the engine for this number of inputs."""
         options = self.asked.options
@@ -205,7 +216,11 @@ def answer_all(
                     if answer.remark is not None and answer.withheld is None:
                         remarks.add(answered + refused, answer.remark)
                     if answer.repairs:
-                        repairs.add(answered + refused, "; ".join(answer.repairs) + ".")
+                        told = [
+                            one if times == 1 else f"{one} ({times:,} times)"
+                            for one, times in Counter(answer.repairs).items()
+                        ]
+                        repairs.add(answered + refused, "; ".join(told) + ".")
                 else:
                     refused += 1
                     refusals.add(answered + refused, answer.error)
@@ -261,9 +276,10 @@ class Unsure:
 
 def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list[Answer]]]:
     """Answer window by window; while a GPU searches, the next window is tokenized and the last one is written."""
-    windows = iter(lambda: _window(inputs), [])
     from seq2see import devices, machine
 
+    most = job.window
+    windows = iter(lambda: _window(inputs, most), [])
     if not devices.is_cuda(job.model.device):
         for window in windows:
             yield window, job.answers(window)
@@ -272,10 +288,10 @@ def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list
     yield from machine.ahead(job.answers, windows)
 
 
-def _window(inputs: Iterator[str]) -> list[str]:
+def _window(inputs: Iterator[str], most: int) -> list[str]:
     """Return the next inputs to answer together, limited in number and in characters."""
     window, size = list[str](), 0
-    while len(window) < WINDOW and size < HELD and (text := next(inputs, None)) is not None:
+    while len(window) < most and size < HELD and (text := next(inputs, None)) is not None:
         window.append(text)
         size += len(text)
     return window

@@ -255,7 +255,8 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
             "confusions": [one._asdict() for one in confused],
             "by_length": [{unit: words, "pairs": part.pairs, "exact_match": part.exact_match,
                            "bleu": part.bleu().score if sentences else None} for words, part in buckets],
-            "worst": [{"chrf" if separator is None else "right_symbols": c, "input": s, "expected": e, "output": g} for c, s, e, g in bad],
+            "worst": [{"chrf" if separator is None else "right_symbols": c, "input": s, "expected": e, "output": g}
+                      for c, s, e, g in bad],
         }))  # fmt: skip
         return match
     console.print(f"exact match           {found.exact:,} of {len(pairs):,} ({match:.2%})")

@@ -614,8 +614,9 @@ class Run:
         if self.confidence is not None or self.ready.plan is None:
             return ""
         return (
-            f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and there "
-            f"are {counted(len(self.ready.validation), 'validation pair')}. `seq2see calibrate` fits it on other pairs."
+            f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and "
+            f"there are {counted(len(self.ready.validation), 'validation pair')}. `seq2see calibrate` fits it on other "
+            "pairs."
         )
 
     def write(self, card: str) -> None:
@@ -647,7 +648,9 @@ class Run:
             f"| character error rate | {scores.character_error_rate:.4%} |",
         ]
         if self.trainer.tokenizers.target.separator is not None:
-            rows.append(f"| symbol error rate (PER, where symbols are phones) | {scores.token_error_rate:.2%} |")
+            rows.append(
+                f"| symbol error rate (PER, where symbols are phones) | {scores.token_error_rate:.2%} |"
+            )
         if scores.answers and are_sentences([(source, expected) for source, expected, _ in scores.answers]):
             for found in (scores.bleu(), scores.chrf()):
                 rows.append(f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |")
