@@ -436,7 +436,7 @@ chrF2                 89.21  (nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|vers
 loss                  0.4 nats a token, teacher-forced
 time                  …
 
-     right       said   times  where, of the answer
+     right       said   times  where in the answer, on average
          8          9       1  62%
 
 the worst answers, by chrF
