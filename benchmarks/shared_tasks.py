@@ -1,6 +1,7 @@
 """The shared tasks of SIGMORPHON: train on each set with no options, score its test part, print it beside the tables.
 
-    python -m benchmarks.shared_tasks DIR [--tasks g2p-2021-low,g2p-2020] [--device cuda] [--ensemble 5] [--jobs 6]
+    python -m benchmarks.shared_tasks DIR [--tasks g2p-2021-low,g2p-2020] [--device cuda] [--ensemble 5] [--distil]
+        [--jobs 6]
 
 ``DIR`` holds the sets as the tasks publish them: g2p-2020/ and g2p-2021/low, high (LANG_train.tsv, _dev, _test),
 inflection-2023 (LANG.trn, .dev, .tst). Models and scores go to ``--out``. A set that has its score there is not trained
@@ -81,21 +82,21 @@ def scored(one: Set, out: Path, options: argparse.Namespace) -> dict[str, Any]:
     chosen, started = parse_overrides(options.set), time.perf_counter()
     model = seq2see.fit(
         train, dev, test, columns=columns, device=options.device, ensemble=options.ensemble,
-        distil=options.ensemble > 1, out=out / one.name, model=chosen["model"], training=chosen["training"],
+        distil=options.distil, out=out / one.name, model=chosen["model"], training=chosen["training"],
         seed=options.seed, resume=True, progress=False,
     )  # fmt: skip
     record: dict[str, Any] = {
         "task": one.task, "language": one.language, "seconds": time.perf_counter() - started,
-        "settings": {"ensemble": options.ensemble, "set": options.set, "seed": options.seed, "device": options.device},
+        "settings": {name: getattr(options, name) for name in ("ensemble", "distil", "set", "seed", "device")},
     }  # fmt: skip
     from seq2see.data.pairs import corpus_of
     from seq2see.evaluation.evaluate import evaluate
     from seq2see.training.learner import members_of
 
     parts = {name: corpus_of(file, columns).pairs for name, file in (("dev", dev), ("test", test))}
-    models = {"one": model}
-    if options.ensemble > 1:
-        models["ensemble"] = seq2see.load(out / f"{one.name}-ensemble", options.device)
+    models = {"one" if options.ensemble == 1 else "ensemble": model}
+    if options.distil:
+        models = {"one": model, "ensemble": seq2see.load(out / f"{one.name}-ensemble", options.device)}
     for name, found in models.items():
         for part, pairs in parts.items():
             scores = found.evaluate(pairs)
@@ -144,6 +145,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/shared-tasks"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--ensemble", type=int, default=1)
+    parser.add_argument("--distil", action="store_true", help="one model that the ensemble teaches")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="sets that are trained at a time")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")

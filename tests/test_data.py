@@ -96,6 +96,9 @@ def test_a_pupil_trains_longer_with_less_r_drop() -> None:
     assert (plan.training["r_drop"], pupil.training["r_drop"]) == (5.0, 1.0)
     for name in ("steps", "checkpoint_every", "evaluate_every"):
         assert pupil.training[name] == plan.training[name] * 3 // 2
+    many = choose([("abc", "cba")] * 40, count=120_000, device="cuda")
+    assert many.preset == "deep"
+    assert many.for_pupil().training["steps"] == many.training["steps"] * 3 // 2
     sentences = choose([("The cat is red today.", "Le chat est rouge ce jour.")] * 40)
     assert sentences.for_pupil() == sentences
 

@@ -57,12 +57,13 @@ class Plan:
 
         The teacher's probabilities prevent overfitting; R-Drop 5 slowed the training down.
         """
-        if self.preset not in FOR_WORDS:
+        if self.preset not in (*FOR_WORDS, "deep"):
             return self
         longer = {
             name: self.training[name] * 3 // 2 for name in ("steps", "checkpoint_every", "evaluate_every")
         }
-        return replace(self, training=self.training | longer | {"r_drop": min(1.0, self.training["r_drop"])})
+        less = {"r_drop": min(1.0, self.training.get("r_drop", 0.0))}
+        return replace(self, training=self.training | longer | less)
 
     def __str__(self) -> str:
         size = f" of at most {self.vocabulary:,} tokens" if self.vocabulary else ""
