@@ -615,8 +615,7 @@ class Run:
             return ""
         return (
             f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and "
-            f"there are {counted(len(self.ready.validation), 'validation pair')}. `seq2see calibrate` fits it on other "
-            "pairs."
+            f"the validation has {counted(len(self.ready.validation), 'pair')}. `seq2see calibrate` fits it on other pairs."
         )
 
     def write(self, card: str) -> None:
