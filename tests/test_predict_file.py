@@ -51,7 +51,7 @@ def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.
     model, both = seq2see.load("dates"), threading.Barrier(2)
     form = command.Asked("dates", Options(beam=1)).job()
     monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
-    monkeypatch.setattr(command, "WINDOW", 10)
+    monkeypatch.setattr(command, "WINDOW_OF_A_GPU", 10)
 
     def answers(self: Any, window: list[str]) -> list[Answer]:
         if window[0] in (PAIRS[0][0], PAIRS[10][0]):
