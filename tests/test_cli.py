@@ -242,6 +242,16 @@ def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> No
     table.write_text("x\t1845-01-05\n", encoding="utf-8")
     done = run("predict", "--file", str(table), "--columns", "2")
     assert (done.returncode, done.stdout) == (0, "January 5, 1845\n")
+    for columns, told in (
+        ("lemma+tags", "Names are for .jsonl files."),
+        ("1+2,3", "as in --columns 1+2. predict reads no target."),
+    ):
+        done = run("predict", "--file", str(table), "--columns", columns)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+        assert told in done.stderr
+    (tmp_path / "in.csv").write_text("x,1845-01-05\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"in\.csv is a CSV file: lines with tabs or a \.jsonl file"):
+        list(lines_of(tmp_path / "in.csv", ["2"]))
     done = run("predict", "1845-01-05", "--columns", "2")
     assert done.returncode == 2
     assert "--columns chooses columns of lines" in done.stderr
@@ -426,7 +436,7 @@ chrF2                 89.21  (nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|vers
 loss                  0.4 nats a token, teacher-forced
 time                  …
 
-     right       said   times  where, of the answer
+     right       said   times  where in the answer, on average
          8          9       1  62%
 
 the worst answers, by chrF

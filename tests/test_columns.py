@@ -43,6 +43,17 @@ def test_a_third_column_is_asked_about(tmp_path: Path) -> None:
         read_pairs([with_ids(tmp_path / "b.csv", "")])
 
 
+def test_an_inflection_table_is_told_how_its_features_are_named(tmp_path: Path) -> None:
+    rows = "walk,V;PST,walked\ngo,V;PRS;3;SG,goes\nbe,V;NFIN,be\n"
+    with pytest.raises(UserError, match=r"as in `columns` lemma\+tags,form\.$"):
+        read_pairs([write(tmp_path / "named.csv", "lemma,tags,form\n" + rows)])
+    with pytest.raises(UserError, match=r"as in `columns` 1\+2,3\.$"):
+        read_pairs([write(tmp_path / "plain.csv", rows)])
+    last = "".join("\t".join(row.split(",")[::2] + row.split(",")[1:2]) + "\n" for row in rows.split())
+    with pytest.raises(UserError, match=r"as in `columns` 1\+3,2\.$"):
+        read_pairs([write(tmp_path / "last.tsv", last)])
+
+
 @pytest.mark.parametrize("columns", [("english", "french"), ("2", "3"), ("english", "3"), [2, 3]])
 def test_columns_by_name_and_by_number(columns: tuple[str, str], tmp_path: Path) -> None:
     corpus = read_pairs([with_ids(tmp_path / "a.csv")], columns=columns)

@@ -145,6 +145,7 @@ def test_swapped_rows_of_numbers_and_letters_are_told_by_their_script() -> None:
     ("The cat is on the mat.", "English"), ("Le chat est sur le tapis.", "French"),
     ("Die Katze ist auf dem Tisch.", "German"),
     ("Привет", "CYRILLIC"), ("日本語", "CJK"), ("1234", "digits"), ("?!", ""), ("XIV", "LATIN"),
+    ("t u ɾ o", "LATIN"), ("Eu e ela", "Portuguese"),  # phones, and a word of one letter
 ])  # fmt: skip
 def test_guesses(text: str, guess: str) -> None:
     assert language.guess(text) == guess

@@ -102,3 +102,14 @@ def test_its_siblings_translate_too(name: str, said: dict[str, str]) -> None:
     path = folder.find(name)
     assert sum(file.stat().st_size for file in path.iterdir()) <= 30_000_000
     assert "CC BY 2.0 FR" in model.card
+
+
+def test_the_same_sentence_in_capitals_and_in_a_tag_has_answers_of_its_own(french: Seq2Seq) -> None:
+    small, large = "The doctor forgot the keys.", "THE DOCTOR FORGOT THE KEYS."
+    answer = french(small)
+    for texts in ([small, large, small], [large, small, small], [small, small, large]):
+        expected = [answer.upper() if text == large else answer for text in texts]
+        assert french.predict(texts) == expected
+    page = "<p>See <code>a&lt;b@x.org</code> now.</p><p>See a&lt;b@x.org now.</p>"
+    one, other = (french.translate(f"<p>{part}", format="html") for part in page.split("<p>")[1:])
+    assert french.translate(page, format="html") == one + other

@@ -258,6 +258,7 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     assert done.exit_code == 0, (done.output, done.exception)
     assert "Members on the held-out pairs: " in done.output
     assert "One model learns from the ensemble in m-ensemble." in done.output
+    assert Path("m-ensemble/card.md").read_text().splitlines()[2].startswith("An ensemble of 2 Transformers")
     answered = run(app, ["predict", "--model", "m-ensemble", "12"])
     assert answered.exit_code == 0
     assert answered.stdout == f"{seq2see.load('m-ensemble').predict(['12'])[0]}\n"

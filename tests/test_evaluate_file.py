@@ -58,6 +58,8 @@ def test_lengths_are_told_apart(file: Path) -> None:
     assert "dates, pair 4: " in done.output
     assert "loss                  unknown: some pairs cannot be scored" in done.output
     assert "characters of the source" in done.output  # most sources are single words
+    head, *rows = done.output[done.output.index("characters of the source") :].split("\n\n")[0].splitlines()
+    assert {len(row) for row in rows} == {len(head)}
     rows = [
         line.split()[:3] for line in done.output.splitlines() if line.strip().startswith(("9-12", "over 12"))
     ]

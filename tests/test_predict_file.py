@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +71,52 @@ def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.
     monkeypatch.setattr(command.Job, "answers", fails)
     with pytest.raises(UserError, match=f"no {texts[0]}"):
         list(command._answered(form, iter(texts)))
+
+
+def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A window of 8,192 sentences takes minutes there: after a kill, --resume would find nothing."""
+    monkeypatch.setattr(command.Job, "answers", lambda self, window: [Answer(text, text) for text in window])
+    sizes = {}
+    for model in ("dates", "en-fr"):
+        job = command.Asked(model, Options(beam=1)).job()
+        sizes[model] = [len(window) for window, _ in command._answered(job, iter(["x"] * 1025))]
+    assert sizes == {"dates": [1025], "en-fr": [512, 512, 1]}
+    monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
+    assert job.window == command.WINDOW
+
+
+def test_a_repair_of_many_sentences_of_a_line_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    repaired = Answer(
+        "x",
+        "y",
+        repairs=["a second search was made", "a number was inserted"] * 2 + ["a second search was made"],
+    )
+    monkeypatch.setattr(command.Job, "answers", lambda self, window: [repaired])
+    job, told = command.Asked("dates", Options(beam=1)).job(), list[str]()
+    with command.Writer(None, False) as out:
+        command.answer_all(
+            job, ["x"], "line", out, nullcontext(), command.Unsure(None, None), tell=told.append
+        )
+    assert told == ["line 1: a second search was made (3 times); a number was inserted (2 times)."]
+
+
+def test_a_document_and_the_name_of_a_file_are_remarked_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("page.html").write_text("<p>Hello.</p>\n")
+    invoke = CliRunner().invoke
+    done = invoke(app, ["predict", "--model", "en-fr", "--file", "page.html"])
+    assert "page.html is read as lines of text: with --format html only its words change." in done.stderr
+    done = invoke(app, ["predict", "--model", "en-fr", "--file", "page.html", "--format", "html"])
+    assert done.stderr == ""
+    Path("lines.txt").write_text("Hello.\n")
+    assert invoke(app, ["predict", "--model", "en-fr", "--file", "lines.txt"]).stderr == ""
+    done = invoke(app, ["predict", "--model", "en-fr", "lines.txt"])
+    assert "'lines.txt' is answered as a text: --file reads the file of that name." in done.stderr
+    assert "is answered as a text" not in invoke(app, ["predict", "--model", "en-fr", "Hello."]).stderr
 
 
 def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:

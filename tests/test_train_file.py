@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 from contextlib import chdir
 from pathlib import Path
 
@@ -107,6 +108,28 @@ def test_a_file_needs_no_other_option_but_to_be_quick(trained: tuple[Path, Resul
     assert isinstance(model("012"), str)
     with chdir(here):
         assert "already holds a finished model" in refused("train", "mine.tsv", *LITTLE)
+
+
+def test_what_a_training_prints_can_be_copied_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my words.tsv").write_text("".join(f"-a{n:03}\tb {'c ' * (n % 5)}d\n" for n in range(200)))
+    arguments = ["train", "my words.tsv", *LITTLE]
+    monkeypatch.setattr("sys.argv", ["seq2see", *arguments])
+    done = run(*arguments)
+    assert done.exit_code == 0, (done.output, done.exception)
+    words = shlex.split(done.output.splitlines()[-1])
+    assert words[:4] == ["seq2see", "predict", "--model", "runs/my words"]
+    assert run(*words[1:]).exit_code == 0  # the word begins with a dash
+    card = Path("runs/my words/card.md").read_text()
+    made = next(line for line in card.splitlines() if line.startswith("    seq2see"))
+    assert shlex.split(made) == ["seq2see", *arguments]
+    assert card.startswith("# my words\n")
+    assert "| symbol error rate (PER, where symbols are phones) | " in card
+    for text in (card, " ".join(done.output.split())):
+        assert "The confidence is not fitted" in text
+        assert "there are 9 validation pairs. `seq2see calibrate` fits it on other pairs." in text
 
 
 def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

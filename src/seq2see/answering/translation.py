@@ -228,7 +228,7 @@ class _Work:
 
     @property
     def key(self) -> tuple[object, ...]:
-        return self.read.text, self.read.items, self.terms
+        return self.read, self.terms
 
     def missing_terms(self, answer: str) -> list[str]:
         """Return the translations of terms that an answer lacks as separate words."""

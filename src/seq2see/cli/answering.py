@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -30,6 +30,9 @@ WINDOW = 8192  # inputs in memory at a time, sorted by length
 #: The same on a GPU, which answers hundreds together: of more inputs, those that are answered together differ less in
 #: length (benchmarks/README.md has the figures).
 WINDOW_OF_A_GPU = 4 * WINDOW
+#: The same for a large model on a CPU, from ``d_model`` LARGE on: its answers are on the disk, where --resume finds them,
+#: and on the progress bar after some seconds.
+SHORT, LARGE = 512, 256
 COMPARED = 4  # last lines of an interrupted run that are compared with new answers
 #: Line breaks and tabs become spaces, and characters that a terminal would obey are escaped.
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
@@ -143,6 +146,15 @@ class Job:
             for text, answer in zip(window, answers, strict=True)
         ]
 
+    @property
+    def window(self) -> int:
+        """The number of inputs that are answered and stored together."""
+        from seq2see import devices
+
+        if devices.is_cuda(self.model.device):
+            return WINDOW_OF_A_GPU
+        return SHORT if self.model.config.model.d_model >= LARGE else WINDOW
+
     def engine_name(self, inputs: int) -> str:
         """Return the name of the engine for this number of inputs."""
         options = self.asked.options
@@ -208,7 +220,11 @@ def answer_all(
                     if answer.remark is not None and answer.withheld is None:
                         remarks.add(answered + refused, answer.remark)
                     if answer.repairs:
-                        repairs.add(answered + refused, "; ".join(answer.repairs) + ".")
+                        told = [
+                            one if times == 1 else f"{one} ({times:,} times)"
+                            for one, times in Counter(answer.repairs).items()
+                        ]
+                        repairs.add(answered + refused, "; ".join(told) + ".")
                 else:
                     refused += 1
                     refusals.add(answered + refused, answer.error)
@@ -266,10 +282,9 @@ def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list
     """Answer window by window; while a GPU searches, the next window is tokenized and the last one is written."""
     from seq2see import devices, machine
 
-    on_gpu = devices.is_cuda(job.model.device)
-    most = WINDOW_OF_A_GPU if on_gpu else WINDOW
+    most = job.window
     windows = iter(lambda: _window(inputs, most), [])
-    if not on_gpu:
+    if not devices.is_cuda(job.model.device):
         for window in windows:
             yield window, job.answers(window)
         return
@@ -277,8 +292,8 @@ def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list
     yield from machine.ahead(job.answers, windows)
 
 
-def _window(inputs: Iterator[str], most: int = WINDOW) -> list[str]:
-    """Return the next inputs to answer together, at most this number, limited in characters."""
+def _window(inputs: Iterator[str], most: int) -> list[str]:
+    """Return the next inputs to answer together, limited in number and in characters."""
     window, size = list[str](), 0
     while len(window) < most and size < HELD and (text := next(inputs, None)) is not None:
         window.append(text)
@@ -391,12 +406,14 @@ def lines_of(path: Path | None, columns: Sequence[str] = ()) -> Iterator[str]:
     ``columns`` chooses others, by name in an object and by number in a line with tabs. Invalid UTF-8 is kept,
     so that its line can be refused. A file of binary data is refused as a whole.
     """
+    from seq2see.data import formats
+
+    if columns and (path is None or formats.kind_of(path) not in RECORDS):
+        _check_numbers(columns, path)
     if path is None or str(path) == "-":
         _check_text(sys.stdin.buffer, "Standard input")
         yield from (_in_cells(text, columns) for text in _texts(sys.stdin.buffer))
         return
-    from seq2see.data import formats
-
     if path.is_dir() or not path.exists():
         raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
     number, records = 0, formats.kind_of(path) in RECORDS
@@ -438,12 +455,33 @@ def _texts(file: IO[bytes]) -> Iterator[str]:
         yield text if number else text.removeprefix("\ufeff")  # a byte order mark does not belong to the text
 
 
+def _check_numbers(columns: Sequence[str], path: Path | None) -> None:
+    """Refuse --columns that no line can have: names, a target after a comma, the cells of a CSV file."""
+    from seq2see.data import formats
+
+    asked = "+".join(columns)
+    if "," in asked:
+        raise UserError(
+            f"--columns is {asked}: the columns of the source were expected, as in --columns "
+            f"{asked.split(',')[0]}. predict reads no target."
+        )
+    if not all(column.isdecimal() for column in columns):
+        raise UserError(
+            f"--columns is {asked}: numbers were expected, as in --columns 1+2, for lines with tabs. Names are for "
+            ".jsonl files."
+        )
+    if path is not None and formats.kind_of(path) == ".csv":
+        raise UserError(
+            f"--columns is {asked}, but {path.name} is a CSV file: lines with tabs or a .jsonl file were expected."
+        )
+
+
 def _in_cells(line: str, columns: Sequence[str]) -> str:
     """Return some columns of a line with tabs, or the line."""
     if not columns or isinstance(line, NoText):
         return line
     cells = line.split("\t")
-    if not all(column.isdecimal() and 1 <= int(column) <= len(cells) for column in columns):
+    if not all(1 <= int(column) <= len(cells) for column in columns):
         told = f"a number from 1 to {len(cells)} was expected for each, as the line has {counted(len(cells), 'column')}"
         return NoText(f"--columns is {'+'.join(columns)}: {told}.")
     return "\t".join(cells[int(column) - 1] for column in columns)

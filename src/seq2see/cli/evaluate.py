@@ -255,7 +255,8 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
             "confusions": [one._asdict() for one in confused],
             "by_length": [{unit: words, "pairs": part.pairs, "exact_match": part.exact_match,
                            "bleu": part.bleu().score if sentences else None} for words, part in buckets],
-            "worst": [{"chrf": c, "input": s, "expected": e, "output": g} for c, s, e, g in bad],
+            "worst": [{"chrf" if separator is None else "right_symbols": c, "input": s, "expected": e, "output": g}
+                      for c, s, e, g in bad],
         }))  # fmt: skip
         return match
     console.print(f"exact match           {found.exact:,} of {len(pairs):,} ({match:.2%})")
@@ -279,12 +280,12 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
     console.print(f"loss                  {told}")
     console.print(f"time                  {seconds:.1f} s, {len(pairs) / seconds:,.0f} pairs/s")
     if len(buckets) > 1:
-        console.print(f"\n{unit + ' of the source':20}   pairs  exact match{'   BLEU' if sentences else ''}")
+        console.print(f"\n{unit + ' of the source':24}   pairs  exact match{'   BLEU' if sentences else ''}")
         for words, part in buckets:
             last = f" {part.bleu().score:6.2f}" if sentences else ""
-            console.print(f"{words:>19} {part.pairs:8,} {part.exact_match:12.2%}{last}")
+            console.print(f"{words:>24} {part.pairs:7,} {part.exact_match:12.2%}{last}")
     if confused:
-        console.print(f"\n{'right':>10} {'said':>10} {'times':>7}  where, of the answer")
+        console.print(f"\n{'right':>10} {'said':>10} {'times':>7}  where in the answer, on average")
         for one in confused:
             say(f"{one.expected or '–':>10} {one.given or '–':>10} {one.times:7,}  {one.place:.0%}")
     if bad:

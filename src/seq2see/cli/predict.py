@@ -26,6 +26,10 @@ from seq2see.cli.answering import (
 from seq2see.cli.output import complain, console
 from seq2see.errors import UserError
 
+#: Endings of files that are hardly lines of text, and their formats.
+DOCUMENTS = {
+    ".html": "html", ".htm": "html", ".md": "markdown", ".srt": "srt", ".po": "po", ".pot": "po", ".json": "json",
+}  # fmt: skip
 DOCUMENT_DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
 
 ModelName = Annotated[
@@ -303,6 +307,12 @@ def predict(
         return
     if verbose:
         complain(f"answered by {job.engine_name(1 if texts else WINDOW)}")
+    if file is not None and job.model.config.decoding.sentences and file.suffix.lower() in DOCUMENTS:
+        kind = DOCUMENTS[file.suffix.lower()]
+        complain(f"{file.name} is read as lines of text: with --format {kind} only its words change.")
+    for text in texts or ():
+        if "." in text and _names_a_file(text):
+            complain(f"{text!r} is answered as a text: --file reads the file of that name.")
     unsure = Unsure(withheld, min_confidence)
     with Writer(out, resume) as writer, unsure:
         if texts is not None or dates is not None:
@@ -318,6 +328,14 @@ def predict(
     if refused:
         complain(f"{answered:,} answered, {refused:,} refused.")
         raise typer.Exit(1 if answered else 2)
+
+
+def _names_a_file(text: str) -> bool:
+    """Whether there is a file of this name; a text may be too long for a name."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _list(path: Path) -> list[str]:

@@ -355,7 +355,7 @@ def _finish(run: Run) -> None:
     with aside.status("Testing …"):
         scores = run.test()
     many = f"torchrun --nproc-per-node {distributed.size()} -m " if distributed.size() > 1 else ""
-    command = " ".join([many + "seq2see", *(word for word in sys.argv[1:] if word != "--resume")])
+    command = f"{many}seq2see {shlex.join(word for word in sys.argv[1:] if word != '--resume')}"
     run.write(run.card(scores, command))
     what = "dates" if trainer.config.task == "dates" else "pairs"
     if several := run.members():
@@ -375,12 +375,13 @@ def _finish(run: Run) -> None:
     if trainer.sentences:
         found = scores.bleu()
         say(f"BLEU {found.score:.2f} ({found.signature})")
+    if run.unfitted:
+        say(run.unfitted)
     say(f"Written to {trainer.out}. Use it:")
     example = "1845-01-05" if trainer.config.task == "dates" else run.ready.test[0][0]
+    words = ["--model", str(trainer.out), *(["--"] if example.startswith("-") else []), example]
     # Users copy the command, so it is printed without line breaks.
-    console.print(
-        f"  seq2see predict --model {trainer.out} {shlex.quote(example)}", markup=False, soft_wrap=True
-    )
+    console.print(f"  seq2see predict {shlex.join(words)}", markup=False, soft_wrap=True)
 
 
 def presets(

@@ -16,6 +16,7 @@ from seq2see.tokenizers.symbols import with_features
 HEAD = 1000  # rows from which the number of columns is found
 NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
 NAME = re.compile(r"[^\W\d][\w .()/-]{0,39}")
+FEATURES = re.compile(r"[^\s;]+(;[^\s;]+)+")  # V;PST;3
 NOTE = re.compile(r"CC[- ]BY|tatoeba\.org", re.IGNORECASE)  # the third column of Tatoeba's exports
 
 #: Usual names of columns. A first row is a header if two of its cells are such names.
@@ -141,6 +142,20 @@ def _places(one: str, names: list[str], width: int, name: str) -> list[int]:
     return places
 
 
+def _with_features(names: list[str], full: Sequence[Sequence[str]]) -> str:
+    """Return the columns of an inflection table, ``lemma+features,form``; empty if it is something else."""
+    labels = names or [str(place + 1) for place in range(len(full[0]) if full else 0)]
+    tagged = [
+        label
+        for place, label in enumerate(labels)
+        if full and sum(FEATURES.fullmatch(row[place].strip()) is not None for row in full) > len(full) / 2
+    ]
+    if len(labels) != 3 or len(tagged) != 1:
+        return ""
+    lemma, form = (label for label in labels if label not in tagged)
+    return f"{lemma}+{tagged[0]},{form}"
+
+
 def _two(
     table: Table, names: list[str], width: int, name: str, cells: Sequence[Sequence[str]]
 ) -> tuple[int, int]:
@@ -156,7 +171,7 @@ def _two(
     if width == 3 and not names and all(NOTE.search(row[2]) for row in full):
         return 0, 1
     listed = f"({', '.join(names)})" if names else f"(the first row is {' | '.join(full[0])[:80]})"
-    example = ",".join(names[-2:]) if names else "1,2"
+    example = _with_features(names, full) or (",".join(names[-2:]) if names else "1,2")
     raise UserError(
         f"{name} has {width} columns {listed}, and two were expected: say which are the source and the target, by name "
         f"or number, as in `columns` {example}."

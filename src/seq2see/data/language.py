@@ -61,7 +61,10 @@ def guess(text: str) -> str:
     if script != "LATIN":
         return script
     hits: Counter[str] = Counter()
-    for word in _words(text):
+    words = _words(text)
+    if sum(len(word) == 1 for word in words) > len(words) / 2:
+        return script  # phones: a single letter, such as e, is a word only among longer ones
+    for word in words:
         hits.update(LANGUAGES_OF.get(word, ()))
     best = hits.most_common(2)
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else script

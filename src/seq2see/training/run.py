@@ -608,6 +608,17 @@ class Run:
             longest = ready.config.model.max_length
         return Familiar.learn(texts, longest, [text for text, _ in ready.validation])
 
+    @property
+    def unfitted(self) -> str:
+        """Why the confidence is not fitted; empty if it is, or if the data are dates."""
+        if self.confidence is not None or self.ready.plan is None:
+            return ""
+        return (
+            f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and "
+            f"there are {counted(len(self.ready.validation), 'validation pair')}. `seq2see calibrate` fits it on other "
+            "pairs."
+        )
+
     def write(self, card: str) -> None:
         """Write the model folder, if one was requested."""
         if self.request.out is not None:
@@ -627,20 +638,41 @@ class Run:
             f"| exact match on the {found.pairs:,} pairs whose source is not in the training | {found.exact_match:.2%} |"
         ]
 
+    def _scores(self, scores: Evaluation) -> list[str]:
+        """Write the rows of the measured figures; BLEU and chrF with their signatures, if the pairs are sentences."""
+        rows = [
+            f"| measured on test pairs{', which are not in the training' if not self.ready.seen else ''} | |",
+            "|---|---|",
+            f"| pairs | {scores.pairs:,} |",
+            f"| exact match, free-running | {scores.exact_match:.2%} |",
+            f"| character error rate | {scores.character_error_rate:.4%} |",
+        ]
+        if self.trainer.tokenizers.target.separator is not None:
+            rows.append(
+                f"| symbol error rate (PER, where symbols are phones) | {scores.token_error_rate:.2%} |"
+            )
+        if scores.answers and are_sentences([(source, expected) for source, expected, _ in scores.answers]):
+            for found in (scores.bleu(), scores.chrf()):
+                rows.append(f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |")
+        return [*rows, f"| loss, teacher-forced (nats a token) | {scores.loss:.3g} |"]
+
     def card(self, scores: Evaluation | None, command: str) -> str:
         """Return the model card: what the model is, its scores, and how to repeat them."""
         trainer, ready = self.trainer, self.ready
         shape, steps = trainer.config.model, f"{trainer.step:,} steps"
         if not trainer.ended:
             steps = f"{trainer.step:,} of {trainer.config.training.steps:,} steps, then it was stopped"
+        made = "A Transformer encoder-decoder made by seq2see"
+        if isinstance(trainer.model, Ensemble):
+            made = f"An ensemble of {len(trainer.model.all)} Transformers made by seq2see, of one shape"
         lines = [
-            f"# {trainer.config.task}",
+            f"# {trainer.config.task if ready.plan is None or trainer.out is None else trainer.out.name}",
             "",
-            f"A Transformer encoder-decoder made by seq2see: {trainer.model.parameter_count():,} parameters, d_model "
+            f"{made}: {trainer.model.parameter_count():,} parameters, d_model "
             f"{shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.encoder_layers}+{shape.decoder_layers} "
             f"layers, {shape.norm}-norm.",
             "",
-            *(["| not tested | |", "|---|---|"] if scores is None else _scores(scores, ready.seen)),
+            *(["| not tested | |", "|---|---|"] if scores is None else self._scores(scores)),
             *([] if scores is None else self._of_unseen(scores)),
             f"| trained on | {counted(ready.different, 'pair')}, {steps}, {trainer.seconds:.0f} s |",
             f"| validated on | {counted(len(ready.validation), 'pair')}, {ready.apart} |",
@@ -657,24 +689,11 @@ class Run:
                 f"{trainer.tokenizers.named}, preset {ready.plan.preset}.",
                 "",
             ]
+        if scores is not None and self.unfitted:
+            lines += [self.unfitted, ""]
         if self.confidence is not None:
             lines += [calibrate.section(self.confidence, picture=self.request.out is not None)]
         return "\n".join(lines)
-
-
-def _scores(scores: Evaluation, seen: int) -> list[str]:
-    """Write the rows of the measured figures; BLEU and chrF with their signatures, if the pairs are sentences."""
-    rows = [
-        f"| measured on test pairs{', which are not in the training' if not seen else ''} | |",
-        "|---|---|",
-        f"| pairs | {scores.pairs:,} |",
-        f"| exact match, free-running | {scores.exact_match:.2%} |",
-        f"| character error rate | {scores.character_error_rate:.4%} |",
-    ]
-    if scores.answers and are_sentences([(source, expected) for source, expected, _ in scores.answers]):
-        for found in (scores.bleu(), scores.chrf()):
-            rows.append(f"| {found.signature.replace('|', ' ')} | {found.score:.2f} |")
-    return [*rows, f"| loss, teacher-forced (nats a token) | {scores.loss:.3g} |"]
 
 
 @contextmanager
