@@ -1,8 +1,9 @@
 """Break the code in many small ways, and see whether the tests notice: `python tests/mutation.py` (in `make verify`).
 
 A mutant is a source file with one small change: another operator or constant, a call or an argument left out, a
-condition turned round. It is killed if a test fails. tests/mutants.md lists survivors that no test can or need notice,
-each with the reason; they do not count. At least 90 % of the others must die.
+condition turned round. It is killed if a test fails, or if mypy or ruff, which `make test` runs too, refuses it.
+tests/mutants.md lists survivors that no test can or need notice, each with the reason; they do not count. At least 90 %
+of the others must die.
 
 Every mutant runs in a fork of a process that has imported PyTorch, so that it takes seconds. A first run without any
 mutant notes which tests call which function, also in processes that they start, and what each test and each fixture
@@ -26,6 +27,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -34,6 +36,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from itertools import chain
@@ -61,10 +64,10 @@ LEFT_OUT = (
     "inspection/architecture.py",
     *(f"inspection/style.py {name}" for name in ("module", "new_figure", "new_axes", "dress", "canvas", "line")),
 )  # fmt: skip
-#: Arguments that no test on a CPU notices: the device is the CPU, UTF-8 is the systems' default, and the last ones are
-#: how a picture or a table looks.
+#: Arguments that no test on a CPU notices: the device is the CPU, UTF-8 is the systems' default, spaces mean nothing in
+#: JSON, and the others are how a bar, a picture or a table looks.
 NOT_SEEN = {
-    "device", "non_blocking", "encoding", "strict",
+    "device", "non_blocking", "encoding", "strict", "indent", "show_progress",
     "alpha", "bottom", "box", "capstyle", "color", "colors", "cmap", "edgecolor", "edgecolors", "facecolor", "facecolors",
     "fontfamily", "fontsize", "fontstyle", "fontweight", "frameon", "grid", "ha", "joinstyle", "justify", "labelpad",
     "linestyle", "lw", "linewidth", "linewidths", "loc", "pad", "rotation", "style", "va", "zorder",
@@ -83,6 +86,7 @@ MOST = 60.0  # seconds of all tests of one mutant
 STILL = 60.0  # seconds of the clock in which a process that does nothing is taken to wait for ever
 GOAL = 0.9
 FORM = b"2"  # of the notes
+DEAD = ("killed", "timeout", "refused")
 BROKEN = 70  # the exit status if a mutant could not be tried
 
 OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
@@ -654,6 +658,26 @@ def tried(
             del running[child]
 
 
+def faults(file: str, source: str) -> Counter[str]:
+    """Return what mypy and ruff find in another source of a file, without the places."""
+    path = SOURCE / file
+    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+        (other := Path(folder) / "other.py").write_text(source, encoding="utf-8")
+        mypy = ["mypy", "--cache-dir", NOTES / "types", "--no-pretty", "--shadow-file", path, other, path]
+        ruff = ["ruff", "check", "--select", "F,B", "--output-format", "concise", other]
+        found = [
+            subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True).stdout
+            for command in (mypy, ruff)
+        ]
+    return Counter(re.findall(r"^\S+?:\d+:(?:\d+:)? (.+)", "".join(found), re.MULTILINE))
+
+
+@cache
+def own_faults(file: str) -> Counter[str]:
+    """Return what they find in the file itself, whose comments would tell them what to let pass."""
+    return faults(file, ast.unparse(ast.parse((SOURCE / file).read_text(encoding="utf-8"))))
+
+
 def listed() -> dict[str, str]:
     """Read tests/mutants.md: the survivors that are expected, each with its reason."""
     text = LISTED.read_text(encoding="utf-8") if LISTED.is_file() else ""
@@ -724,15 +748,19 @@ def main() -> int:
     done = 0
     try:
         for done, (mutant, fate) in enumerate(fates, 1):
+            if fate in ("survived", "no test") and faults(mutant.file, sources[mutant]) - own_faults(
+                mutant.file
+            ):
+                fate = "refused"
             results[mutant.file.split("/")[0]][fate] += 1
-            if fate not in ("killed", "timeout"):
+            if fate not in DEAD:
                 survivors.append(mutant)
                 print(f"{done:4} {fate}: {place_of(mutant)} {mutant.name}", flush=True)
     except KeyboardInterrupt:
         print(f"Stopped after {done} mutants.")
     for folder, counts in results.items():
         print(f"{folder:10} {dict(sorted(counts.items()))}")
-    dead = sum(counts["killed"] + counts["timeout"] for counts in results.values())
+    dead = sum(counts[fate] for counts in results.values() for fate in DEAD)
     unknown = [mutant for mutant in survivors if mutant.name not in expected]
     counted = done - (len(survivors) - len(unknown))
     print(f"{dead} of {done} mutants died, {dead / max(1, done):.1%}")

@@ -105,6 +105,9 @@ def test_paragraphs_of_the_help_are_as_wide_as_the_terminal() -> None:
             assert paragraph.startswith("\b") or "\n" not in paragraph, name
             assert paragraph.count("[dim]") <= 1, name  # each example on a line of its own
     assert len(commands["predict"].help.split("\n\n")) == 10
+    assert (
+        " in Unicode NFC with white space folded; bad rows are named and skipped. " in commands["train"].help
+    )
 
 
 def test_there_is_one_console_for_standard_error(

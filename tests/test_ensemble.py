@@ -23,6 +23,7 @@ from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
 from seq2see.training import run as runs
 from seq2see.training import stack
+from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.stack import Rows, Stack
 
@@ -133,13 +134,23 @@ def test_members_of_a_stack_drop_different_numbers() -> None:
 
 def test_members_learn_each_by_its_own_loss() -> None:
     """A step of an ensemble changes each member as a step of that member alone does, its clipping too."""
-    settings = TrainingConfig.of(label_smoothing=0.1, clip=0.01)
-    together, alone = ensemble(dropout=0.0), ensemble(dropout=0.0)
-    Learner(together, settings, 0).learn([batch()], 0.01)
+    settings = TrainingConfig.of(label_smoothing=0.1, clip=0.01, epsilon=0.1)
+    together, stacked, alone = (ensemble(dropout=0.0) for _ in range(3))
+    loss = Learner(together, settings, 0).learn([batch()], 0.01)
+    learner = Learner(
+        stacked, settings.but(r_drop=1.0), 0
+    )  # without dropout both runs of a batch are the same
+    learner.stack = Stack(stacked)  # as on a GPU
+    learner.optimiser = Adam(
+        [learner.stack.weights], 0.01, (settings.beta1, settings.beta2), settings.epsilon
+    )
+    assert float(learner._step_stacked(Rows.of(batch(), 24, (0, 0)))) == pytest.approx(float(loss), abs=1e-5)
+    assert learner.stack.weights.grad is None
     for number, member in enumerate(alone.all):
         Learner(member, settings, 0).learn([batch()], 0.01)
-        for (name, a), b in zip(member.named_parameters(), together.all[number].parameters(), strict=True):
-            assert torch.allclose(a, b, atol=1e-6), name
+        for other in (together, stacked):
+            for (name, a), b in zip(member.named_parameters(), other.all[number].parameters(), strict=True):
+                assert torch.allclose(a, b, atol=1e-6), name
 
 
 def test_a_teacher_adds_its_probabilities() -> None:
@@ -258,6 +269,7 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     assert done.exit_code == 0, (done.output, done.exception)
     assert "Members on the held-out pairs: " in done.output
     assert "One model learns from the ensemble in m-ensemble." in done.output
+    assert "2 that the teacher answered" in Path("m/card.md").read_text()
     assert Path("m-ensemble/card.md").read_text().splitlines()[2].startswith("An ensemble of 2 Transformers")
     answered = run(app, ["predict", "--model", "m-ensemble", "12"])
     assert answered.exit_code == 0

@@ -142,6 +142,12 @@ def test_many_bad_rows_are_counted_not_listed(file: Path) -> None:
     assert "20 more pairs are refused by dates." in said
 
 
+def test_an_evaluation_shows_its_misses_and_not_every_answer() -> None:
+    rows = [("a", "b", "c"), ("d", "e", "e")]
+    assert "misses=[('a', 'b', 'c')]" in repr(Evaluation.of(rows))
+    assert "'d'" not in repr(Evaluation.of(rows))
+
+
 def test_any_target_of_a_source_counts_and_symbols_are_cut_at_their_separator() -> None:
     found = Evaluation.of(
         [("a", "K AE", "K EH T"), ("a", "K EH", "K EH T"), ("b", "B IY", "B IY"), ("b", "X", "B IY")]

@@ -600,7 +600,7 @@ def fairseq_checkpoint(place: Path, theirs: Any, **others: Any) -> int:
     weights = {key.removeprefix("model."): value.clone() for key, value in theirs.state_dict().items()}
     weights["decoder.output_projection.weight"] = weights.pop("lm_head.weight")
     table = weights.pop("shared.weight")
-    weights |= {f"{half}.embed_tokens.weight": table for half in ("encoder", "decoder")}
+    weights = {f"{half}.embed_tokens.weight": table for half in ("encoder", "decoder")} | weights
     weights = {key: value for key, value in weights.items() if "embed_positions" not in key}
     config = theirs.config
     settings = Namespace(**{
@@ -643,6 +643,23 @@ def test_a_fairseq_checkpoint_with_a_narrower_half_is_read(narrow: str, tmp_path
     import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
     ours = seq2see.load(tmp_path / "ours", engine="torch")
     assert ours.config.model.d_ff == 48
+    assert difference(theirs, ours.transformer, 1, size) <= 1e-5
+
+
+def test_a_fairseq_checkpoint_with_a_table_of_its_own_for_the_output_is_read(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    theirs = m2m100(tmp_path / "home", tie_word_embeddings=False)
+    size = fairseq_checkpoint(
+        tmp_path, theirs, share_all_embeddings=False, share_decoder_input_output_embed=False
+    )
+    saved = torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)
+    saved["model"]["decoder.embed_out"] = saved["model"].pop(
+        "decoder.output_projection.weight"
+    )  # its older name
+    torch.save(saved, tmp_path / "checkpoint_best.pt")
+    import_model(str(tmp_path / "checkpoint_best.pt"), tmp_path / "ours", ("a", "b"))
+    ours = seq2see.load(tmp_path / "ours", engine="torch")
+    assert not ours.config.model.share_output
     assert difference(theirs, ours.transformer, 1, size) <= 1e-5
 
 

@@ -336,6 +336,49 @@ def test_a_model_of_the_hub_is_downloaded_without_code_and_written_with_its_name
         import_model("hf:me/none", tmp_path / "none")
 
 
+def test_a_model_is_exported_compared_and_uploaded_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    class HfApi:
+        def create_repo(self, name: str, **settings: object) -> str:
+            asked.append((name, settings))
+            if name == "me/none":
+                raise OSError("gone\nand more")
+            return f"https://example.org/{name}"
+
+        def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
+            asked.append((repo_id, (folder_path / "model.safetensors").read_text()))
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=HfApi))
+    errors = {
+        "HfHubHTTPError": RuntimeError,
+        "HFValidationError": ValueError,
+        "LocalTokenNotFoundError": KeyError,
+    }
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", SimpleNamespace(**errors))
+    monkeypatch.setattr(reading, "find_spec", lambda name: errors)
+
+    def export(out: Path, config: Config, transformer: Transformer, tokenizers: Tokenizers, card: str) -> str:
+        out.mkdir()
+        (out / "model.safetensors").write_text(card)
+        return "the same 12 tokens"
+
+    monkeypatch.setattr(to_huggingface, "export", export)
+    run = CliRunner().invoke
+    done = run(app, ["push", "hf:me/small", "--model", "dates", "--private"])
+    assert done.exit_code == 0, done.exception
+    assert done.stdout == "https://example.org/me/small: the same 12 tokens.\n"
+    card = seq2see.load("dates").card
+    assert asked == [("me/small", {"private": True, "exist_ok": True}), ("me/small", card)]
+    assert str(run(app, ["push", "hf:me/none"]).exception) == "me/none could not be uploaded (gone)."
+    assert asked[2] == ("me/none", {"private": False, "exist_ok": True})
+    for wrong in ("me/small", "hf:"):
+        assert f"{wrong!r} is not a place to upload to" in str(run(app, ["push", wrong]).exception)
+    monkeypatch.setattr(reading, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="huggingface_hub is not installed"):
+        reading.push(Path(), "me/small")
+
+
 # --- the Hub ---------------------------------------------------------------------------------------------------
 
 

@@ -581,6 +581,17 @@ def test_rules_become_settings_of_generate_and_the_same_rules_again(name: str) -
     assert notes == []
 
 
+def test_generate_can_be_told_of_one_token_that_begins_all_answers() -> None:
+    config = Config("pairs", ModelConfig.of(max_length=40), TrainingConfig())
+    tokenizers = Tokenizers.one(Tokenizer.characters())
+    assert "forced_bos_token_id" not in to_huggingface._generation(config, tokenizers)
+    tokenizers.target.before = [65, 9]
+    assert to_huggingface._generation(config, tokenizers)["forced_bos_token_id"] == 9
+    tokenizers.target.before = [65, 9, 8]
+    with pytest.raises(UserError, match="Several tokens are forced at the beginning of an answer"):
+        to_huggingface._generation(config, tokenizers)
+
+
 def test_the_rows_with_which_an_export_fills_a_vocabulary_up_are_left_out() -> None:
     table = torch.arange(36.0).view(12, 3)
     names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", huggingface.OUTPUT)

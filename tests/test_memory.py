@@ -23,6 +23,7 @@ from seq2see.decoding.graphs import Captured, GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FullMemoryError, UserError
+from seq2see.evaluation import evaluate
 from seq2see.evaluation.evaluate import score
 from seq2see.inspection.alignment import align
 from seq2see.model.transformer import Transformer
@@ -155,6 +156,36 @@ def test_what_had_no_room_is_not_tried_again_at_once_but_later(monkeypatch: pyte
     assert memory.sizes == [4, 4, 4, 4, 16]
 
 
+def test_the_room_counts_the_tokens_and_the_beams_and_each_answer_keeps_what_it_is_held_to() -> None:
+    class Held:
+        def __init__(self, rows: Sequence[object]) -> None:
+            self.rows = rows
+
+        def select(self, rows: Sequence[int]) -> Held:
+            return Held([self.rows[row] for row in rows])
+
+    engine, tried = TorchEngine(chatty_model(2), SPECIAL), list[int]()
+
+    def found(part: Sequence[Sequence[int]], held: Any) -> list[tuple[object, object]]:
+        tried.append(len(part))
+        if len(part) > 4:
+            raise torch.OutOfMemoryError
+        return list(zip(part, held.rows, strict=True))
+
+    def sizes(tokens: int, beam: int) -> list[int]:
+        del tried[:]
+        sources, held = [[row] * tokens for row in range(10)], Held(range(10))
+        answers = engine._in_room(found, sources, beam, held)  # type: ignore[arg-type]
+        assert answers == list(zip(sources, range(10), strict=True))
+        return tried
+
+    assert sizes(tokens=4, beam=3) == [10, 5, 3, 2, 5, 3, 2]
+    assert engine.room == 5 * 4 * 3 / 2
+    assert sizes(tokens=4, beam=3) == [2, 2, 2, 2, 2]
+    assert sizes(tokens=2, beam=5) == [3, 3, 3, 1]
+    assert sizes(tokens=20, beam=3) == [1] * 10
+
+
 def test_graphs_that_are_forgotten_leave_a_new_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch stops with an internal error if a graph is captured into a pool whose graphs are all gone."""
 
@@ -245,6 +276,14 @@ def test_a_server_goes_on_and_says_when_it_cannot(monkeypatch: pytest.MonkeyPatc
         answer = client.post("/api/predict", json=asked)
         assert answer.status_code == 503
         assert "The GPU's memory is full" in answer.json()["error"]
+
+
+def test_each_pair_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = seq2see.load("dates")
+    monkeypatch.setattr(evaluate, "ROWS", 16)
+    memory = Small(monkeypatch, 16)
+    assert len(score(model.network.inner(), model.tokenizers, PAIRS)) == 40
+    assert memory.sizes == [16, 16, 8]
 
 
 @pytest.mark.heavy

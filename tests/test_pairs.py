@@ -113,6 +113,7 @@ def test_bad_csv_and_json_rows(tmp_path: Path) -> None:
     assert [fault.line for fault in corpus.faults] == [2, 3, 4, 8]
     assert "never closed" in corpus.faults[-1].reason
     assert read_pairs([write(tmp_path / "b.csv", "a;b\nc, d;e\n")]).pairs == [("a", "b"), ("c, d", "e")]
+    assert read_pairs([write(tmp_path / "c.csv", "a;b,c\n")]).pairs == [("a;b", "c")]
     lines = [
         '{"en": "a", "fr": "b", "id": 3}',
         "[1]",

@@ -107,6 +107,13 @@ def test_a_recipe_holds_out_all_rows_of_a_word(few: None) -> None:
 def test_numerals_and_words_are_right() -> None:
     assert dict(recipes.roman())["MCMXCIX"] == "1999"
     assert len(recipes.roman()) == 3999
+    spelled = pytest.importorskip("num2words").num2words
+    rows = [(*source.split(), target) for source, target in recipes.number_words(90)]
+    assert [language for language, _, _ in rows] == ["en", "fr", "de"] * 30
+    assert len({number for _, number, _ in rows}) == 90
+    assert all(0 < int(number) < 10**6 for _, number, _ in rows)
+    assert any(int(number) > 10**5 for _, number, _ in rows)
+    assert all(target == spelled(int(number), lang=language) for language, number, target in rows)
 
 
 def test_dates_of_people_are_different_ones() -> None:

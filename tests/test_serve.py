@@ -14,14 +14,20 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import typer
 import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
 
 import seq2see
 from benchmarks.clients import besiege, dates, ours
@@ -29,6 +35,8 @@ from benchmarks.load import running, wait_for
 from seq2see import machine
 from seq2see.answering import translation
 from seq2see.answering.options import Options
+from seq2see.cli import app
+from seq2see.cli.output import complain
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.documents.formats import Document
 from seq2see.errors import UserError
@@ -596,6 +604,59 @@ def test_a_number_that_json_lacks_is_null() -> None:
             response.json()
 
 
+def test_the_command_says_who_can_reach_the_server_and_passes_its_options_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[Any] = []
+    monkeypatch.delenv("SEQ2SEE_TOKEN", raising=False)
+    monkeypatch.setattr(typer, "launch", begun.append)
+
+    def run(
+        models: dict[str, Seq2Seq], host: str, port: int, ready: Any, limits: Limits, ended: Any, *more: Any
+    ) -> None:
+        begun.append((list(models), host, port, limits, *more))
+        ready("http://there/")
+        ended(1234, 1233)
+
+    monkeypatch.setattr("seq2see.serve.server.serve", run)
+
+    def said(*options: str) -> list[str]:
+        begun.clear()
+        done = CliRunner().invoke(app, ["serve", *options])
+        return [str(done.exception)] if done.exception else done.stderr.splitlines()
+
+    serving, stopped = (
+        "Serving dates at http://there/ (Ctrl-C ends it)",
+        "Stopped: 1,234 requests accepted, 1,233 answered.",
+    )
+    assert said() == [f"seq2see: {line}" for line in (serving, stopped)]
+    assert begun == [(["dates"], "127.0.0.1", 8000, Limits(), None, None, None)]
+    careful = "Careful: other machines can reach this server, and it requires"
+    assert said("--host", "0.0.0.0", "--port", "0", "--proxy", "10.0.0.1", "--open")[1].endswith(
+        f"{careful} no token."
+    )
+    assert begun == [(["dates"], "0.0.0.0", 0, Limits(), None, None, "10.0.0.1"), "http://there/"]
+    (path := tmp_path / "token").write_text("a" * 8 + "\n")
+    assert said("--host", "0.0.0.0", "--token-file", str(path))[1].endswith(
+        f"{careful} a token, which HTTP sends unencrypted."
+    )
+    assert begun[0][4] == "aaaaaaaa"
+    monkeypatch.setenv("SEQ2SEE_TOKEN", "b" * 1000)
+    assert len(said("--access-log", "--token-file", str(path))) == 2
+    assert begun[0][4:6] == ("aaaaaaaa", complain)
+    assert len(said()) == 2
+    assert begun[0][4] == "b" * 1000
+    for wrong in ("c" * 7, "c" * 1001, "two words"):
+        monkeypatch.setenv("SEQ2SEE_TOKEN", wrong)
+        assert "SEQ2SEE_TOKEN contains no token: 8 to 1,000" in said()[0]
+    path.write_text("é" * 9)
+    assert f"{path} cannot be read as a token" in said("--token-file", str(path))[0]
+    monkeypatch.delenv("SEQ2SEE_TOKEN")
+    assert said("--model", "dates", "--model", "dates") == [
+        "Two models are called 'dates': rename one of the folders."
+    ]
+
+
 def test_a_token_opens_the_server(model: Seq2Seq) -> None:
     lines: list[str] = []
     app = create_app({"dates": model}, token="let-me-in", log=lines.append)
@@ -792,6 +853,26 @@ def test_what_is_not_http_is_refused_in_json(guarded: tuple[int, Server]) -> Non
     assert b" 400 " in head
     assert b"content-security-policy" in head
     assert b'{"error":' in body
+
+
+def test_a_client_has_its_time_to_read_from_when_it_stops_reading() -> None:
+    """The time that the answer took does not count."""
+    config, closed = configured(no_app, Limits(seconds=30)), list[int]()
+    clock = iter([0.0, 100.0])  # when it connects, and when it stops reading
+    loop, transport = (
+        SimpleNamespace(time=lambda: next(clock)),
+        SimpleNamespace(abort=lambda: closed.append(1)),
+    )
+    config.load()
+    connection: Any = config.http_protocol_class(config, ServerState(), {}, loop)  # type: ignore[call-arg]
+    connection.transport, connection.flow = transport, FlowControl(transport)  # type: ignore[arg-type]
+    connection.cycle = SimpleNamespace(response_complete=False)
+    connection.look_after(1000.0)  # it is being answered, however long that takes
+    connection.pause_writing()
+    connection.look_after(130.0)
+    assert not closed
+    connection.look_after(130.1)
+    assert closed
 
 
 def test_the_connection_tells_the_worker_that_its_client_left(

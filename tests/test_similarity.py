@@ -164,6 +164,11 @@ def test_openai_model_and_dimensions_are_chosen(api: type[Api]) -> None:
     assert api.requests[0]["model"] == "text-embedding-3-large"
     assert api.requests[0]["dimensions"] == 2
     assert result.positions == pytest.approx(math.cos(8))  # two dimensions turn by one radian a step
+    result = openai_similarities(("king", "queen"), (2, 10), "doubled")
+    turned = (math.cos(8) + math.cos(8 / 10_000)) / 2  # the other two turn by a ten-thousandth
+    assert (result.words, result.positions) == (pytest.approx(0.96), pytest.approx(turned))
+    # (6, 8, 0, 0) + (sin 2, cos 2, 0, 1) and (8, 6, 0, 0) + (sin 10, cos 10, 0, 1)
+    assert result.sums == pytest.approx(0.974664, abs=1e-6)
 
 
 def test_the_key_and_the_address_come_from_dot_env(
@@ -185,7 +190,7 @@ def test_an_address_that_is_given_goes_before_the_environment(
 ) -> None:
     address = similarity.setting("OPENAI_BASE_URL")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
-    assert openai_vectors(["king"], base_url=address)[0].tolist() == VECTORS["king"]
+    assert openai_similarities(("king", "queen"), base_url=address).words == pytest.approx(0.96)
 
 
 def test_no_key_is_explained(api: type[Api], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,7 @@ def test_the_arithmetic_that_is_shown_is_right() -> None:
     products = [line for line in text.splitlines() if "·" in line and "+" in line]
     terms = re.findall(r"\(?(-?\d+\.\d+)\)?·\(?(-?\d+\.\d+)\)?", " ".join(products))
     assert len(terms) == 4
+    assert re.fullmatch(r" {5}[()\d.·-]+(?: \+ [()\d.·-]+){3}", products[0])
     dot = float(re.search(r"q·k = (-?[\d.]+)", text)[1])  # type: ignore[index]
     assert sum(float(q) * float(k) for q, k in terms) == pytest.approx(dot, abs=2e-3)
     assert f"{dot:.6f} / 2 = {dot / 2:.5f}" in text

@@ -749,6 +749,9 @@ def test_the_server_sends_sentences_as_they_are_done(folder: Path, form: str, te
         for one in found:
             answer = model.answers([one["parts"][0]["read"]], whole=True)[0]
             assert "repairs" in one or one["parts"][0]["ids"] == answer.ids
+        assert not any("terms" in one for one in found)
+        asked = {"input": "The cat is red.", "glossary": {"cat": None, "dog": None}}
+        assert lines_of(client.post("/api/text", json=asked))[1]["sentences"][0]["terms"] == 1
         for body, said in (
             ({"input": " "}, "The line is empty: a text was expected."),
             ({"input": "Hi <b", "format": "html"}, "the HTML is broken."),

@@ -12,9 +12,10 @@ from torch import Tensor
 
 import seq2see
 from conftest import small_model
+from seq2see.config import DecodingConfig
 from seq2see.decoding.search import Special, greedy
 from seq2see.errors import InputError, UserError
-from seq2see.inspection.trace import Trace, globbed, mute_head, names_of, trace, trace_text
+from seq2see.inspection.trace import TakeOver, Trace, globbed, mute_head, names_of, trace, trace_text
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
@@ -81,6 +82,13 @@ def test_an_empty_edit_changes_nothing_bit_for_bit() -> None:
     plain = trace_text(model(), TOKENIZERS, "abc")
     assert same(plain, trace_text(model(), TOKENIZERS, "abc", edit={}))
     assert same(plain, trace_text(model(), TOKENIZERS, "abc", edit={"*": lambda x: x}))
+    # A beam would weigh repetitions otherwise. A trace is greedy, edited or not.
+    greedily, wide = (DecodingConfig.of(repetition_penalty=2.0, beam=beam) for beam in (1, 4))
+    for edit in (None, {"*": lambda x: x}):
+        found = (
+            trace_text(small_model(seed=7), TOKENIZERS, "abc", edit=edit, rules=r) for r in (greedily, wide)
+        )
+        assert same(*found)
 
 
 def test_traced_output_is_the_untraced_output() -> None:
@@ -106,6 +114,29 @@ def test_tokens_stand_beside_the_rows() -> None:
     assert t.output_tokens == [*"January 5, 1845", "<eos>"]
     assert t["decoder.layers.0.cross_attention.weights"].shape == (4, 16, 12)
     assert t["decoder.embedding.ids"].tolist() == t.target_ids
+
+
+def test_numbers_of_another_run_are_taken_over_where_both_have_a_place() -> None:
+    here, there = torch.zeros(2, 4), torch.arange(12.0).reshape(3, 4)
+
+    def memory(**place: int) -> list[list[float]]:
+        return TakeOver(there, "encoder.memory", **place)(here.clone()).tolist()
+
+    none, first, second, third = [0.0] * 4, [0.0, 1, 2, 3], [4.0, 5, 6, 7], [8.0, 9, 10, 11]
+    assert memory() == [first, second]
+    assert memory(row=1) == [none, second]
+    assert memory(row=1, from_row=2) == [none, third]
+    assert memory(row=0, col=2) == [[0, 0, 2, 0], none]
+    assert memory(row=1, col=2, from_row=0) == [none, [0, 0, 2, 0]]
+    assert memory(row=2) == memory(row=0, from_row=3) == memory(col=4) == [none, none]
+    wide = TakeOver(there[:1, :3], "decoder.layers.0.cross_attention.out")(here.clone())
+    assert wide.tolist() == [[0, 1, 2, 0], none]  # a run with fewer rows and columns
+    q = TakeOver(torch.ones(3, 2, 4), "decoder.layers.0.cross_attention.q", head=1, row=0)  # (T, H, K)
+    assert q(torch.zeros(3, 2, 4)).nonzero().tolist() == [[0, 1, n] for n in range(4)]
+    weights = TakeOver(
+        torch.ones(2, 3, 4), "decoder.layers.0.cross_attention.weights", head=1, row=0
+    )  # (H, T, S)
+    assert weights(torch.zeros(2, 3, 4)).nonzero().tolist() == [[1, 0, n] for n in range(4)]
 
 
 def test_every_query_shares_out_exactly_one() -> None:

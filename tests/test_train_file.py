@@ -6,6 +6,7 @@ import json
 import random
 import re
 import shlex
+import signal
 from contextlib import chdir
 from pathlib import Path
 
@@ -210,6 +211,10 @@ def test_score_is_the_loss_of_the_pairs(corpus: Path, trained: tuple[Path, Resul
     done = run("score", "x.tsv", "--model", str(one), "--json")
     assert done.exit_code == 1
     first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["input"], first["target"]) == ("003", "021 items")
+    assert first["log_probability"] == pytest.approx(
+        sum(token["log_probability"] for token in first["tokens"])
+    )
     assert [token["token"] for token in first["tokens"]][-2:] == ["s", "<eos>"]
     assert "has '?' (U+003F)" in second["error"]
 
@@ -219,12 +224,32 @@ def test_an_interrupted_training_on_a_file_goes_on_to_the_bit(
 ) -> None:
     settings = [*LITTLE, "--set", "training.checkpoint_every=2"]
     assert run("train", str(corpus), "--out", "whole", *settings).exit_code == 0
+
+    def fault(line: Line) -> str:
+        raise ZeroDivisionError
+
+    def asked(line: Line) -> str:
+        signal.raise_signal(signal.SIGTERM)  # as a cluster does when the time is up
+        return "a row"
+
     with monkeypatch.context() as patched:
-        patched.setattr("seq2see.cli.train._row", lambda line: 1 / 0)  # dies at the first line of the table
+        patched.setattr("seq2see.cli.train._row", fault)
         assert isinstance(run("train", str(corpus), "--out", "half", *settings).exception, ZeroDivisionError)
-    assert "unfinished training" in refused("train", str(corpus), "--out", "half", *settings)
-    assert run("train", str(corpus), "--out", "half", "--resume", *settings).exit_code == 0
-    assert Path("half/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("the training did not take the signal"))
+    try:
+        ours = signal.getsignal(signal.SIGTERM)
+        with monkeypatch.context() as patched:
+            patched.setattr("seq2see.cli.train._row", asked)
+            ended = run("train", str(corpus), "--out", "asked", *settings)
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.exit_code == 130
+    assert ended.stderr.endswith("Stopped after step 2; the same command with --resume continues.\n")
+    for out in ("half", "asked"):
+        assert "unfinished training" in refused("train", str(corpus), "--out", out, *settings)
+        assert run("train", str(corpus), "--out", out, "--resume", *settings).exit_code == 0
+        assert Path(out, "model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, trace_text
 from seq2see.model.transformer import Transformer
 from seq2see.page import figure
-from seq2see.page.describe import describe
-from seq2see.page.single_file import _uncommented
+from seq2see.page.describe import describe, describe_model
+from seq2see.page.single_file import _uncommented, single_file
 from seq2see.page.wire import packed
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_trace import HeadName, Tracer, TraceRequest, describe_trace
@@ -161,6 +162,27 @@ def test_a_base_size_trace_of_64_by_64_is_small_at_first() -> None:
     sent = json.dumps(describe(trace, ["*.weights"], compact=True), ensure_ascii=False).encode()
     assert len(sent) < 400_000  # 590 kB of weights as bytes before they are compressed
     assert len(json.dumps(describe(trace, ["*.weights"])["data"])) > 3_000_000  # as float32
+
+
+def test_the_file_of_a_large_model_holds_each_head_by_itself(model: Seq2Seq, trace: Trace) -> None:
+    about = {**describe_model("dates", model.config, model.card, model.path), "small": False}
+    saved = json.loads(re.findall(r'id="saved">(.*)</script>', single_file(about, trace))[0])
+    assert "card" not in saved["model"]
+    vectors, *heads = saved["more"]
+    assert len(heads) == 4
+    np.testing.assert_array_equal(tensors(vectors)["encoder.memory"], array_of(trace, "encoder.memory"))
+    base = "decoder.layers.1.cross_attention"
+    for head, sent in enumerate(heads):
+        found = tensors(sent)
+        assert {name.rpartition(".")[2] for name in found} == {
+            *"qkvz",
+            "scores",
+            "scaled",
+            "masked",
+            "weights",
+        }
+        np.testing.assert_array_equal(found[f"{base}.q"], array_of(trace, f"{base}.q")[:, head])
+        np.testing.assert_array_equal(found[f"{base}.weights"], array_of(trace, f"{base}.weights")[head])
 
 
 @pytest.mark.parametrize("box", figure.CODE)

@@ -310,7 +310,7 @@ def positions(
     console.print(f"\n[bold]Positions {at[0]} and {at[1]} at d_model {d_model}[/bold]")
     table = Table("variant", f"PE({at[0]})", f"PE({at[1]})", "cosine", box=SIMPLE_HEAD)
     for one in variants:
-        vectors = [lab.encoding(position, d_model, one)[:3].tolist() for position in at]
+        vectors = [lab.encoding(position, d_model, one)[:3] for position in at]
         shown = [" ".join(f"{x:8.5f}" for x in vector) + " …" for vector in vectors]
         table.add_row(one, *shown, f"{lab.position_cosine(*at, d_model, one):.10f}")
     console.print(table)

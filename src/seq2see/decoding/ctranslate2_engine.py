@@ -197,7 +197,7 @@ class CTranslate2Engine:
                     if rules.forced_end and len(ids) < limit and not self._is_end(ids[-1], rules):
                         ids.append(self.special.end)
                     ranked.append((total / rules.divisor(len(ids)), ids))
-                results[row] = max(ranked, key=lambda one: one[0])[1]
+                results[row] = self._ended(max(ranked, key=lambda one: one[0])[1], limit, rules)
         return results
 
     def _is_end(self, token: int, rules: DecodingConfig) -> bool:

@@ -188,9 +188,9 @@ def write_npz(trace: Trace, names: Iterable[str], out: BinaryIO) -> None:
     """Write the arrays by name, and the tokens that label them. ``numpy.load`` reads the file without pickle."""
     arrays = {name: array_of(trace, name) for name in names}
     labels = {
-        "source_tokens": np.array(trace.source_tokens),
-        "target_tokens": np.array(trace.target_tokens),
-        "output_tokens": np.array(trace.output_tokens),
+        "source_tokens": trace.source_tokens,
+        "target_tokens": trace.target_tokens,
+        "output_tokens": trace.output_tokens,
     }
     np.savez_compressed(out, **arrays, **labels)  # type: ignore[arg-type] # the stubs mistake the names for options
 
