@@ -104,6 +104,13 @@ def test_its_siblings_translate_too(name: str, said: dict[str, str]) -> None:
     assert "CC BY 2.0 FR" in model.card
 
 
+def test_evaluate_scores_what_predict_answers(french: Seq2Seq) -> None:
+    sources = ["THE CAT SLEEPS HERE.", "I live in Paris. I work at night. Call 555-123-4567."]
+    scores = french.evaluate([(source, "Le chat dort ici.") for source in sources])
+    assert scores.given == french.predict(sources)
+    assert scores.loss > 0
+
+
 def test_the_same_sentence_in_capitals_and_in_a_tag_has_answers_of_its_own(french: Seq2Seq) -> None:
     small, large = "The doctor forgot the keys.", "THE DOCTOR FORGOT THE KEYS."
     answer = french(small)
