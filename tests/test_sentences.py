@@ -169,6 +169,9 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
     assert Read.of("2 and 2 and 2").missing("2") == ["2", "2"]
     assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h ou à 18 h.") == []
     assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h.") == ["6"]
+    assert Read.of("Call me at 5 pm.").missing("Ruf mich um fünf Uhr an.") == ["17"]
+    assert Read.of("Call me at 5 pm.").missing("Ruf mich um fünf Uhr nachmittags an.") == []
+    assert Read.of("Call me at 5 am.").missing("Ruf mich um fünf Uhr an.") == []
     for text, good, bad in (
         (
             "Come at 3:30 pm.",

@@ -217,9 +217,9 @@ class Read:
                     lacking[hours[item]] += 1
                 elif not self._is_in_words(item, answer):
                     found.append(item)
-        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, not 6
-            late = hours.get(hour)
-            if late and hour in said and late not in said and late not in found and not LATER.search(answer):
+        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, not 6 or six
+            late, told = hours.get(hour), hour in said or self._is_in_words(hour, answer)
+            if late and told and late not in said and late not in found and not LATER.search(answer):
                 found.append(late)
         signs = [sign for sign, (used, _) in CURRENCIES.items() if used.search(self.text)]
         return [*found, *(sign for sign in signs if not CURRENCIES[sign][1].search(answer))]
