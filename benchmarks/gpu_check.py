@@ -16,6 +16,7 @@ import copy
 import itertools
 import math
 import os
+import random
 import subprocess
 import sys
 import time
@@ -31,12 +32,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from benchmarks import figures
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.batching import Ragged
+from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches, spans_of
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
 from seq2see.model.attention import written_attention
+from seq2see.model.ensemble import Ensemble
 from seq2see.model.fast import operators, span_attention
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
@@ -44,6 +46,10 @@ from seq2see.tasks.dates import splits
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Learner
 
+#: The command, which compiles as it does for a long training.
+COMPILED = (
+    "from seq2see.training import learner; learner.WORTH_COMPILING = 0; from seq2see.cli import main; main()"
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -60,10 +66,28 @@ def losses(device: str, precision: str, width: int, norm: str, steps: int = 10) 
         dropout=0.0, norm=norm,
     )  # fmt: skip
     model = Transformer(config).to(device)
-    learner = Learner(
-        model, TrainingConfig.of(layout="packed", precision=precision, batch_tokens=2048), pad=67
-    )
+    settings = TrainingConfig.of(
+        layout="packed", precision=precision, batch_tokens=2048, steps=10**9
+    )  # long enough to be compiled
+    learner = Learner(model, settings, pad=67)
     return [float(learner.learn([batches.at(step)], 0.003)) for step in range(steps)]
+
+
+def ensemble_losses(device: str, precision: str, steps: int = 16) -> list[float]:
+    """Train three models together and return their mean loss of each step; batches of several widths take turns."""
+    draw = random.Random(0)
+    rows = [[1, *(draw.randrange(3, 40) for _ in range(draw.randrange(2, 40))), 2] for _ in range(400)]
+    batches = Batches(Ragged.of(rows), Ragged.of(rows), (0, 0), 512, seed=1)
+    torch.manual_seed(0)
+    model = Ensemble(
+        ModelConfig.of(
+            source_vocabulary=40, target_vocabulary=40, d_model=32, heads=4, d_ff=64, encoder_layers=2, decoder_layers=2,
+            dropout=0.0, norm="pre", members=3,
+        )
+    ).to(device)  # fmt: skip
+    learner = Learner(model, TrainingConfig.of(precision=precision, batch_tokens=512), pad=0)
+    few = batches.per_epoch // 4  # a batch and a narrower one, twice and more often each
+    return [float(learner.learn([batches.at(step % few)], 0.003)) for step in range(max(steps, 3 * few))]
 
 
 def kernels() -> Iterator[tuple[str, float, float]]:
@@ -316,6 +340,13 @@ def trainings() -> Iterator[tuple[str, float, float]]:
             worst = max(abs(a - b) / b for a, b in zip(found, reference, strict=True))
             told = f"losses {found[0]:.4f} … {found[-1]:.4f}, {time.perf_counter() - started:.1f} s"
             yield f"training, d_model {width}, {norm}, {precision}, {told}", worst, tolerance
+    reference = ensemble_losses("cpu", "float32")
+    for precision, tolerance in (("float32", 1e-3), ("bfloat16", 3e-2)):
+        found = ensemble_losses("cuda", precision)
+        worst = max(abs(a - b) / b for a, b in zip(found, reference, strict=True))
+        memory = torch.cuda.max_memory_reserved() / 2**20
+        told = f"losses {found[0]:.4f} … {found[-1]:.4f}, {memory:,.0f} MiB"
+        yield f"training of an ensemble, {precision}, {told}", worst, tolerance
 
 
 def again() -> Iterator[tuple[str, float, float]]:
@@ -340,7 +371,7 @@ def again() -> Iterator[tuple[str, float, float]]:
 
         def start(out: str, steps: int, *more: str) -> subprocess.Popen[str]:
             # one layer of each kind is compiled for all, so that fewer of them leave nothing out
-            command = [sys.executable, "-m", "seq2see", "train", str(data), "--out", str(data.with_name(out)),
+            command = [sys.executable, "-c", COMPILED, "train", str(data), "--out", str(data.with_name(out)),
                        "--validation", str(data.with_stem("watched")), "--test", str(data.with_stem("tested")),
                        "--device", DEVICE, "--preset", "medium" if DEVICE == "cuda" else "tiny", "--steps", str(steps),
                        "--set", "model.encoder_layers=2", "--set", "model.decoder_layers=2",

@@ -694,7 +694,7 @@ def main() -> int:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--count", type=int, default=300, help="how many mutants are drawn")
+    options.add_argument("--count", type=int, default=100, help="how many mutants are drawn")
     options.add_argument("--all", action="store_true", help="take all mutants")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", default="", help="mutants whose name contains this text")

@@ -37,7 +37,7 @@ def loaded(model, device, engine):
 
 if __name__ == "__main__":
     answering.chosen, answering.WORTH_A_PROCESS, apart.loaded = lambda *given: "cuda", 0, loaded
-    answering.WINDOW = 100
+    answering.WINDOW_OF_A_GPU = 100
     main()
 """
 

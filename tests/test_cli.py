@@ -483,8 +483,8 @@ exact match|bs:1000|rs:12345
     "doctor pairs.tsv": """
 pairs            3 in pairs.tsv
 written in       digits → Latin letters (a guess)
-source length    12 tokens (median), 12 at 95 %, 12 at most (10 characters)
-target length    19 tokens (median), 19 at 95 %, 19 at most (17 characters)
+source length    12 tokens (median), 12 at 95 %, 12 at most (median: 10 characters)
+target length    19 tokens (median), 19 at 95 %, 19 at most (median: 17 characters)
 cut into         characters (12 tokens) → characters (25 tokens)
 fits             words (3 pairs of short texts)
 model            1,393,792 parameters, 1,301 steps

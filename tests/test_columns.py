@@ -49,6 +49,8 @@ def test_an_inflection_table_is_told_how_its_features_are_named(tmp_path: Path) 
         read_pairs([write(tmp_path / "named.csv", "lemma,tags,form\n" + rows)])
     with pytest.raises(UserError, match=r"as in `columns` 1\+2,3\.$"):
         read_pairs([write(tmp_path / "plain.csv", rows)])
+    with pytest.raises(UserError, match=r"as in `columns` 1\+2,3\.$"):
+        read_pairs([write(tmp_path / "bars.csv", rows.replace(";", "|"))])
     last = "".join("\t".join(row.split(",")[::2] + row.split(",")[1:2]) + "\n" for row in rows.split())
     with pytest.raises(UserError, match=r"as in `columns` 1\+3,2\.$"):
         read_pairs([write(tmp_path / "last.tsv", last)])

@@ -104,6 +104,13 @@ def test_its_siblings_translate_too(name: str, said: dict[str, str]) -> None:
     assert "CC BY 2.0 FR" in model.card
 
 
+def test_evaluate_scores_what_predict_answers(french: Seq2Seq) -> None:
+    sources = ["THE CAT SLEEPS HERE.", "I live in Paris. I work at night. Call 555-123-4567."]
+    scores = french.evaluate([(source, "Le chat dort ici.") for source in sources])
+    assert scores.given == french.predict(sources)
+    assert scores.loss > 0
+
+
 def test_the_same_sentence_in_capitals_and_in_a_tag_has_answers_of_its_own(french: Seq2Seq) -> None:
     small, large = "The doctor forgot the keys.", "THE DOCTOR FORGOT THE KEYS."
     answer = french(small)
@@ -113,3 +120,8 @@ def test_the_same_sentence_in_capitals_and_in_a_tag_has_answers_of_its_own(frenc
     page = "<p>See <code>a&lt;b@x.org</code> now.</p><p>See a&lt;b@x.org now.</p>"
     one, other = (french.translate(f"<p>{part}", format="html") for part in page.split("<p>")[1:])
     assert french.translate(page, format="html") == one + other
+
+
+def test_no_space_comes_between_a_picture_and_its_words(french: Seq2Seq) -> None:
+    picture = "<p><img src='a'><a href='x'>The cat sleeps.</a></p>"  # no space between them
+    assert french.translate(picture, format="html") == "<p><img src='a'><a href='x'>Le chat dort.</a></p>"

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import seq2see
 from conftest import small_model
-from seq2see.config import ModelConfig
+from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
 from seq2see.model import fast, sublayers
@@ -33,6 +33,7 @@ from seq2see.model.fast import operators, preload, projections
 from seq2see.model.fast.projections import SideBySide, form_of, products
 from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.sublayers import AddNorm
+from seq2see.training.learner import compiling_pays
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
 SHAPES = {
@@ -306,6 +307,25 @@ def test_a_small_model_trains_without_kernels_but_for_attention(
         assert not fast.has_own_norm(x, training=False)
     assert ("seq2see::linear_relu" in seen.names) is kernels
     assert ("aten::relu" in seen.names) is not kernels
+
+
+@pytest.mark.parametrize(
+    ("width", "settings", "pays"),
+    [
+        (512, {"steps": 3000}, True),
+        (512, {"steps": 300}, False),
+        (512, {"steps": 2000}, False),
+        (512, {"steps": 2000, "r_drop": 1.0}, True),
+        (512, {"steps": 2000, "accumulate": 2}, True),
+        (512, {"seconds": 180.0}, True),
+        (512, {"seconds": 179.0, "steps": 10**6}, False),
+        (fast.SMALL, {"steps": 10**6}, False),
+    ],
+)
+def test_a_step_is_compiled_if_the_training_is_long(width: int, settings: dict[str, Any], pays: bool) -> None:
+    """The base model has 63 million parameters, and compiling takes as long as it saves in some two minutes."""
+    config = ModelConfig.of(source_vocabulary=37_000, target_vocabulary=37_000, d_model=width, heads=8)
+    assert compiling_pays(config, TrainingConfig.of(batch_tokens=40_960, **settings)) is pays
 
 
 class Seen(TorchDispatchMode):

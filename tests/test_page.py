@@ -1155,6 +1155,7 @@ def test_the_single_file_opens_from_disk_with_the_same_numbers(
     expect(page.locator(".chip[aria-current]")).to_have_attribute("data-step", "1")
     assert page.get_by_role("switch").count() == 0
     assert not page.locator("#go").is_visible()
+    expect(page.locator(".lead")).not_to_contain_text("Type a text of your own", use_inner_text=True)
 
 
 def test_a_token_cannot_break_out_of_the_single_file(model: Seq2Seq) -> None:

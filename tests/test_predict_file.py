@@ -52,7 +52,7 @@ def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.
     model, both = seq2see.load("dates"), threading.Barrier(2)
     form = command.Asked("dates", Options(beam=1)).job()
     monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
-    monkeypatch.setattr(command, "WINDOW", 10)
+    monkeypatch.setattr(command, "WINDOW_OF_A_GPU", 10)
 
     def answers(self: Any, window: list[str]) -> list[Answer]:
         if window[0] in (PAIRS[0][0], PAIRS[10][0]):
@@ -81,10 +81,10 @@ def test_a_large_model_on_a_cpu_stores_its_answers_after_some_seconds(
     sizes = {}
     for model in ("dates", "en-fr"):
         job = command.Asked(model, Options(beam=1)).job()
-        sizes[model] = [len(window) for window, _ in command._answered(job, iter(["x"] * 1025))]
-    assert sizes == {"dates": [1025], "en-fr": [512, 512, 1]}
+        sizes[model] = [len(window) for window, _ in command._answered(job, iter(["x"] * 4097))]
+    assert sizes == {"dates": [4097], "en-fr": [2048, 2048, 1]}
     monkeypatch.setattr(seq2see.Seq2Seq, "device", "cuda")
-    assert job.window == command.WINDOW
+    assert job.window == command.WINDOW_OF_A_GPU
 
 
 def test_a_repair_of_many_sentences_of_a_line_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,18 @@ def test_an_hour_of_the_afternoon_is_put_in_the_place_of_the_morning() -> None:
     assert spellings("6", read.text) == ["18", "6"]
 
 
+def test_a_picture_beside_words_stays_beside_them() -> None:
+    picture = "<img>"
+    close, apart = f"{picture}{picture}Hello.", f"{picture} Hello."
+    read = Read.of(close, [(0, 5), (5, 10)])
+    assert read.text == "{1}{2}Hello."
+    assert read.closed_up("{1}{2} Bonjour.") == "{1}{2}Bonjour."
+    assert read.closed_up("Bonjour {1}{2}.") == "Bonjour {1}{2}."
+    assert Read.of(apart, [(0, 5)]).closed_up("{1} Bonjour.") == "{1} Bonjour."
+    assert Read.of(f"Hello{picture}", [(5, 10)]).closed_up("Bonjour {1}") == "Bonjour{1}"
+    assert Read.of("a@b.org: hello").closed_up("{1} : bonjour") == "{1} : bonjour"  # not of the document
+
+
 def test_quotations_keep_their_marks() -> None:
     read = Read.of('"Yes," she said.')
     assert not any(map(read.has_lost_quotes, ("«Oui», dit-elle.", "„Ja“, sagte sie.", "‘Oui’, dit-elle.")))
@@ -169,6 +181,9 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
     assert Read.of("2 and 2 and 2").missing("2") == ["2", "2"]
     assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h ou à 18 h.") == []
     assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h.") == ["6"]
+    assert Read.of("Call me at 5 pm.").missing("Ruf mich um fünf Uhr an.") == ["17"]
+    assert Read.of("Call me at 5 pm.").missing("Ruf mich um fünf Uhr nachmittags an.") == []
+    assert Read.of("Call me at 5 am.").missing("Ruf mich um fünf Uhr an.") == []
     for text, good, bad in (
         (
             "Come at 3:30 pm.",

@@ -267,8 +267,8 @@ def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq)
             "head 9",
         ),
         ("predict", {"inputs": "x" * 5000}, 413, "longer than 4,000 bytes"),
-        ("nothing", {}, 404, "Not Found"),
-        ("models", {}, 405, "Not Allowed"),
+        ("nothing", {}, 404, "There is nothing at /api/nothing: /api/openapi.json lists all addresses."),
+        ("models", {}, 405, "POST is not for /api/models: GET was expected."),
     ],
 )
 def test_refusals_say_what_was_expected(

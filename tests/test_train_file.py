@@ -130,7 +130,7 @@ def test_what_a_training_prints_can_be_copied_and_says_what_is_missing(
     assert "| symbol error rate (PER, where symbols are phones) | " in card
     for text in (card, " ".join(done.output.split())):
         assert "The confidence is not fitted" in text
-        assert "there are 9 validation pairs. `seq2see calibrate` fits it on other pairs." in text
+        assert "the validation has 9 pairs. `seq2see calibrate` fits it on other pairs." in text
 
 
 def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

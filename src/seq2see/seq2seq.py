@@ -298,7 +298,7 @@ class Seq2Seq:
         progress: Callable[[int], None] = lambda done: None,
         columns: tuple[str, str] | None = None,
     ) -> Evaluation:
-        """Score the model on pairs: exact match, error rates, BLEU, chrF, loss, every miss.
+        """Score the answers of ``predict`` to pairs: exact match, error rates, BLEU, chrF, loss, every miss.
 
         The pairs may be in anything that ``fit`` takes: a list, a table, a file. A source that the model cannot take
         counts as wrong.
@@ -316,8 +316,18 @@ class Seq2Seq:
         pairs = corpus_of(pairs, columns, or_two=True, prepare=self.texts.folded).pairs
         rules = Options(beam=beam).rules(self.config.decoding)
         engine = self.network.engine_for(len(pairs), rules.beam)
+
+        def answer(sources: list[str]) -> list[str]:
+            return [one.output or "" for one in self.answers(sources, beam=beam, probabilities=False)]
+
         return evaluate(
-            self.network.inner(), self.tokenizers, pairs, progress=progress, engine=engine, rules=rules
+            self.network.inner(),
+            self.tokenizers,
+            pairs,
+            progress=progress,
+            engine=engine,
+            rules=rules,
+            answer=None if self.config.task == "dates" else answer,
         )
 
     def log_probabilities(self, pairs: Iterable[Pair]) -> list[list[float]]:

@@ -328,7 +328,7 @@ def _said(before: Attempt) -> tuple[str, ...]:
 
 def _mended(part: Attempt) -> Attempt:
     """Insert what is still missing, and group the digits of large numbers in one way."""
-    output = regrouped(part.output, part.read.text)
+    output = part.read.closed_up(regrouped(part.output, part.read.text))
     if output != part.output:
         part = replace(part, output=output)
     if part.reply.error is not None:

@@ -358,7 +358,7 @@ def _at_least(probability: float | None) -> str:
 
 
 def demo() -> None:
-    """Show the shipped model at work: four dates, their probabilities, and what to try next."""
+    """Show the model of dates at work: four dates, their probabilities, and what to try next."""
     from rich.table import Table
 
     from seq2see.seq2seq import load
@@ -390,6 +390,8 @@ def demo() -> None:
         ("seq2see predict 1999-12-31", "any date of the years 1000-9999"),
         ("seq2see predict 1999-12-31 --json", "the same with probabilities"),
         ("seq2see trace 1999-12-31", "every number on the way"),
+        ("seq2see serve --open", "the same on a page"),
+        ('seq2see predict -m en-fr "Hello."', "one of the translators"),
         ("seq2see train dates --out my-dates", "train it yourself, in minutes"),
         ("seq2see --help", "all commands"),
     ):

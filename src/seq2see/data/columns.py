@@ -16,7 +16,7 @@ from seq2see.tokenizers.symbols import with_features
 HEAD = 1000  # rows from which the number of columns is found
 NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
 NAME = re.compile(r"[^\W\d][\w .()/-]{0,39}")
-FEATURES = re.compile(r"[^\s;]+(;[^\s;]+)+")  # V;PST;3
+FEATURES = re.compile(r"[^\s;|]+([;|][^\s;|]+)+")  # V;PST;3 or Case=Dat|Number=Sing
 NOTE = re.compile(r"CC[- ]BY|tatoeba\.org", re.IGNORECASE)  # the third column of Tatoeba's exports
 
 #: Usual names of columns. A first row is a header if two of its cells are such names.

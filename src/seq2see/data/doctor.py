@@ -316,7 +316,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
         report.facts.append(
             (
                 f"{name} length",
-                f"{middle} tokens (median), {high} at 95 %, {most} at most ({characters:.0f} characters)",
+                f"{middle} tokens (median), {high} at 95 %, {most} at most (median: {characters:.0f} characters)",
             )
         )
         long = [line for length, line in zip(lengths.tolist(), corpus.lines, strict=True) if length > LONGEST]

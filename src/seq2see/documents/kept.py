@@ -81,6 +81,7 @@ PAST = re.compile(r"(?<![\d.,:])(\d{1,2})[:.](15|30|45)(?!\d)")
 FULL = re.compile(r"(?<![\d.,:])(\d{1,2})(?::|\s?[hH]\s?)00(?![\d:])")  # 8:00 is 8 heures
 EARLY = re.compile(r"(?<![\d.,:])0(?=\d(?::|\s?[hH]\s?)\d\d(?![\d:]))")  # 02h30 is 2:30
 CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})\.(\d\d)(?=\s?Uhr\b)")
+LEADING, TRAILED = re.compile(r"(?:\{\d+\})+(?=[^\s{])"), re.compile(r"(?<=[^\s}])(?:\{\d+\})+$")
 LONG = re.compile(r"\S{500,}")  # a longer word is data, such as a picture in base64, and is hidden
 
 
@@ -217,9 +218,9 @@ class Read:
                     lacking[hours[item]] += 1
                 elif not self._is_in_words(item, answer):
                     found.append(item)
-        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, not 6
-            late = hours.get(hour)
-            if late and hour in said and late not in said and late not in found and not LATER.search(answer):
+        for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, not 6 or six
+            late, told = hours.get(hour), hour in said or self._is_in_words(hour, answer)
+            if late and told and late not in said and late not in found and not LATER.search(answer):
                 found.append(late)
         signs = [sign for sign, (used, _) in CURRENCIES.items() if used.search(self.text)]
         return [*found, *(sign for sign in signs if not CURRENCIES[sign][1].search(answer))]
@@ -242,6 +243,20 @@ class Read:
             return False
         after = len(QUOTES.findall(answer))
         return after % 2 == 1 or (after == 0 and not _is_quoted(answer))
+
+    def closed_up(self, answer: str) -> str:
+        """Remove a space between words and parts of the document at an end of the answer, if the text has none there."""
+        if not self.fixed:
+            return answer
+        before, after = LEADING.match(self.text), TRAILED.search(self.text)
+        if before and self._are_fixed(before[0]) and answer.startswith(f"{before[0]} "):
+            answer = before[0] + answer[len(before[0]) :].lstrip(" ")
+        if after and self._are_fixed(after[0]) and answer.endswith(f" {after[0]}"):
+            answer = answer[: -len(after[0])].rstrip(" ") + after[0]
+        return answer
+
+    def _are_fixed(self, marks: str) -> bool:
+        return all(int(number) - 1 in self.fixed for number in MARK.findall(marks))
 
     def marks(self, answer: str) -> list[tuple[int, int, str, bool]]:
         """Return the first occurrence of each mark in an answer, its hidden text, and whether it comes from the

@@ -206,17 +206,20 @@ def evaluate(
     progress: Callable[[int], None] = lambda done: None,
     engine: Engine | None = None,
     rules: DecodingConfig = PAPER,
+    answer: Callable[[list[str]], list[str]] | None = None,
 ) -> Evaluation:
     """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the model.
 
     Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones. A source that the
-    model cannot take counts as wrong. The loss is over the pairs whose target the vocabulary can write.
+    model cannot take counts as wrong. The loss is over the pairs whose target the vocabulary can write. ``answer`` is
+    given if more than the network answers: a model of sentences splits a text, and mends numbers.
     """
     special = Special.of(tokenizers)
     engine = engine or TorchEngine(model, special)
     total = Evaluation()
     for part in parts(pairs, batch):
-        total.add(_evaluate_batch(model, tokenizers, part, engine, rules))
+        given = None if answer is None else answer([source for source, _ in part])
+        total.add(_evaluate_batch(model, tokenizers, part, engine, rules, given))
         progress(total.pairs)
     return total
 
@@ -229,16 +232,21 @@ def parts(pairs: Sequence[Pair], size: int) -> Iterator[Sequence[Pair]]:
 
 @torch.inference_mode()
 def _evaluate_batch(
-    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair], engine: Engine, rules: DecodingConfig
+    model: Transformer,
+    tokenizers: Tokenizers,
+    pairs: Sequence[Pair],
+    engine: Engine,
+    rules: DecodingConfig,
+    given: list[str] | None,
 ) -> Evaluation:
     read = [(fold_unknown(tokenizers.source, source), target) for source, target in pairs]
     sides = [[_takes(model.config, tokenizers, side, pair[side]) for pair in read] for side in (0, 1)]
     takable = [row for row, takes in enumerate(sides[0]) if takes]
     scorable = [row for row in takable if sides[1][row]]
-    sources = tokenizers.source.encode_batch([read[row][0] for row in takable])
-    given = [""] * len(pairs)
-    if sources:
-        answers = tokenizers.target.decode_batch(engine.ids(sources, rules))
+    if given is None:
+        given = [""] * len(pairs)
+        sources = tokenizers.source.encode_batch([read[row][0] for row in takable])
+        answers = tokenizers.target.decode_batch(engine.ids(sources, rules)) if sources else []
         for row, answer in zip(takable, answers, strict=True):
             given[row] = answer
     scored = score(model, tokenizers, [read[row] for row in scorable])

@@ -265,6 +265,8 @@ class Trace(Recording):
 
     >>> import seq2see
     >>> seen = seq2see.load("dates").trace("1845-01-05")
+    >>> seen
+    <Trace '1845-01-05' → 'January 5, 1845', 96 values>
     >>> seen.source_tokens[:3], seen.output_tokens[:3]
     (['<sos>', '1', '8'], ['J', 'a', 'n'])
     >>> seen["encoder.layers.0.self_attention.weights"].shape  # 4 heads, 12 tokens that look at 12
@@ -292,6 +294,9 @@ class Trace(Recording):
         self.target_tokens = tokenizers.target.tokens(self.target_ids)
         self.output_tokens = tokenizers.target.tokens(self.output_ids)
         self.output = tokenizers.target.decode(self.output_ids)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.text!r} → {self.output!r}, {len(self.values)} values>"
 
     @property
     def probabilities(self) -> Tensor:

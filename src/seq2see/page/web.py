@@ -94,7 +94,7 @@ def export(
     """
     why = live.why_not(model.tokenizers, model.config.decoding)
     if why is not None:
-        raise UserError(f"{name} cannot be written as a module: {why}.")
+        raise UserError(f"{name} cannot be written as a module: {why}. `--to onnx` is another way.")
     weights = live.weights_in(model, 8 if live.is_rounded(model) else bits)
     about = described(name, model)
     texts = list(inputs) or about["about"]["examples"] or _drawn(model)

@@ -102,7 +102,12 @@ def create_app(
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
         """Return the refusals of the framework in our format: {"error": "…"}."""
-        return refusal(error.status_code, str(error.detail), error.headers)
+        told, path = str(error.detail), request.url.path[:80]
+        if error.status_code == 404:
+            told = f"There is nothing at {path}: /api/openapi.json lists all addresses."
+        elif error.status_code == 405:
+            told = f"{request.method} is not for {path}: {(error.headers or {}).get('Allow')} was expected."
+        return refusal(error.status_code, told, error.headers)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:

@@ -100,7 +100,7 @@ def read(text: str, answer: str, order: str | None = None) -> str:
     if len(dates) == len(ORDERS) and order is None:
         raise InputError(
             f"{shown(text)} can be {readings[0]} (day first) or {readings[1]} (month first): give the "
-            "order, day or month."
+            "order, day or month (--order day)."
         )
     chosen = ORDERS.index(order) if order is not None and len(dates) == len(ORDERS) else 0
     year, month, day = (int(part) for part in dates[chosen])

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from seq2see.config import TrainingConfig
+from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
@@ -31,6 +31,9 @@ from seq2see.training.stack import Rows, Stack
 
 FEW_LOGITS = 2048  # largest target vocabulary for which a small model's loss needs no kernel of ours
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
+#: Operations of a training, or its seconds, from which compiling pays: it takes about 24 s on an H200, and a step of the
+#: base model is a seventh faster. 4e16 operations take two minutes there.
+WORTH_COMPILING, SECONDS_WORTH_COMPILING = 4e16, 180
 
 
 def members_of(model: Transformer) -> list[Transformer]:
@@ -106,6 +109,16 @@ def logits_of(model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks
     return logits.flatten(0, 1)
 
 
+def compiling_pays(model: ModelConfig, settings: TrainingConfig) -> bool:
+    """Whether a model is large enough, and its training long enough, to be compiled."""
+    if model.d_model <= SMALL:
+        return False
+    if settings.seconds is not None:
+        return settings.seconds >= SECONDS_WORTH_COMPILING
+    tokens = settings.steps * settings.batch_tokens * settings.accumulate * (2 if settings.r_drop else 1)
+    return 6 * model.parameters * tokens >= WORTH_COMPILING
+
+
 @dataclass
 class StackGraph:
     """A step of a stack for batches of one size: the buffers of its inputs, and the graph once it is recorded."""
@@ -139,8 +152,7 @@ class Learner:
         self.sharded = settings.sharded and distributed.size() > 1
         self.device = next(model.parameters()).device
         packed = self.device.type == "cuda" and settings.layout == "packed"
-        # Compiling takes longer than training a small model.
-        compiles = self.compiles = packed and model.config.d_model > SMALL
+        compiles = self.compiles = packed and compiling_pays(model.config, settings)
         self.copies = settings.precision == "bfloat16" and not self.sharded
         self.stack: Stack | None = None
         if isinstance(model, Ensemble) and self.device.type == "cuda" and distributed.size() == 1:
@@ -194,8 +206,10 @@ class Learner:
         )
         self.graph: torch.cuda.CUDAGraph | None = None
         self.graphs: dict[torch.Size, StackGraph] = {}
+        #: the memory of all graphs of a stack: one runs at a time, and only their losses are read afterwards
+        self.pool = None if self.stack is None else torch.cuda.graph_pool_handle()
         self.warm = 0  # steps by graph so far
-        self.stream = torch.cuda.Stream(self.device) if self.captures else None  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(self.device) if on_device else None  # type: ignore[no-untyped-call]
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
         """Compile the objective if that pays, and divide the work among the processes."""
@@ -321,17 +335,13 @@ class Learner:
         if known is None:
             here = Rows(*(part.to(self.device) for part in rows))
             self.graphs[rows.source.shape] = StackGraph(here)
-            stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                loss = self._step_stacked(here)
-            torch.cuda.current_stream().wait_stream(stream)
-            return loss
+            with self._aside():
+                return self._step_stacked(here)
         for slot, part in zip(known.rows, rows, strict=True):
             slot.copy_(part.pin_memory(), non_blocking=True)
         if known.graph is None:
             known.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(known.graph):
+            with torch.cuda.graph(known.graph, self.pool):
                 known.loss = self._step_stacked(known.rows)
         known.graph.replay()
         assert known.loss is not None

@@ -614,9 +614,8 @@ class Run:
         if self.confidence is not None or self.ready.plan is None:
             return ""
         return (
-            f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and "
-            f"there are {counted(len(self.ready.validation), 'validation pair')}. `seq2see calibrate` fits it on other "
-            "pairs."
+            f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and the "
+            f"validation has {counted(len(self.ready.validation), 'pair')}. `seq2see calibrate` fits it on other pairs."
         )
 
     def write(self, card: str) -> None:

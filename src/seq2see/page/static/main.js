@@ -540,7 +540,7 @@ async function start() {
   });
   byId("model-choice").hidden = saved !== null;
   if (!live) {
-    byId("text").readOnly = true;
+    byId("text").readOnly = byId("invite").hidden = true;
     byId("go").hidden = true;
     byId("examples").textContent = `A saved answer${saved.model.name ? ` of the model “${saved.model.name}”` : ""}: seq2see serve opens a page that answers.`;
     byId("linked").hidden = framed;
