@@ -357,7 +357,8 @@ def test_the_demo_answers_four_dates_and_names_commands_that_exist() -> None:
     ]  # fmt: skip
     assert "A Transformer of 18,692 parameters: 2+2 layers, 4 heads, d_model 16.\n" in shown
     named = re.findall(r"^  seq2see ([\w-]+)", shown, re.MULTILINE)
-    assert named == ["predict", "predict", "trace", "train", "--help"]
+    assert len(named) >= 5
+    assert {*named} <= {*typer.main.get_command(app).commands, "--help"}  # type: ignore[attr-defined]
 
 
 def test_evaluate_prints_scores_and_every_miss() -> None:
