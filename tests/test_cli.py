@@ -570,11 +570,18 @@ def run():
     Lost()
     print("It goes on.")
 """
+CONVERTING = """
+def run():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except BaseException:
+        raise ValueError("could not determine the shape") from None
+"""
 
 
-@pytest.mark.parametrize("run", [IMPORTING, DELETING])
+@pytest.mark.parametrize("run", [IMPORTING, DELETING, CONVERTING])
 def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run: str) -> None:
-    """CTranslate2 and torch turn an exception at their import into an abort or another one."""
+    """CTranslate2 and torch turn an exception at their import into an abort or another one, and safetensors anywhere."""
     (tmp_path / "library.py").write_text(f"import signal\n{INTERRUPTED}")
     code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
