@@ -348,6 +348,19 @@ def test_what_cannot_be_used_is_refused_before_anything_is_done(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_demo_answers_four_dates_and_names_commands_that_exist() -> None:
+    shown = CliRunner().invoke(app, ["demo"]).stdout
+    rows = re.findall(r"(\d{4}-\d\d-\d\d) │ (\w+ \d+, \d{4}) +│ 99\.99\d% │ +'\w' 99\.99\d%", shown)
+    assert rows == [
+        ("1845-01-05", "January 5, 1845"), ("1845-01-06", "January 6, 1845"),
+        ("1426-08-10", "August 10, 1426"), ("2025-09-03", "September 3, 2025"),
+    ]  # fmt: skip
+    assert "A Transformer of 18,692 parameters: 2+2 layers, 4 heads, d_model 16.\n" in shown
+    named = re.findall(r"^  seq2see ([\w-]+)", shown, re.MULTILINE)
+    assert len(named) >= 5
+    assert {*named} <= {*typer.main.get_command(app).commands, "--help"}  # type: ignore[attr-defined]
+
+
 def test_evaluate_prints_scores_and_every_miss() -> None:
     done = CliRunner().invoke(app, ["evaluate", "dates", "--years", "1000-2025", "--sample", "500"])
     assert done.exit_code == 0
@@ -557,11 +570,18 @@ def run():
     Lost()
     print("It goes on.")
 """
+CONVERTING = """
+def run():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except BaseException:
+        raise ValueError("could not determine the shape") from None
+"""
 
 
-@pytest.mark.parametrize("run", [IMPORTING, DELETING])
+@pytest.mark.parametrize("run", [IMPORTING, DELETING, CONVERTING])
 def test_ctrl_c_ends_a_command_wherever_python_would_lose_it(tmp_path: Path, run: str) -> None:
-    """CTranslate2 and torch turn an exception at their import into an abort or another one."""
+    """CTranslate2 and torch turn an exception at their import into an abort or another one, and safetensors anywhere."""
     (tmp_path / "library.py").write_text(f"import signal\n{INTERRUPTED}")
     code = f"import signal\nfrom seq2see import cli\n{run}\ncli._run = run\ncli.main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.data import language, shards
-from seq2see.data.doctor import EFFICIENCY, Report, examine, in_words, memory_of, seconds_of
+from seq2see.data.doctor import EFFICIENCY, Report, examine, in_words, inspect, memory_of, seconds_of
 from seq2see.data.pairs import Corpus, read_pairs
 from seq2see.data.plan import choose, config_of, tokenizers_of
 from seq2see.errors import UserError
@@ -291,3 +291,13 @@ def test_contradictions_constant_targets_and_control_characters_are_faults(tmp_p
 
 def texts(report: Report) -> list[str]:
     return [fault.text for fault in report.faults]
+
+
+def test_few_pairs_are_advised_on_by_what_can_be_learned_from_them(sound: Path) -> None:
+    def said(count: int) -> tuple[bool, str, str]:
+        first = inspect(read_pairs([tsv(sound, sound.read_bytes().splitlines()[:count])])).findings[0]
+        return first.fault, first.text, first.advice.partition(";")[0]
+
+    assert said(600) == (False, "600 pairs are few for sentences", "a fixed pattern can be learned from them")
+    assert said(500) == (False, "500 pairs are few for sentences", "a fixed pattern can be learned from them")
+    assert said(499) == (True, "499 pairs are too few to train on", "collect at least 500")

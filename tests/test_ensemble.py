@@ -285,6 +285,12 @@ def test_an_ensemble_of_somebody_else_is_inspected(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["inspect", str(tmp_path / "m")]).exit_code == 0
 
 
+def test_the_parts_of_an_ensemble_that_are_looked_at_are_its_first_members() -> None:
+    model = ensemble()
+    assert (model.encoder, model.decoder) == (model.all[0].encoder, model.all[0].decoder)
+    assert (model.member(), model.member(1)) == (model.all[0], model.all[1])
+
+
 def test_the_parameters_of_a_config_count_all_members() -> None:
     config = ModelConfig.of(**SHAPE, source_vocabulary=9, target_vocabulary=9)
     assert config.but(members=4).parameters == 4 * config.parameters

@@ -75,7 +75,7 @@ def test_abstains_with_the_reason(model: seq2see.Seq2Seq) -> None:
     for answer, reason in zip(answers[:-1], REFUSED.values(), strict=True):
         assert answer.output is None
         assert isinstance(answer.error, str)
-        assert reason in answer.error
+        assert f" {reason}" in answer.error
     assert answers[-1].output == "1999-05-05"
     with pytest.raises(RefusedInputs):
         model.predict(["03/04/2020"])

@@ -178,3 +178,22 @@ def test_answers_may_be_as_long_as_those_of_the_data() -> None:
     target = np.append(source[1:], 410)
     far = limits_by(source, target, rules)
     assert (far.length_ratio, far.length_offset) == (1.0, int(np.ceil(400 * MORE_LENGTH)) + 25)
+
+
+def test_ten_bad_rows_are_named_and_the_others_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "mine.tsv"
+    rows = "".join(f"{n:03}\t{n:03}\n" for n in range(200))
+    for bad, more in (
+        (10, []),
+        (11, ["1 more bad row in mine.tsv: skipped."]),
+        (12, ["2 more bad rows in mine.tsv: skipped."]),
+    ):
+        path.write_text(rows + "alone\n" * bad)
+        said = [
+            remark
+            for remark in prepare(Data.read(str(path)), Request(device="cpu")).remarks
+            if "skipped" in remark
+        ]
+        assert said[0].startswith("mine.tsv, line 201: ")
+        assert len(said) == 10 + len(more)
+        assert said[10:] == more

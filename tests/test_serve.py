@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 import typer
 import uvicorn
 from fastapi import FastAPI
@@ -41,7 +42,7 @@ from seq2see.decoding.hypothesis import PAPER
 from seq2see.documents.formats import Document
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
-from seq2see.inspection.trace import mute_head
+from seq2see.inspection.trace import TakeOver, mute_head
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Automata, _Reader
 from seq2see.serve.app import create_app
@@ -205,6 +206,22 @@ def test_a_muted_head_changes_what_the_library_says_it_changes(client: TestClien
     assert trace["output"] == ours.output
     np.testing.assert_allclose(tensors(trace)["logits"], array_of(ours, "logits"), atol=1e-4)
     assert not tensors(trace)[name][:, 3].any()
+
+
+def test_a_drawn_row_and_numbers_of_another_text_change_what_the_library_says_they_change(
+    client: TestClient, model: Seq2Seq
+) -> None:
+    name, memory = "decoder.layers.0.cross_attention.weights", "encoder.memory"
+    drawn = {"attention": "cross", "layer": 0, "head": 2, "row": 5, "shares": [0, 0, 0.25, 0, 0.75, *[0] * 7]}
+    patch = {"input": "1945-01-05", "name": memory, "head": -1, "row": 2, "col": -1, "fromRow": 3}
+    body = {"input": "1845-01-05", "drawn": drawn, "patches": [patch]}
+    row = torch.tensor([0, 0, 0.25, 0, 0.75, *[0] * 7]).expand(4, 1, -1)
+    other = TakeOver(model.trace("1945-01-05")[memory], memory, row=2, from_row=3)
+    edit = {name: TakeOver(row, name, head=2, row=5, from_row=0), memory: other}
+    expected, told = model.trace("1845-01-05", edit=edit), client.post("/api/trace", json=body).json()
+    assert told["output"] == expected.output
+    for one in (name, memory, "decoder.out"):
+        np.testing.assert_allclose(tensors(told)[one], array_of(expected, one), atol=1e-5)
 
 
 def test_beam_nodes_lead_to_the_beams_answer(client: TestClient, model: Seq2Seq) -> None:

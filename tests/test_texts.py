@@ -28,6 +28,7 @@ from seq2see.config import DecodingConfig
 from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
+from seq2see.documents import terms
 from seq2see.documents.kept import Read
 from seq2see.documents.runs import Sentence, TextRun
 from seq2see.documents.terms import Glossary
@@ -526,6 +527,23 @@ def test_a_glossary_that_contradicts_itself_is_refused(tmp_path: Path, lines: st
         Glossary.read(path)
     path.write_bytes(b"\xff\xfe\tx")
     with pytest.raises(UserError, match="not UTF-8"):
+        Glossary.read(path)
+
+
+def test_a_glossary_has_a_largest_size_and_most_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text("".join(f"word {n}\tmot {n}\n" for n in range(100)))
+    assert Glossary.read(path).terms["word 99"] == "mot 99"
+    monkeypatch.setattr(terms, "MOST", 100)
+    monkeypatch.setattr(terms, "LARGEST", path.stat().st_size)
+    assert len(Glossary.read(path).terms) == 100
+    monkeypatch.setattr(terms, "MOST", 99)
+    with pytest.raises(UserError, match="more than 99 terms"):
+        Glossary.read(path)
+    monkeypatch.setattr(terms, "LARGEST", path.stat().st_size - 1)
+    with pytest.raises(UserError, match="that is not a glossary"):
         Glossary.read(path)
 
 

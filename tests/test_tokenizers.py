@@ -164,3 +164,11 @@ def test_a_map_of_characters_is_followed_to_its_end_before_it_is_used() -> None:
         "a key without end": character_map(chain, blocks=LONGEST_KEY + 1),
     }
     assert [name for name, data in bad.items() if is_character_map(data)] == []
+
+
+def test_letters_and_their_marks_are_tokens_of_their_own_and_answers_are_composed() -> None:
+    tokenizer = Tokenizer.decomposed_of(["한 é"])
+    ids = tokenizer.encode("é한")
+    assert len(ids) == 2 + 3 + 2  # e and its accent, three jamo, and both ends
+    assert tokenizer.size == 3 + 3 + 1 + 2
+    assert tokenizer.decode(ids) == "é한"

@@ -18,6 +18,7 @@ from seq2see.errors import InputError, UserError
 from seq2see.inspection.trace import TakeOver, Trace, globbed, mute_head, names_of, trace, trace_text
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
+from seq2see.page.tree import beam_nodes
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 
@@ -137,6 +138,31 @@ def test_numbers_of_another_run_are_taken_over_where_both_have_a_place() -> None
         torch.ones(2, 3, 4), "decoder.layers.0.cross_attention.weights", head=1, row=0
     )  # (H, T, S)
     assert weights(torch.zeros(2, 3, 4)).nonzero().tolist() == [[1, 0, n] for n in range(4)]
+
+
+def test_the_tree_of_a_beam_holds_its_answers_whatever_it_keeps_of_what_it_has_read() -> None:
+    """An edit that may depend on the position makes the search read all prefixes again at each step."""
+    model, rules = dates(), DecodingConfig.of(beam=3)
+    source = model.tokenizers.source.encode("1845-01-05")
+    plain, again = (
+        beam_nodes(model.transformer, model.tokenizers, source, rules, edit)
+        for edit in ({}, {"encoder.memory": lambda x: x})
+    )
+    best = model.answers(["1845-01-05"], beam=3, n_best=3)[0]
+    for nodes in (plain, again):
+        ended = max((node for node in nodes if "score" in node), key=lambda node: node["score"])
+        assert (ended["id"], ended["token"], ended["step"]) == (66, "<eos>", len(best.ids) - 1)
+        assert ended["log_probability"] == pytest.approx(best.log_probability, abs=1e-4)
+        assert ended["score"] == pytest.approx(
+            ended["log_probability"] / rules.divisor(len(best.ids)), abs=1e-4
+        )
+        assert [node["step"] for node in nodes if node["parent"] is None] == [0, 0, 0]
+        assert all(nodes[node["parent"]]["step"] == node["step"] - 1 for node in nodes if node["step"])
+    assert [(node["parent"], node["id"]) for node in plain] == [
+        (node["parent"], node["id"]) for node in again
+    ]
+    values = [[node["log_probability"] for node in nodes] for nodes in (plain, again)]
+    assert values[0] == pytest.approx(values[1], abs=1e-4)
 
 
 def test_every_query_shares_out_exactly_one() -> None:

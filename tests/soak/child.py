@@ -85,9 +85,13 @@ class Fork:
         sys.stdout.flush()
         sys.stderr.flush()
         self.read, write = os.pipe()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self.pid = os.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command has a handler of its own
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._be(action, prepare, write, patience, memory)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(write)
 
     def _be(

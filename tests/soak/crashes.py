@@ -341,7 +341,8 @@ def _early(tally: Tally) -> None:
     time.sleep(tally.draw.uniform(0.02, 1.0))
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
-    # Until Python has begun with our package, a traceback is its own.
-    if (b"Traceback" in said and b"/seq2see/" in said) or process.returncode not in (0, 130, -signal.SIGINT):
+    # Until Python has begun with our package, a traceback is its own, and so is the status.
+    told = b"Traceback" in said
+    if b"/seq2see/" in said if told else process.returncode not in (0, 130, -signal.SIGINT):
         tally.fault("crashed", f"Ctrl-C at the start: status {process.returncode}, {said[-300:]!r}")
     tally.add("crashes", "stopped at the start")

@@ -250,6 +250,10 @@ def run(tally: Tally, root: Path) -> None:
         tally.fault("hung", f"the server ended {time.monotonic() - began:.0f} s after SIGTERM")
 
 
+#: Of a request, by its status; 413 is for one of more than a million bytes.
+OUTCOMES = {200: "answered", 413: "refused", 422: "refused", 503: "out of time"}
+
+
 def _ask(tally: Tally, server: Server, path: str, asked: dict[str, Any]) -> tuple[float, Watch]:
     """Send one request; return how long it took, and how the server's health was meanwhile."""
     watch, began = Watch(server), time.monotonic()
@@ -257,14 +261,13 @@ def _ask(tally: Tally, server: Server, path: str, asked: dict[str, Any]) -> tupl
     seconds = time.monotonic() - began
     watch.stop()
     told = f"{json.dumps(asked)[:150]} got {status} {answer[:150]!r} after {seconds:.1f} s"
-    if status not in (200, 422, 503) or (path == "/api/predict" and not answer.startswith(b"{")):
+    if status not in OUTCOMES or (path == "/api/predict" and not answer.startswith(b"{")):
         tally.fault("crashed", told)
     elif seconds > server.limits.seconds + slack() and path == "/api/predict":
         tally.fault("hung", told)
     if max(watch.waits, default=0) > slack() / 10:
         tally.fault("hung", f"/healthz waited {max(watch.waits):.1f} s while {told}")
-    outcome = {200: "answered", 422: "refused", 503: "out of time"}.get(status, "faulty")
-    tally.add("hostile requests", outcome)
+    tally.add("hostile requests", OUTCOMES.get(status, "faulty"))
     return seconds, watch
 
 

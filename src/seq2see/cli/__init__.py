@@ -172,6 +172,9 @@ def _speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", newline=None if stream is sys.stdin else "\n")
 
 
+_interrupted: list[int] = []  # the signals of Ctrl-C so far
+
+
 def main() -> None:
     """Run the command line; a UserError becomes one message and status 2, without a traceback."""
     unraisable = sys.unraisablehook
@@ -185,6 +188,11 @@ def main() -> None:
             sys.unraisablehook = unraisable
     except KeyboardInterrupt:
         complain("Stopped.")
+        _leave()
+    except Exception:
+        if not _interrupted:
+            raise
+        complain("Stopped.")  # a native library has made another error of Ctrl-C
         _leave()
     except SystemExit as ended:
         if ended.code != STOPPED:
@@ -204,6 +212,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
     A native library that is being loaded cannot handle an exception: it aborts, or reports a failed import.
     """
+    _interrupted.append(number)
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             _end_at_once()
