@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import unicodedata
@@ -95,6 +96,9 @@ const asked = {
       const { ids, spans } = made.encode(fold(text));
       return { ids, spans, text: made.decode(ids), folded: fold(text) };
     });
+  },
+  fault({ tokenizer, texts }) {
+    return texts.map((text) => new Tokenizer(tokenizer).fault(text));
   },
   async learn({ config, weights, settings, batches, pad, rates }) {
     const numbers = await weightsOf(weights);
@@ -436,6 +440,31 @@ def test_texts_are_cut_alike(run: Run) -> None:
             assert [tuple(span) for span in one["spans"]] == spans, (name, text)
 
 
+def test_symbols_and_features_are_cut_alike(run: Run) -> None:
+    """Linguists' models: phones after any separator, and features after a word."""
+    cases = [
+        (Tokenizer.symbols(["a ŋ ɟ e l o s", "t͡ʃ aː"]), ["a t͡ʃ aː", "e  l", " ŋ ", "", "a"]),
+        *[
+            (Tokenizer.symbols([f"a{mark}bc{mark}d"], mark), [f"d{mark}{mark}a", f"{mark}bc", "a", ""])
+            for mark in "|;,-_/+·."
+        ],
+        (Tokenizer.features(["walk <V> <PST> <(> <2>"]), ["walk <2>", "kl <V> <(>", "w"]),
+    ]
+    for tokenizer, texts in cases:
+        found = run("encode", {"tokenizer": live.tokenizer_json(tokenizer), "texts": texts})
+        for text, one in zip(texts, found, strict=True):
+            assert one["ids"] == tokenizer.encode(one["folded"]), (tokenizer.kind, text)
+            assert one["text"] == tokenizer.decode(one["ids"]), (tokenizer.kind, text)
+            assert [tuple(span) for span in one["spans"]] == tokenizer.engine.encode(one["folded"]).offsets
+    # what has no token is named as Python names it, but for its quotes
+    strange = [(cases[0][0], "a x e"), (cases[-1][0], "walk <X> <V>"), (cases[-1][0], "walß <V>")]
+    for tokenizer, text in strange:
+        (fault,) = run("fault", {"tokenizer": live.tokenizer_json(tokenizer), "texts": [text]})
+        with pytest.raises(InputError) as refused:
+            tokenizer.check(text)
+        assert re.sub("[‘’']", "'", fault) == re.sub("[‘’']", "'", str(refused.value))
+
+
 def some_texts(count: int) -> list[str]:
     """Characters of every script that this Python and the browser know alike, in words with spaces and marks."""
     draw = random.Random(5)
@@ -469,8 +498,11 @@ def test_texts_are_prepared_alike(run: Run, tracers: dict[str, Tracer], count: i
     letters = Tokenizer.characters(["<pad>", "<sos>", "<eos>", *"abcxyz 0123456789-.,'ΣσABCäß", '"'])
     features = Tokenizer.features([f"{''.join(letters.vocabulary()[3:])} <V> <PST> <(> <)> <2>"])
     texts += ["walk\tV;PST", "x\t N(2;PST) |‹V\u2003<2>", "\tV", "abc\t", "a b\tc;d\t(e)", "\t\t"]
+    phones = Tokenizer.symbols(["a b c x AB é ß -", "ae"])
+    texts += ["a  B AB", "é ae É Ae", "x\u00a0a", "AE ß - –", "abc"]
     network = tracers["dates"].model.network
     others = {
+        "phones": Texts(replace(network.config, task="phones"), Tokenizers(phones, letters), network, None),
         "features": Texts(
             replace(network.config, task="features"), Tokenizers(features, letters), network, None
         ),

@@ -322,8 +322,10 @@ def test_a_model_that_cannot_run_in_the_page_says_why() -> None:
     assert why_not(own, DecodingConfig()) is None
     for rule in ({"no_repeat": 3}, {"min_length": 1}, {"other_ends": [5]}, {"repetition_penalty": 1.2}):
         assert f"decoding.{next(iter(rule))}" in str(why_not(own, DecodingConfig.of(**rule)))
-    symbols = Tokenizer.symbols(["k æ t", "d ɒ ɡ"], " ")
-    assert why_not(Tokenizers.one(symbols), DecodingConfig()) == "the page cannot cut text into symbols"
+    phones, features = Tokenizer.symbols(["k-æ-t", "d-ɒ-ɡ"], "-"), Tokenizer.features(["walk <V>"])
+    assert why_not(Tokenizers(features, phones), DecodingConfig()) is None
+    jamo = Tokenizer.decomposed_of(["한국"])
+    assert why_not(Tokenizers.one(jamo), DecodingConfig()) == "the page cannot cut text into decomposed"
 
 
 # --- what was mended -----------------------------------------------------------------------------------

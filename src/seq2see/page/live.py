@@ -36,7 +36,7 @@ PART = (
 
 
 #: The kinds of tokenizers that tokenizer.js implements.
-CUT = ("characters", "words", "bpe", "unigram", "wordpiece")
+CUT = ("characters", "symbols", "features", "words", "bpe", "unigram", "wordpiece")
 SENTENCEPIECE = "sentencepiece.js"  # only a page of such a model has it
 #: The steps of a normaliser that sentencepiece.js implements.
 STEPS = ("Precompiled", "Strip", "Replace")
@@ -103,7 +103,7 @@ def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
         if getattr(rules, name) != idle:
             return f"the search of the page does not know decoding.{name}"
     for tokenizer in (tokenizers.source, tokenizers.target):
-        if not (tokenizer.kind in CUT if tokenizer.own else _is_sentencepiece(tokenizer_json(tokenizer))):
+        if not (tokenizer.kind.partition(":")[0] in CUT if tokenizer.own else _is_sentencepiece(tokenizer_json(tokenizer))):
             return f"the page cannot cut text into {tokenizer.kind}"
     return None
 

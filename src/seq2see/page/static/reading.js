@@ -57,11 +57,11 @@ function others(/** @type {string} */ letter) {
     .flatMap((one) => [one, one.toLowerCase(), one.toUpperCase(), one.toUpperCase().toLowerCase()]);
 }
 
-/** Write characters that a model has never seen in those that it knows; others stay as they are. */
+/** Write characters or symbols that a model has never seen in those that it knows; others stay as they are. */
 function foldUnknown(/** @type {Tokenizer} */ tokenizer, /** @type {string} */ text) {
-  const known = (/** @type {string} */ some) => [...some].every((letter) => tokenizer.ids.has(letter));
-  if (!tokenizer.byCharacters || tokenizer.unknown !== undefined || known(text)) return text;
-  return [...text].map((letter) => (known(letter) ? letter : (others(letter).find(known) ?? letter))).join("");
+  const known = (/** @type {string} */ some) => tokenizer.parts(some).every((part) => tokenizer.ids.has(part));
+  if (!tokenizer.lookedUp || tokenizer.unknown !== undefined || known(text)) return text;
+  return tokenizer.parts(text).map((part) => (known(part) ? part : (others(part).find(known) ?? part))).join(tokenizer.separator);
 }
 
 const FEATURE = /^ <[^<>\s]+>$/u;

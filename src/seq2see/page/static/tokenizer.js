@@ -1,6 +1,6 @@
 /**
  * Turns text into ids and ids into text, as the `tokenizers` library does with the same tokenizer.json. It knows characters,
- * words, and the sub-words of BPE, unigram and WordPiece models.
+ * words, symbols, features, and the sub-words of BPE, unigram and WordPiece models.
  */
 
 /** @typedef {{ids: number[], spans: [number, number][]}} Encoding  spans: the range of characters that each id covers */
@@ -22,6 +22,9 @@ export function pattern(/** @type {string} */ source) {
     .replaceAll("\\w", "\\p{L}\\p{M}\\p{N}\\p{Pc}");
   return new RegExp(translated, "gu");
 }
+
+/** Make a pattern that finds a text as it is written. */
+const literally = (/** @type {string} */ text) => new RegExp(text.replace(/[\\^$.*+?()[\]{}|/]/gu, "\\$&"), "gu");
 
 /** Split pieces wherever a pattern matches. A match becomes a piece of its own, or is removed. @returns {Piece[]} */
 export function split(/** @type {Piece[]} */ pieces, /** @type {RegExp} */ by, /** @type {boolean} */ removed) {
@@ -51,10 +54,11 @@ export class Tokenizer {
     this.lower = json.normalizer?.type === "Lowercase";
     const { type, pretokenizers } = json.pre_tokenizer;
     /** @type {{by: RegExp, removed: boolean}[]} */ this.splits = type === "Metaspace" ? [] : type === "Whitespace" ? [{ by: SPACES, removed: true }, { by: WORDS, removed: false }]
-      : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: pattern(each.pattern.Regex), removed: each.behavior === "Removed" }));
+      : (type === "Sequence" ? pretokenizers : [json.pre_tokenizer]).map((/** @type {any} */ each) => ({ by: each.pattern.Regex ? pattern(each.pattern.Regex) : literally(each.pattern.String), removed: each.behavior === "Removed" }));
     this.spaced = json.decoder === null; // whether an answer is its words with spaces between them
     this.kind = json.model.type;
-    this.byCharacters = this.kind === "WordLevel" && !this.spaced && !this.lower;
+    /** What stands between two tokens of an answer: the separator of symbols, or nothing. @type {string} */ this.separator = json.pre_tokenizer.pattern?.String ?? "";
+    this.lookedUp = this.kind === "WordLevel" && !this.spaced && !this.lower; // whether each part of a text is a token: a character, a symbol, a feature
     const { vocab } = json.model;
     /** @type {Map<string, number>} */ this.ids = new Map(Array.isArray(vocab) ? vocab.map(([token], index) => [token, index]) : Object.entries(vocab));
     /** The log-probability of each token, for a unigram model. @type {number[]} */ this.scores = Array.isArray(vocab) ? vocab.map(([, score]) => score) : [];
@@ -89,12 +93,21 @@ export class Tokenizer {
     return /** @type {number} */ (this.ids.get(token));
   }
 
-  /** Return a message that names the first character without a token, or an empty string. */
+  /** Return a message that names the first character or symbol without a token, or an empty string. */
   fault(/** @type {string} */ text) {
     if (this.kind === "BPE" || this.kind === "Unigram" || this.unknown !== undefined) return "";
-    const index = characters(text).findIndex((character) => !this.ids.has(character));
-    const character = characters(text)[index];
-    return index < 0 ? "" : `‘${text}’ has ‘${character}’ (U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}, which this model’s vocabulary does not have.`;
+    const parts = this.parts(text);
+    const index = parts.findIndex((part) => !this.ids.has(part));
+    if (index < 0) return "";
+    const part = parts[index];
+    const what = this.separator || characters(part).length > 1 ? `the symbol ‘${part.trim()}’`
+      : `‘${part}’ (U+${part.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}) at character ${index + 1}`;
+    return `‘${text}’ has ${what}, which this model’s vocabulary does not have.`;
+  }
+
+  /** Split a text into the names of its tokens, for a tokenizer that looks them up. */
+  parts(/** @type {string} */ text) {
+    return this.pieces(text).map((piece) => piece.text);
   }
 
   /** Split a text into pieces; no token crosses from one piece into the next. @returns {Piece[]} */
@@ -196,7 +209,7 @@ export class Tokenizer {
     const tokens = this.tokens(ids.filter((id) => !this.silent.has(id)));
     if (this.spaced) return tokens.join(" ");
     if (this.kind === "WordPiece") return tokens.map((token, n) => tidied(n && !token.startsWith("##") ? ` ${token}` : n ? token.slice(2) : token)).join("");
-    return this.kind === "WordLevel" ? tokens.join("") : fromBytes(tokens);
+    return this.kind === "WordLevel" ? tokens.join(this.separator) : fromBytes(tokens);
   }
 }
 
@@ -255,7 +268,7 @@ function unknown(/** @type {any} */ { padding, normalizer, pre_tokenizer: cutter
   const cutters = cutter?.type === "Sequence" ? cutter.pretokenizers : [cutter];
   if (padding !== null || added.length) return "another program wrote its tokenizer";
   if (normalizer !== null && normalizer.type !== "Lowercase") return `its normalizer is ${normalizer.type}`;
-  if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && each.pattern.Regex && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "its pre-tokenizer is not supported";
+  if (cutter?.type !== "Whitespace" && !cutters.every((/** @type {any} */ each) => each?.type === "Split" && (each.pattern.Regex || each.pattern.String) && ["Isolated", "Removed"].includes(each.behavior) && !each.invert)) return "its pre-tokenizer is not supported";
   if (!["WordLevel", "BPE", "Unigram", "WordPiece"].includes(model.type)) return `its sub-word model is ${model.type}`;
   return "";
 }

@@ -67,7 +67,7 @@ export class Answering {
   remarkOn(/** @type {string} */ input, /** @type {string} */ text, /** @type {number} */ length) {
     const { source, about: { task, words } } = this.reader;
     if (task === "dates" || task === "human-dates") return { remark: null, unlike: false };
-    const changed = source.byCharacters && text !== (task === "imported" ? input : fold(input)) ? `The input was read as ‘${text}’.` : "";
+    const changed = source.lookedUp && text !== (task === "imported" ? input : fold(input)) ? `The input was read as ‘${text}’.` : "";
     const bare = words ? unmarked(input) : input;
     const unlike = this.judge?.whyNot(bare === input ? text : prepared(task, source, bare), length) ?? "";
     return { remark: [changed, unlike].filter(Boolean).join(" ") || null, unlike: unlike !== "" };
