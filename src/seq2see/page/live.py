@@ -103,7 +103,11 @@ def why_not(tokenizers: Tokenizers, rules: DecodingConfig) -> str | None:
         if getattr(rules, name) != idle:
             return f"the search of the page does not know decoding.{name}"
     for tokenizer in (tokenizers.source, tokenizers.target):
-        if not (tokenizer.kind.partition(":")[0] in CUT if tokenizer.own else _is_sentencepiece(tokenizer_json(tokenizer))):
+        if not (
+            tokenizer.kind.partition(":")[0] in CUT
+            if tokenizer.own
+            else _is_sentencepiece(tokenizer_json(tokenizer))
+        ):
             return f"the page cannot cut text into {tokenizer.kind}"
     return None
 
