@@ -186,13 +186,11 @@ def main() -> None:
         finally:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the exit gives no traceback
             sys.unraisablehook = unraisable
-    except KeyboardInterrupt:
-        complain("Stopped.")
-        _leave()
-    except Exception:
-        if not _interrupted:
+    except (KeyboardInterrupt, Exception) as error:
+        # A native library may have made another error of Ctrl-C.
+        if not isinstance(error, KeyboardInterrupt) and not _interrupted:
             raise
-        complain("Stopped.")  # a native library has made another error of Ctrl-C
+        complain("Stopped.")
         _leave()
     except SystemExit as ended:
         if ended.code != STOPPED:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seq2see.cli.answering import Job
     from seq2see.documents.formats import Document
 
-WINDOW = 2048  # most sentences that are translated and stored together
+WINDOW = 2048  # sentences that are translated and stored together
 
 
 def translate(
@@ -99,7 +99,7 @@ def _translated(job: Job, document: Document, unfinished: _Sentences) -> list[Tr
         show = bar or (lambda count: None)
         show(len(found))
         while len(found) < len(sentences):
-            window = sentences[len(found) : len(found) + min(WINDOW, job.window)]
+            window = sentences[len(found) : len(found) + WINDOW]
             new = translation.translate(window, job.model.texts, job.rules, job.asked.options.terms)
             unfinished.keep(new)
             found += new

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from seq2see.cli.answering import (
-    WINDOW,
     Asked,
     Unsure,
     Watch,
@@ -302,11 +301,11 @@ def predict(
         from seq2see.cli.documents import translate
 
         if verbose:
-            complain(f"answered by {job.engine_name(WINDOW)}")
+            complain(f"answered by {job.engine_name(job.window)}")
         translate(job, form, texts, file, out, resume)
         return
     if verbose:
-        complain(f"answered by {job.engine_name(1 if texts else WINDOW)}")
+        complain(f"answered by {job.engine_name(1 if texts else job.window)}")
     if file is not None and job.model.config.decoding.sentences and file.suffix.lower() in DOCUMENTS:
         kind = DOCUMENTS[file.suffix.lower()]
         complain(f"{file.name} is read as lines of text: with --format {kind} only its words change.")
