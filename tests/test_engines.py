@@ -24,6 +24,7 @@ import torch
 import seq2see
 from seq2see import machine, seq2seq
 from seq2see.answering import network
+from seq2see.answering.network import BATCHES_OF_A_GPU
 from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
@@ -408,14 +409,19 @@ def test_both_engines_cut_an_answer_at_its_limit(beam: int) -> None:
 
 @pytest.mark.parametrize("forced_end", [False, True])
 def test_both_engines_end_when_as_many_answers_have_ended_as_the_beam_is_wide(forced_end: bool) -> None:
-    both = [seq2see.load("human-dates", engine=e) for e in ("torch", "ctranslate2")]
+    model = seq2see.load("human-dates", engine="torch")
+    both = (
+        model.network.engine_for(3),
+        seq2see.load("human-dates").network.engine_for(1000),
+    )  # it gets an export
+    assert isinstance(both[1], CTranslate2Engine)
     texts = ["le 3 janvier 1845", "may 5, 1999", "1.2.2003", "saturday, the 26th of december 1980"]
     for ratio, offset in ((1.0, 50), (0.3, 1), (0.0, 1)):
         rules = DecodingConfig.of(beam=3, stopping="full", penalty="length", length_penalty=1.0,
                                   length_ratio=ratio, length_offset=offset, forced_end=forced_end)  # fmt: skip
         assert not engines.cannot(3, 1, 30, rules=rules)
-        sources = [both[0].tokenizers.source.encode(text) for text in texts]
-        one, other = (model.network.engine_for(3).ids(sources, rules) for model in both)
+        sources = [model.tokenizers.source.encode(text) for text in texts]
+        one, other = (engine.ids(sources, rules) for engine in both)
         assert one == other
         assert [
             len(ids) <= rules.limit(len(source), 99) for ids, source in zip(one, sources, strict=True)
@@ -587,6 +593,43 @@ def test_batches_overlap_and_keep_their_order(by: str, monkeypatch: pytest.Monke
     with pytest.raises(UserError, match="no 7"):
         list(model.network.searched(batches, search))
     assert sys.getswitchinterval() == interval
+
+
+def test_a_gpu_answers_one_window_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window that comes first ends first, also if a second one waits meanwhile, and also if a third one failed."""
+    network = seq2see.load("dates", engine="torch").network
+    engine, begun, waits = network.engine_for(4), list[int](), threading.Event()
+    monkeypatch.setattr(network, "device", "cuda")
+
+    def search(engine: object, rows: list[int]) -> int:
+        begun.append(rows[0])
+        if rows[0] < BATCHES_OF_A_GPU:
+            assert waits.wait(60)
+        if rows == [200]:
+            raise UserError("no 200")
+        return rows[0]
+
+    def window(first: int) -> list[int]:
+        found = network.searched(((engine, [row]) for row in range(first, first + 20)), search)
+        return [answer for _, answer in found]
+
+    with pytest.raises(UserError, match="no 200") as kept:
+        window(200)
+    begun.clear()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(window, 0)
+        while len(begun) < BATCHES_OF_A_GPU:
+            time.sleep(0.001)
+        second = threads.submit(window, 100)
+        assert network._pool is not None
+        while network._pool._work_queue.qsize() < 40 - BATCHES_OF_A_GPU:
+            time.sleep(0.001)
+        waits.set()
+        assert first.result() == [*range(20)]
+        assert second.result() == [*range(100, 120)]
+    later = range(100 + BATCHES_OF_A_GPU, 120)
+    assert max(begun.index(row) for row in range(20)) < min(begun.index(row) for row in later)
+    assert kept.value.args == ("no 200",)
 
 
 def test_two_batches_at_a_time_share_one_translator(monkeypatch: pytest.MonkeyPatch) -> None:
