@@ -407,8 +407,13 @@ def test_both_engines_cut_an_answer_at_its_limit(beam: int) -> None:
 
 
 @pytest.mark.parametrize("forced_end", [False, True])
-def test_both_engines_end_when_as_many_answers_have_ended_as_the_beam_is_wide(forced_end: bool) -> None:
-    both = [seq2see.load("human-dates", engine=e) for e in ("torch", "ctranslate2")]
+def test_both_engines_end_when_as_many_answers_have_ended_as_the_beam_is_wide(
+    forced_end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2see.answering.network.WORTH_EXPORT", 1)  # the folder has no export
+    both = [seq2see.load("human-dates", engine=e) for e in ("torch", "auto")]
+    names = [model.network.engine_for(3).name for model in both]
+    assert names == ["torch, float32", "ctranslate2, float32"]
     texts = ["le 3 janvier 1845", "may 5, 1999", "1.2.2003", "saturday, the 26th of december 1980"]
     for ratio, offset in ((1.0, 50), (0.3, 1), (0.0, 1)):
         rules = DecodingConfig.of(beam=3, stopping="full", penalty="length", length_penalty=1.0,

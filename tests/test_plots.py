@@ -14,6 +14,8 @@ import typer
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.transforms import Bbox
 from typer.testing import CliRunner
 
 from conftest import sweep
@@ -40,8 +42,36 @@ def weights(*shape: int) -> np.ndarray:
 def figure_of(drawn: Axes | Figure) -> Figure:
     figure = drawn.get_figure(root=True)
     assert isinstance(figure, Figure)
-    figure.draw_without_rendering()  # a missing glyph or a failed layout is a warning, and so an error
+    all_can_be_read(figure)
     return figure
+
+
+def all_can_be_read(figure: Figure) -> None:
+    """Every text is on the sheet, none lies on another, and none crosses the border of a box."""
+    figure.draw_without_rendering()  # a missing glyph or a failed layout is a warning, and so an error
+    right, top = figure.get_size_inches() * figure.dpi
+    shown = dict[str, Bbox]()
+    for ax in figure.axes:
+        named = (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label) if ax.axison else ()  # type: ignore[attr-defined]
+        boxes = [box.get_window_extent() for box in ax.patches if type(box) is Rectangle and not ax.axison]
+        for text in (*ax.texts, *named):
+            if not text.get_text().strip():
+                continue
+            place, name = text.get_window_extent(), f"{len(shown)}: {text.get_text()}"
+            assert place.x0 >= 0 <= place.y0, name
+            assert place.x1 <= right, name
+            assert place.y1 <= top, name
+            assert not [other for other, taken in shown.items() if overlap(place, taken)], name
+            assert not [
+                box for box in boxes if 0.5 < overlap(place, box) < place.width * place.height - 0.5
+            ], name
+            shown[name] = place
+
+
+def overlap(one: Bbox, other: Bbox) -> float:
+    """Return the area that two boxes share, without a pixel at their borders."""
+    over = Bbox.intersection(one, other)
+    return over.width * over.height if over is not None and min(over.width, over.height) > 1 else 0.0
 
 
 def texts(ax: Axes) -> list[str]:
@@ -456,9 +486,15 @@ def run(*arguments: str | Path) -> str:
 
 
 @pytest.mark.parametrize("kind", [*plot.KINDS])
-def test_every_kind_makes_a_picture(kind: str, folder: Path, tmp_path: Path) -> None:
+def test_every_kind_makes_a_picture(
+    kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, save = list[Figure](), Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k)))
     run(kind, "--model", folder, "--text", "J", "--length", 8, "--warmup", 40, "--out", tmp_path / "p.svg")
     assert (tmp_path / "p.svg").read_text(encoding="utf-8").startswith("<?xml")
+    (figure,) = drawn
+    all_can_be_read(figure)
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

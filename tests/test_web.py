@@ -174,6 +174,14 @@ def test_the_names_of_months_are_described_without_accents() -> None:
     assert web.described("dates", seq2see.load("dates"))["months"] is None
 
 
+def test_the_page_says_what_a_confidence_means() -> None:
+    described = web.described("human-dates", seq2see.load("human-dates"))
+    assert described["about"]["confidence"] == "The probability that the whole answer is right."
+    assert {*described["confidence"]} == {"weights", "familiar", "language", "languages"}
+    plain = web.described("dates", seq2see.load("dates"))
+    assert (plain["about"]["confidence"], plain["confidence"]) == (None, None)
+
+
 def test_a_folder_tells_whether_its_weights_are_rounded() -> None:
     assert live.is_rounded(seq2see.load("human-dates")) is True
     assert live.is_rounded(seq2see.load("dates")) is False

@@ -112,7 +112,8 @@ def _sized(
     if ax is not None:
         return ax
     above = longest(keys, size) if longest(keys, size) > cell else 0.12
-    return new_axes(len(keys) * cell + longest(queries, size) + 0.95, len(queries) * cell + above + 0.45)
+    height = max(1.0, len(queries) * cell)  # the name of the axis needs an inch
+    return new_axes(len(keys) * cell + longest(queries, size) + 0.95, height + above + 0.45)
 
 
 def plot_attention(
