@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,7 +37,8 @@ from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches, spans_of
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special, with_beam
-from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search
+from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search, greedy
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.model.attention import written_attention
 from seq2see.model.ensemble import Ensemble
 from seq2see.model.fast import operators, span_attention
@@ -328,6 +330,13 @@ def searches() -> Iterator[tuple[str, float, float]]:
             worst = max(abs(a.log_probability - b.log_probability) / len(a.ids) for a, b in pairs)
             name = f"search, {len(part)} × beam {beam}, lengths {sorted({len(a.ids) for a, _ in pairs})}"
             yield name, worst if same else math.inf, 1e-3
+    # several at a time, in threads: the second use of a shape captures it, the third replays it
+    engine, parts = TorchEngine(on_gpu, special), [sources[first::9] for first in range(9)] * 8
+    expected = [found.ids for found in greedy(model, sources, special)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = [*pool.map(engine.ids, parts)]
+    wrong = sum(ids != expected[first % 9 :: 9] for first, ids in enumerate(answers))
+    yield f"{len(parts)} searches in four threads and {len(engine.lanes)} lanes", wrong, 1
 
 
 def trainings() -> Iterator[tuple[str, float, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,12 +213,12 @@ def test_other_shapes_make_room_before_a_batch_is_halved(monkeypatch: pytest.Mon
     engine = on_a_gpu(chatty_model(2), True, monkeypatch)
     for count in (1, 2, 3):
         engine.ids([[3, 4, 5]] * count)
-    assert len(engine.graphs.searches) == 3
+    assert len(engine.lanes[0].graphs.searches) == 3
     made, tried = GraphSearch.__init__, list[int]()
 
     def limited(self: GraphSearch, *given: Any, **named: Any) -> None:
-        tried.append(len(engine.graphs.searches))
-        if engine.graphs.searches:
+        tried.append(len(engine.lanes[0].graphs.searches))
+        if engine.lanes[0].graphs.searches:
             raise torch.OutOfMemoryError
         made(self, *given, **named)
 
@@ -225,6 +226,38 @@ def test_other_shapes_make_room_before_a_batch_is_halved(monkeypatch: pytest.Mon
     assert len(engine.ids([[3, 4, 5]] * 8)) == 8
     assert tried == [3, 0]
     assert engine.room == torch.inf
+
+
+def test_a_search_beside_another_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two searches run at a time; a third waits for one of them."""
+    engine = on_a_gpu(chatty_model(2), True, monkeypatch)
+    with engine._lane() as first:
+        pass
+    with engine._lane() as again, engine._lane() as second, engine._lane() as third:
+        assert again is first
+        assert second is not first
+        assert third in (first, second)
+        assert sum(lane.users for lane in engine.lanes) == 3
+        assert [lane.graphs.share for lane in engine.lanes] == [graphs.MEMORY_SHARE / 2] * 2
+    assert [lane.users for lane in engine.lanes] == [0, 0]
+    expected = engine.ids(SOURCES)
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(engine.ids, [SOURCES] * 8)] == [expected] * 8
+    engine.ids(SOURCES[:1])
+    assert engine._forget()
+    assert not any(lane.graphs.searches for lane in engine.lanes)
+
+
+def test_weights_that_moved_in_memory_get_new_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chatty_model(2)
+    engine = on_a_gpu(model, True, monkeypatch)
+    with engine._lane() as before:
+        pass
+    for weight in model.parameters():
+        weight.data = weight.data.clone()
+    with engine._lane() as after:
+        assert after is not before
+    assert len(engine.lanes) == 1
 
 
 @pytest.mark.heavy

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from seq2see.decoding.engines import Engine
     from seq2see.decoding.hypothesis import Hypothesis
 
-WAYS = machine.AT_ONCE + 1  # batches at a time: one is searched, one is laid out, one is sent
+WAYS = 2 * machine.AT_ONCE  # batches at a time: two are searched, the others are sent and laid out
 
 
 class Apart:

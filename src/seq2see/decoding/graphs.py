@@ -296,14 +296,14 @@ class Laid:
 class Captured:
     """Turns functions into CUDA graphs, each at its second use, since one use does not pay.
 
-    If the GPU has no memory left for graphs, functions stay as they are. The graphs share memory: their
-    results are in buffers outside of it, and one graph runs at a time. ``torch.cuda.graph`` would release all
-    free memory before each capture and allocate it again.
+    They are called on a stream of their own, since the default one cannot be captured. If the GPU has no memory
+    left for graphs, functions stay as they are. The graphs share memory: their results are in buffers outside of
+    it, and one graph runs at a time. ``torch.cuda.graph`` would release all free memory before each capture and
+    allocate it again.
     """
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
-        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.full = False
 
     def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
@@ -317,12 +317,9 @@ class Captured:
             if graph is not None:
                 graph.replay()
                 return
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                function()
-                if uses > 1 and not self.full:  # the first call has prepared this thread
-                    graph = self._graph(function)
-            torch.cuda.current_stream().wait_stream(self.stream)
+            function()
+            if uses > 1 and not self.full:  # the first call has prepared this thread
+                graph = self._graph(function)
 
         return run
 
@@ -346,14 +343,19 @@ class Captured:
 class GraphDecoder:
     """A copy of a model for fast search on a GPU; it follows the model's parameters.
 
-    Shapes are captured when they occur again. One search runs at a time, since searches share buffers.
+    Shapes are captured when they occur again. One search runs at a time, since searches share buffers; another
+    decoder may search meanwhile, on its own stream.
     """
 
     def __init__(self, model: Transformer, special: Special, dtype: torch.dtype | None = None) -> None:
         self.original, self.special = model, special
         self.searches: dict[Key, GraphSearch] = {}
         self.gates: dict[Key, Gate] = {}
+        self.share = MEMORY_SHARE
         self.lock, self.device = Lock(), next(model.parameters()).device
+        self.stream = None
+        if self.device.type == "cuda":
+            self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self.captured: Callable[[Callable[[], None]], Callable[[], None]] = lambda function: function
         with self._alone():
             if self.device.type == "cuda":
@@ -367,8 +369,10 @@ class GraphDecoder:
         with ExitStack() as stack:
             for context in (self.lock, torch.inference_mode(False), torch.no_grad()):
                 stack.enter_context(context)
-            if self.device.type == "cuda":
+            if self.stream is not None:
                 stack.enter_context(torch.cuda.device(self.device))
+                self.stream.wait_stream(torch.cuda.current_stream())  # it may still write the weights
+                stack.enter_context(torch.cuda.stream(self.stream))
             try:
                 yield
             except RuntimeError as error:
@@ -473,7 +477,7 @@ class GraphDecoder:
         size = next(self.model.parameters()).element_size()
         a_token = c.decoder_layers * c.heads * (c.d_k + c.d_v) * size  # in bytes
         room = (
-            MEMORY_SHARE * torch.cuda.get_device_properties(self.device).total_memory
+            self.share * torch.cuda.get_device_properties(self.device).total_memory
             if self.device.type == "cuda"
             else math.inf
         )

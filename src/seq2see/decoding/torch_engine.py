@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
@@ -17,17 +18,26 @@ from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL
-from seq2see.decoding.graphs import GraphDecoder
+from seq2see.decoding.graphs import MEMORY_SHARE, GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_ids
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
+LANES = 2  # searches at a time on a GPU: one computes while another waits for the host
 TRIED_AGAIN = 64  # batches after which a large one is tried again, if the memory was full
 ONE_THREAD = 2**14  # rows × d_model of one step; with fewer numbers one thread is faster than two
 PART_OF_A_THREAD = 80_000  # rows × d_model of a thread's piece: enough that the call's overhead is small
 
 T = TypeVar("T")
+
+
+@dataclass
+class Lane:
+    """Graphs for one search at a time, and the number of searches that use them or wait for them."""
+
+    graphs: GraphDecoder
+    users: int = 0
 
 
 class TorchEngine:
@@ -46,10 +56,11 @@ class TorchEngine:
             # on a CPU bfloat16 would make an answer depend on its batch
             and torch.cuda.is_bf16_supported(including_emulation=False)
         )
-        self.where: list[int] = []
+        self.where: list[int] = []  # the weights in memory
+        self.lanes: list[Lane] = []
         self.room = math.inf  # rows × source tokens of the largest batch that fits the GPU's memory
         self.batches = 0
-        self.turn = Lock()  # one thread makes the graphs; one search runs at a time
+        self.turn = Lock()  # one thread changes the lanes
         self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
     @property
@@ -66,24 +77,34 @@ class TorchEngine:
         """Whether a recorder is attached, which may edit values: then a copy must not answer for the model."""
         return any(m.recorder is not None for m in self.original.modules() if isinstance(m, Observable))
 
-    @property
-    def graphs(self) -> GraphDecoder:
-        """The model's graphs on a GPU. They follow its weights, and are rebuilt if those have moved in memory."""
-        where = [weight.data_ptr() for weight in self.original.parameters()]
-        if where != self.where:
-            self.where = []
-            dtype = torch.bfloat16 if self.narrow else None
-            self.kept_graphs = GraphDecoder(self.original, self.special, dtype)
-            self.where = where
-        return self.kept_graphs
+    @contextmanager
+    def _lane(self) -> Iterator[GraphDecoder]:
+        """Lend the graphs that the fewest searches use; a search that would wait gets new ones, if there are few.
 
-    def _graphs(self) -> GraphDecoder:
+        Graphs follow the model's weights, and are rebuilt if those have moved in memory.
+        """
         with self.turn:
-            return self.graphs
+            where = [weight.data_ptr() for weight in self.original.parameters()]
+            if where != self.where:
+                self.where, self.lanes = where, []
+            lane = min(self.lanes, key=lambda lane: lane.users, default=None)
+            if lane is None or (lane.users and len(self.lanes) < LANES):
+                dtype = torch.bfloat16 if self.narrow else None
+                lane = Lane(GraphDecoder(self.original, self.special, dtype))
+                self.lanes.append(lane)
+                for each in self.lanes:
+                    each.graphs.share = MEMORY_SHARE / len(self.lanes)
+            lane.users += 1
+        try:
+            yield lane.graphs
+        finally:
+            with self.turn:
+                lane.users -= 1
 
     def _forget(self) -> bool:
         """Release the buffers of all shapes, if there are several."""
-        return bool(self.where) and self.kept_graphs.forget()
+        several = [lane.graphs.forget() for lane in self.lanes]
+        return any(several)
 
     def ids(
         self,
@@ -93,12 +114,12 @@ class TorchEngine:
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         if self.has_graphs and not self._watched():
-            return self._in_room(
-                lambda part, automaton: self._graphs().ids(part, rules, automaton),
-                sources,
-                rules.beam,
-                allowed,
-            )
+
+            def ids(part: Sequence[Sequence[int]], automaton: Automaton | None) -> list[list[int]]:
+                with self._lane() as graphs:
+                    return graphs.ids(part, rules, automaton)
+
+            return self._in_room(ids, sources, rules.beam, allowed)
         if rules.beam > 1:
             return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
 
@@ -120,7 +141,8 @@ class TorchEngine:
             def by_graphs(
                 part: Sequence[Sequence[int]], automaton: Automaton | None
             ) -> list[list[Hypothesis]]:
-                return [hypotheses[:n_best] for hypotheses in self._graphs().search(part, rules, automaton)]
+                with self._lane() as graphs:
+                    return [hypotheses[:n_best] for hypotheses in graphs.search(part, rules, automaton)]
 
             return self._in_room(by_graphs, sources, rules.beam, allowed)
 
