@@ -8,9 +8,9 @@ of the others must die.
 Every mutant runs in a fork of a process that has imported PyTorch, so that it takes seconds. A first run without any
 mutant notes which tests call which function, also in processes that they start, and what each test and each fixture
 costs. A mutant is given the tests that call its function: those of the nearest file first, then the cheapest. One that
-survives them is given more of them, and those that only `make verify` runs (heavy ones). All limits are in seconds of
-processor time, so that a busy machine leaves no test out. The notes of a test file are kept until it changes; `--anew`
-makes all of them again.
+survives them is given more of them. Heavy tests, which only `make verify` runs, are not tried: to note what they call
+takes longer than all others together. All limits are in seconds of processor time, so that a busy machine leaves no test
+out. The notes of a test file are kept until it changes; `--anew` makes all of them again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ MOST = 60.0  # seconds of all tests of one mutant; all seconds are of processor 
 MOST_AFTER = 240.0  # seconds of those that a survivor is given after them
 STILL = 60.0  # seconds of the clock in which a process that does nothing is taken to wait for ever
 GOAL = 0.9
-FORM = b"3"  # of the notes
+FORM = b"2"  # of the notes
 DEAD = ("killed", "timeout", "refused")
 BROKEN = 70  # the exit status if a mutant could not be tried
 
@@ -376,7 +376,6 @@ class Noted:
         self.fixtures: dict[str, list[str]] = {}  # of a test: the lasting ones
         self.of_fixture: dict[str, float] = {}
         self.failed: list[str] = []
-        self.heavy: list[str] = []
         self.called_by: defaultdict[str, set[str]] = defaultdict(set)  # a fixture
         self.now: set[str] = set()
         self.lasting = 0.0
@@ -407,7 +406,6 @@ class Noted:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-        self.heavy += [item.nodeid] * ("heavy" in item.keywords)
         self.now, self.lasting, began = set(), 0.0, spent()
         threading.settrace(self.trace)  # type: ignore[arg-type]
         sys.settrace(self.trace)  # type: ignore[arg-type]
@@ -426,12 +424,14 @@ class Noted:
     def note(self) -> dict[str, Any]:
         calls = {name: sorted(called) for name, called in self.calls.items()}
         return {"seconds": self.seconds, "calls": calls, "fixtures": self.fixtures, "of_fixture": self.of_fixture,
-                "failed": self.failed, "heavy": self.heavy}  # fmt: skip
+                "failed": self.failed}  # fmt: skip
 
 
 def run_tests(files: list[str], plugin: object, stop: bool) -> int:
     arguments = [
         "-q",
+        "-m",
+        "not heavy",
         "-p",
         "no:cacheprovider",
         "--no-header",
@@ -534,7 +534,7 @@ def tests_of(
 ) -> tuple[list[str], float]:
     """Return the tests that call the function of a mutant, or any of its file, and what they cost together.
 
-    ``before`` has the tests that it has survived: it is given others then, and heavy ones.
+    ``before`` has the tests that it has survived: it is given others then.
     """
     stem = Path(mutant.file).stem
     # A test reads a constant without calling anything: those of the nearest files are tried, too.
@@ -549,8 +549,7 @@ def tests_of(
                 and (not mutant.outer or f"{name}.".replace("<locals>.", "").startswith(f"{mutant.outer}."))
                 for where, name in places
             )
-            given = test not in before and (before or test not in note["heavy"])
-            if hit and given and test not in note["failed"]:
+            if hit and test not in before and test not in note["failed"]:
                 found.append((stem not in file and file not in closest, took, file, test))
     chosen, seconds, ready = list[str](), 0.0, set[tuple[str, str]]()
     for _, took, file, test in sorted(found):
