@@ -87,7 +87,7 @@ MOST_AFTER = 240.0  # seconds of those that a survivor is given after them
 STILL = 60.0  # seconds of the clock in which a process that does nothing is taken to wait for ever
 GOAL = 0.9
 FORM = b"2"  # of the notes
-DEAD = ("killed", "timeout", "refused")
+DEAD = ("killed", "killed later", "timeout", "refused")
 BROKEN = 70  # the exit status if a mutant could not be tried
 
 OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
@@ -657,7 +657,8 @@ def tried(
                 code = os.waitstatus_to_exitcode(status)
                 attempt.log.unlink(missing_ok=True)
                 # 5 is pytest's status for no test at all.
-                fate = {0: "survived", 5: "no test", BROKEN: "broken"}.get(code, "killed")
+                killed = "killed" if attempt.tests else "killed later"
+                fate = {0: "survived", 5: "no test", BROKEN: "broken"}.get(code, killed)
                 if fate == "survived" and attempt.tests:
                     fate = refused(attempt.mutant, attempt.source)
                 if fate:

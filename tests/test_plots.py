@@ -441,8 +441,11 @@ def test_training_curve_shows_the_records() -> None:
     assert ["nats" in name for name in names] == [False, True]
 
 
-@pytest.mark.parametrize(("first", "last"), [(1.28, 0.89), (3.84, 0.89), (3.84, 0.09), (2.0, 1e-7)])
-def test_a_training_curve_has_several_ticks(first: float, last: float) -> None:
+@pytest.mark.parametrize(("first", "last", "expected"), [
+    (1.28, 0.89, [0.9, 1.0, 1.1, 1.2, 1.3]), (3.84, 0.89, [1, 2, 3, 4]), (3.84, 0.09, [0.1, 0.2, 0.5, 1, 2]),
+    (6.0, 0.9, [2, 4, 6]), (2.0, 1e-7, [1e-7, 1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1]),
+])  # fmt: skip
+def test_a_training_curve_has_several_ticks(first: float, last: float, expected: list[float]) -> None:
     records = [
         {"step": step, "loss": loss, "validation_loss": loss, "exact_match": 0.5}
         for step, loss in ((1, first), (2, last))
@@ -450,7 +453,7 @@ def test_a_training_curve_has_several_ticks(first: float, last: float) -> None:
     losses, _ = figure_of(plots.plot_training(records)).axes
     low, high = losses.get_ylim()
     ticks = [tick for tick in losses.get_yticks() if low <= tick <= high]
-    assert 3 <= len(ticks) <= 9
+    assert ticks == pytest.approx(expected)
 
 
 # --- the command -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from seq2see.config import DecodingConfig
 from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
-from seq2see.documents import terms
+from seq2see.documents import markup, terms
 from seq2see.documents.kept import Read
 from seq2see.documents.runs import Sentence, TextRun
 from seq2see.documents.terms import Glossary
@@ -353,6 +353,20 @@ def test_a_document_that_cannot_be_read_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         documents.read(text, form)
+
+
+@pytest.mark.parametrize(("line", "opening", "found"), [
+    ("![a](b) c", "![", ("image", 7)), ("![a][b] c", "![", ("image", 7)), ("![](b) c", "![", ("image", 6)),
+    ("![a] c", "![", ("", 2)), ("![a", "![", ("", 2)), ("![a](b", "![", ("", 2)), ("![a][b)", "![", ("", 2)),
+    ("](b) c", "]", ("target", 4)), ("](b(c)d) e", "]", ("target", 8)), ("](b(c(d)e)f) g", "]", ("", 1)),
+    ("](b", "]", ("", 1)), ("][b] c", "]", ("target", 4)), ("][] c", "]", ("target", 3)), ("][b c", "]", ("", 1)),
+    ("] (b)", "]", ("", 1)), ("[^1] b", "[", ("note", 4)), ("[^] b", "[", ("", 1)), ("[^1", "[", ("", 1)),
+    ("[a](b)", "[", ("link", 1)), ("[a][b]", "[", ("link", 1)), ("[](b)", "[", ("link", 1)), ("[a] (b)", "[", ("", 1)),
+    ("[a [b](c)", "[", ("", 1)), ("[a](b) [c](d)", "[", ("link", 1)), ("[a", "[", ("", 1)),
+])  # fmt: skip
+def test_brackets_of_markdown(line: str, opening: str, found: tuple[str, int]) -> None:
+    kind, end = markup._Brackets(f"é {line}").read(2, opening)
+    assert (kind, end - 2) == found
 
 
 def test_tags_without_partners_are_named_and_stay() -> None:

@@ -403,6 +403,7 @@ def test_the_command_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert files == {"seq2see.js", "seq2see.d.ts", "worker.js", "model.json", "model.safetensors", "index.html",
                      "human-date.js", "package.json", "README.md", "card.md"}  # fmt: skip
     assert sum(path.stat().st_size for path in out.iterdir()) < 1.75e6
+    assert '"2024年2月29日"' in (out / "model.json").read_text(encoding="utf-8")  # as letters, not as numbers
     assert (out / "model.safetensors").read_bytes() == (
         find("human-dates") / "model.safetensors"
     ).read_bytes()
