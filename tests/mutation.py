@@ -246,10 +246,13 @@ def is_docstring(node: ast.AST) -> bool:
 
 def is_prose(node: ast.AST, holder: ast.AST) -> bool:
     """Whether a text is for people: an option's help, or the label of a bar. A list of words that is split is not."""
+    is_label = isinstance(holder, ast.Call) and ast.unparse(holder.func).endswith(
+        ("add_task", "progress_bar")
+    )
     return (
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and (node.value.count(" ") >= PROSE or node.value.endswith("…"))
+        and (node.value.count(" ") >= PROSE or node.value.endswith("…") or is_label)
         and node.value[:1].isalpha()
         and not isinstance(holder, ast.Attribute)
     )

@@ -773,3 +773,12 @@ def test_early_stopping_is_followed(early: object, stopping: str, noted: bool) -
 def test_the_end_of_a_source_is_the_one_that_the_tokenizer_names(named: object, end: str | None) -> None:
     engine = Engine(WordLevel({"a": 0, "</s>": 1}, unk_token="a"))
     assert huggingface_text._end({"eos_token": named}, engine) == end
+
+
+def test_a_sign_that_a_vocabulary_of_words_with_ends_does_not_have_is_unknown(tmp_path: Path) -> None:
+    names = ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "b</w>", "ab</w>"]
+    (tmp_path / "vocab-src.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b</w>\n")
+    engine = huggingface_text._word_ends(tmp_path, "src", len(names))
+    assert engine.encode("ab aéb").tokens == ["ab</w>", "a", "<unk>", "b</w>"]
+    assert engine.decode(engine.encode("ab b").ids) == "ab b"

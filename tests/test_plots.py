@@ -214,6 +214,7 @@ def test_position_heatmap_shows_the_table() -> None:
     ax = plots.plot_positions(table)
     figure_of(ax)
     np.testing.assert_array_equal(ax.images[0].get_array(), table)
+    assert y_labels(ax.child_axes[0]) == ["−1", "0", "1"]
 
 
 def test_position_curves_are_columns_of_the_table() -> None:

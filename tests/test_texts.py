@@ -170,6 +170,24 @@ def test_a_document_whose_words_stay_is_the_same_to_the_last_character(form: str
     assert through(text, form, lambda read: read) == text.replace("&nbsp;", "&nbsp;")
 
 
+def test_line_ends_and_tags_of_a_string_are_written_as_they_were() -> None:
+    lines = [
+        "A line of a text that was wrapped to fit a page: it ends.",
+        "The next line has as many letters as that one, and a",
+        "third one ends it.",
+    ]
+    text = json.dumps(
+        {"wrapped": "\n".join(lines), "tags": 'See <a href="x">this <i class="y">word</i></a> now.'}
+    )
+    (run,) = [part for part in documents.values(text, []) if isinstance(part, TextRun) and part.breaks]
+    assert [one.text for one in run.breaks] == [r"\n"] * 2
+    assert through(text, "json", lambda read: read) == text
+    assert (
+        json.loads(through(text, "json", swapped))["tags"]
+        == 'sEE <a href="x">THIS <i class="y">WORD</i></a> NOW.'
+    )
+
+
 def swapped(read: str) -> str:
     """Another language: the case of every letter is the other one."""
     return read.swapcase()

@@ -280,7 +280,7 @@ def plot_positions(table: ArrayLike, ax: Axes | None = None) -> Axes:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(8, integer=True))
     _colour_bar(ax, "")
-    ax.child_axes[0].set_yticks((-1, 0, 1), ("−1", "0", "1"))
+    ax.child_axes[0].set_yticks((-1, 0, 1))
     return ax
 
 
