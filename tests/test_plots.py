@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -499,6 +500,26 @@ def test_every_kind_makes_a_picture(
     assert (tmp_path / "p.svg").read_text(encoding="utf-8").startswith("<?xml")
     (figure,) = drawn
     all_can_be_read(figure)
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ([], [(512, 4000, 40_000), (512, 8000, 40_000), (256, 4000, 40_000)]), (["--d-model", 128], [(128, 4000, 20_000)]),
+    (["--warmup", 40, "--warmup", 50], [(512, 40, 250), (512, 50, 250)]),
+])  # fmt: skip
+def test_the_learning_rate_is_drawn_over_five_warm_ups(
+    options: list[Any], expected: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = dict[str, list[float]]()
+    monkeypatch.setattr(
+        plots, "plot_learning_rate", lambda curves: given.update(curves) or style.new_axes(1, 1)
+    )
+    run("learning-rate", *options, "--out", tmp_path / "a.png")
+    assert {name: len(curve) for name, curve in given.items()} == {
+        f"d_model {d_model}, warm-up {warmup:,}": steps for d_model, warmup, steps in expected
+    }
+    assert all(
+        np.argmax(curve) + 1 == warmup for curve, (_, warmup, _) in zip(given.values(), expected, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
