@@ -58,6 +58,19 @@ def test_a_name_of_the_last_version_warns_and_works(name: str, model: seq2see.Se
     found(*arguments[name])
 
 
+@pytest.mark.filterwarnings("ignore:Seq2Seq:DeprecationWarning")
+def test_names_of_the_last_version_hand_on_what_they_are_given(model: seq2see.Seq2Seq) -> None:
+    old: Any = model
+    asked = {"beam": 3, "length_penalty": 0.2, "max_length": 9}
+    assert old.rules(**asked, n_best=2) == seq2see.Options(**asked, n_best=2).rules(model.config.decoding)
+    for given in ({"only": ["May 1, 1999"]}, {"pattern": "May .*"}, {"prefix": "May 1"}):
+        assert repr(old.allowed(**given)) == repr(model.texts.allowed(seq2see.Options(**given)))
+    assert [one.text for one in old.document("<p>One.</p>", "html").sentences] == ["One."]
+    assert old.score([("1845-01-05", "May 1, 1999")]) == model.log_probabilities(
+        [("1845-01-05", "May 1, 1999")]
+    )
+
+
 def test_what_is_no_name_of_a_model_is_an_error(model: seq2see.Seq2Seq) -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         model.nothing  # noqa: B018

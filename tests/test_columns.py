@@ -54,6 +54,10 @@ def test_an_inflection_table_is_told_how_its_features_are_named(tmp_path: Path) 
     last = "".join("\t".join(row.split(",")[::2] + row.split(",")[1:2]) + "\n" for row in rows.split())
     with pytest.raises(UserError, match=r"as in `columns` 1\+3,2\.$"):
         read_pairs([write(tmp_path / "last.tsv", last)])
+    with pytest.raises(
+        UserError, match=r"as in `columns` 1,2\.$"
+    ):  # no more than half of the rows have features
+        read_pairs([write(tmp_path / "half.csv", "walk,V;PST,walked\ngo,then,goes\n")])
 
 
 @pytest.mark.parametrize("columns", [("english", "french"), ("2", "3"), ("english", "3"), [2, 3]])

@@ -146,9 +146,19 @@ def test_swapped_rows_of_numbers_and_letters_are_told_by_their_script() -> None:
     ("Die Katze ist auf dem Tisch.", "German"),
     ("Привет", "CYRILLIC"), ("日本語", "CJK"), ("1234", "digits"), ("?!", ""), ("XIV", "LATIN"),
     ("t u ɾ o", "LATIN"), ("Eu e ela", "Portuguese"),  # phones, and a word of one letter
+    ("the", "English"), ("le", "French"), ("der", "German"), ("el", "Spanish"), ("il gli", "Italian"), ("de", "Dutch"),
+    ("o gli", "LATIN"), ("Γειά", "GREEK"), ("مرحبا", "ARABIC"), ("שלום", "HEBREW"), ("ひらがな", "HIRAGANA"),
+    ("カタカナ", "KATAKANA"), ("한국어", "HANGUL"), ("नमस्ते", "DEVANAGARI"), ("สวัสดี", "THAI"), ("Ⴀ", ""),
 ])  # fmt: skip
 def test_guesses(text: str, guess: str) -> None:
     assert language.guess(text) == guess
+
+
+def test_columns_are_named_by_codes_and_by_names_of_languages() -> None:
+    codes = {"English": "en eng", "French": "fr fra fre", "German": "de deu ger", "Spanish": "es spa",
+             "Italian": "it ita", "Dutch": "nl nld", "Portuguese": "pt por"}  # fmt: skip
+    named = {code: name for name, some in codes.items() for code in (*some.split(), name.lower())}
+    assert named | dict.fromkeys(("ru", "rus", "russian"), "CYRILLIC") == language.NAMED
 
 
 def test_memory_grows_with_the_batch_and_time_is_said_roughly() -> None:

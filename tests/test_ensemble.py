@@ -21,8 +21,8 @@ from seq2see.errors import UserError
 from seq2see.model.ensemble import Ensemble, averaged, network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
+from seq2see.training import fitting, stack
 from seq2see.training import run as runs
-from seq2see.training import stack
 from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.stack import Rows, Stack
@@ -57,6 +57,7 @@ def test_probabilities_are_averaged() -> None:
     assert model.config.parameters == model.parameter_count() == 3 * small_model().parameter_count()
     assert model.member(2) is model.all[2]
     assert model.member() is model.all[0]
+    assert [m.config.parameters for m in model.all] == [m.parameter_count() for m in model.all]
     alone = small_model()
     assert alone.member(0) is alone
 
@@ -207,6 +208,28 @@ def test_an_ensemble_resumes_to_the_same_weights(tmp_path: Path) -> None:
     resumed = seq2see.fit(PAIRS, out=tmp_path / "a", resume=True, **settings)
     for a, b in zip(whole.transformer.parameters(), resumed.transformer.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_the_ensemble_and_the_model_that_it_teaches_get_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[tuple[Any, dict[str, Any]]]()
+
+    def noted(data: Any, **given: Any) -> str:
+        calls.append((data, given))
+        return f"model {len(calls)}"
+
+    names = ("validation", "test", "columns", "tokenizer", "vocabulary", "preset", "model", "training", "decoding",
+             "seed", "device", "unseen", "resume", "progress", "on_step")  # fmt: skip
+    given: dict[str, Any] = {name: f"the {name}" for name in names}
+    fit = fitting.fit
+    monkeypatch.setattr(fitting, "fit", noted)
+    for out, beside in ((None, None), ("here", Path("here-ensemble"))):
+        calls.clear()
+        told = fit("data", ensemble=3, distil=True, start="start", unlabelled=["more"], out=out, **given)
+        assert (told, calls) == ("model 2", [
+            ("data", {**given, "ensemble": 3, "start": "start", "out": beside}),
+            ("data", {**given, "tokenizer": None, "vocabulary": None, "teacher": "model 1", "unlabelled": ["more"],
+                      "out": out}),
+        ])  # fmt: skip
 
 
 def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:

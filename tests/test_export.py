@@ -81,6 +81,10 @@ def test_shared_embeddings(tmp_path: Path) -> None:
     assert parity.same_answers == parity.inputs
     assert (tmp_path / "ctranslate2" / "shared_vocabulary.json").exists()
     assert engines.why_not_exported(tmp_path, model.config, one) == ""
+    for quantization in ("int8", "float32"):  # in the place of the export that is there
+        export(tmp_path, model, one, quantization)
+        assert engines.is_exact(tmp_path / "ctranslate2") is (quantization == "float32")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("seed", sweep([0, 1, 3], 1))

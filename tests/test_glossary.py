@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 import pytest
@@ -58,10 +59,12 @@ def test_no_entry_is_idle() -> None:
 
 
 def test_an_entry_says_all_that_there_is_to_say() -> None:
+    paper = {"x", "E[x]", "√d·E[x]", "PE", "X", "LN(X)", "Q", "K", "V", "Q·Kᵀ", "Q·Kᵀ/√d_k", "M", "A", "Z", "Z·W^O", "h",
+             "FFN(x)", "x + y", "LN(x)", "x'", "memory", "y", "y·W", "P"}  # fmt: skip
+    assert {entry.symbol for entry in GLOSSARY} == paper
     for entry in GLOSSARY:
-        assert entry.symbol
-        assert entry.sentence.endswith(".")
-        assert entry.section.split(".")[0] == "3"
+        assert re.fullmatch(r"[A-Z](?![A-Z]).*\.", entry.sentence)
+        assert re.fullmatch(r"3\.[1-5](\.[1-3])?", entry.section)
     weights = entry_of("decoder.layers.1.cross_attention.weights")
     assert weights.letters == "(…, H, T, S)"
     assert entry_of("encoder.layers.0.self_attention.weights").letters == "(…, H, S, S)"

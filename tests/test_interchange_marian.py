@@ -226,10 +226,10 @@ def test_logits_and_answers_are_those_of_transformers(tied: bool, count: int, tm
     sweep(
         [
             {"tied": False, "wider": True, "transformer-decoder-dim-ffn": F // 3},
-            {},
+            {"transformer-decoder-dim-ffn": 2 * F},
             {"tied": False, "pre": True},
         ],
-        1,
+        2,
     ),
     ids=str,
 )

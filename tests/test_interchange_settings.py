@@ -13,6 +13,8 @@ import sentencepiece
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as Engine
+from tokenizers.models import WordLevel
 
 import seq2see
 from conftest import sweep
@@ -21,7 +23,7 @@ from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy, padded
 from seq2see.errors import UserError
-from seq2see.interchange import huggingface, languages, to_ctranslate2, to_huggingface
+from seq2see.interchange import huggingface, huggingface_text, languages, to_ctranslate2, to_huggingface
 from seq2see.interchange.imported import Renamed
 from seq2see.interchange.reading import import_model
 from seq2see.model.sublayers import FeedForward
@@ -763,3 +765,20 @@ def test_early_stopping_is_followed(early: object, stopping: str, noted: bool) -
     )
     assert rules.stopping == stopping
     assert any("early_stopping" in note for note in notes) is noted
+
+
+@pytest.mark.parametrize(("named", "end"), [
+    ("</s>", "</s>"), ({"content": "</s>"}, "</s>"), ("<end>", None), ({}, None), (None, None), (7, None),
+])  # fmt: skip
+def test_the_end_of_a_source_is_the_one_that_the_tokenizer_names(named: object, end: str | None) -> None:
+    engine = Engine(WordLevel({"a": 0, "</s>": 1}, unk_token="a"))
+    assert huggingface_text._end({"eos_token": named}, engine) == end
+
+
+def test_a_sign_that_a_vocabulary_of_words_with_ends_does_not_have_is_unknown(tmp_path: Path) -> None:
+    names = ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "b</w>", "ab</w>"]
+    (tmp_path / "vocab-src.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b</w>\n")
+    engine = huggingface_text._word_ends(tmp_path, "src", len(names))
+    assert engine.encode("ab aéb").tokens == ["ab</w>", "a", "<unk>", "b</w>"]
+    assert engine.decode(engine.encode("ab b").ids) == "ab b"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import seq2see
@@ -36,6 +38,18 @@ def test_own_sentences_and_names_are_not() -> None:
     ]
     assert not [text for text in own if other_than("English", text)]
     assert not [text for text in EXAMPLES["fr-en"] if other_than("French", text)]
+
+
+def test_texts_that_the_page_suggests_are_sentences_and_dates() -> None:
+    translated = [text for name in ("en-fr", "en-de", "fr-en") for text in EXAMPLES[name]]
+    for text in (*ENGLISH, *translated):
+        assert re.match(r"[A-Z]", text), text
+        assert re.search(r"[.!?]$", text), text
+        assert not re.search(r"[A-Z]{2}|  ", text), text
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", text) for text in EXAMPLES["dates"])
+    assert [answer.output for answer in seq2see.load("human-dates").answers(EXAMPLES["human-dates"])] == [
+        "1845-01-03", "1958-08-29", "2045-01-05", None, "2024-02-29",
+    ]  # fmt: skip
 
 
 def test_a_model_tells_its_language_by_what_surprises_it_least() -> None:

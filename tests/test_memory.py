@@ -509,8 +509,11 @@ def test_settings_that_differ_otherwise_are_still_refused(tmp_path: Path) -> Non
     assert continued(tmp_path, less, replace(config, training=other)).training == less.training
 
 
-def test_a_packed_training_stops_halving_at_its_longest_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = [(" ".join("abc" for _ in range(40)), "x") for _ in range(40)]
+@pytest.mark.parametrize("words", [40, 31])  # 31 words are 128 tokens
+def test_a_packed_training_stops_halving_at_its_longest_text(
+    words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = [(" ".join("abc" for _ in range(words)), "x") for _ in range(40)]
     pairs = [(f"{number} {source}", target + str(number)) for number, (source, target) in enumerate(long)]
     request = runs.Request(
         tokenizer="characters",

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seq2see.cli import app
-from seq2see.data import shards
+from seq2see.data import formats, shards
 from seq2see.data.formats import LONGEST_LINE
 from seq2see.data.pairs import read_pairs, seen_in, split
 from seq2see.errors import UserError
@@ -150,6 +150,20 @@ def test_texts_are_folded_unless_told_otherwise(tmp_path: Path) -> None:
 def test_a_file_without_pairs_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         read_pairs([write(tmp_path / "a.tsv", data)])
+
+
+def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "LONGEST_LINE", 10)
+    monkeypatch.setattr(formats, "UNPACKED", 1000)
+    monkeypatch.setattr(formats, "UNPACKED_TIMES", 2)
+    for data in (b"a\tb\n" * 2000, b"a\t" + b"b" * 8000):  # many lines, or one that is read in parts
+        with pytest.raises(UserError, match=r"a\.tsv unpacks to more than 2 times its size \(at line"):
+            read_pairs([write(tmp_path / "a.tsv", gzip.compress(data))])
+    assert (
+        len(read_pairs([write(tmp_path / "a.tsv", gzip.compress(b"a\tb\n" * 250))]).pairs) == 250
+    )  # 1,000 bytes
 
 
 def test_a_missing_file_and_too_many_are_refused(tmp_path: Path) -> None:

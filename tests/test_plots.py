@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -14,6 +15,8 @@ import typer
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.transforms import Bbox
 from typer.testing import CliRunner
 
 from conftest import sweep
@@ -40,8 +43,36 @@ def weights(*shape: int) -> np.ndarray:
 def figure_of(drawn: Axes | Figure) -> Figure:
     figure = drawn.get_figure(root=True)
     assert isinstance(figure, Figure)
-    figure.draw_without_rendering()  # a missing glyph or a failed layout is a warning, and so an error
+    all_can_be_read(figure)
     return figure
+
+
+def all_can_be_read(figure: Figure) -> None:
+    """Every text is on the sheet, none lies on another, and none crosses the border of a box."""
+    figure.draw_without_rendering()  # a missing glyph or a failed layout is a warning, and so an error
+    right, top = figure.get_size_inches() * figure.dpi
+    shown = dict[str, Bbox]()
+    for ax in figure.axes:
+        named = (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label) if ax.axison else ()  # type: ignore[attr-defined]
+        boxes = [box.get_window_extent() for box in ax.patches if type(box) is Rectangle and not ax.axison]
+        for text in (*ax.texts, *named):
+            if not text.get_text().strip():
+                continue
+            place, name = text.get_window_extent(), f"{len(shown)}: {text.get_text()}"
+            assert place.x0 >= 0 <= place.y0, name
+            assert place.x1 <= right, name
+            assert place.y1 <= top, name
+            assert not [other for other, taken in shown.items() if overlap(place, taken)], name
+            assert not [
+                box for box in boxes if 0.5 < overlap(place, box) < place.width * place.height - 0.5
+            ], name
+            shown[name] = place
+
+
+def overlap(one: Bbox, other: Bbox) -> float:
+    """Return the area that two boxes share, without a pixel at their borders."""
+    over = Bbox.intersection(one, other)
+    return over.width * over.height if over is not None and min(over.width, over.height) > 1 else 0.0
 
 
 def texts(ax: Axes) -> list[str]:
@@ -184,6 +215,7 @@ def test_position_heatmap_shows_the_table() -> None:
     ax = plots.plot_positions(table)
     figure_of(ax)
     np.testing.assert_array_equal(ax.images[0].get_array(), table)
+    assert y_labels(ax.child_axes[0]) == ["−1", "0", "1"]
 
 
 def test_position_curves_are_columns_of_the_table() -> None:
@@ -411,8 +443,11 @@ def test_training_curve_shows_the_records() -> None:
     assert ["nats" in name for name in names] == [False, True]
 
 
-@pytest.mark.parametrize(("first", "last"), [(1.28, 0.89), (3.84, 0.89), (3.84, 0.09), (2.0, 1e-7)])
-def test_a_training_curve_has_several_ticks(first: float, last: float) -> None:
+@pytest.mark.parametrize(("first", "last", "expected"), [
+    (1.28, 0.89, [0.9, 1.0, 1.1, 1.2, 1.3]), (3.84, 0.89, [1, 2, 3, 4]), (3.84, 0.09, [0.1, 0.2, 0.5, 1, 2]),
+    (6.0, 0.9, [2, 4, 6]), (2.0, 1e-7, [1e-7, 1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1]),
+])  # fmt: skip
+def test_a_training_curve_has_several_ticks(first: float, last: float, expected: list[float]) -> None:
     records = [
         {"step": step, "loss": loss, "validation_loss": loss, "exact_match": 0.5}
         for step, loss in ((1, first), (2, last))
@@ -420,7 +455,7 @@ def test_a_training_curve_has_several_ticks(first: float, last: float) -> None:
     losses, _ = figure_of(plots.plot_training(records)).axes
     low, high = losses.get_ylim()
     ticks = [tick for tick in losses.get_yticks() if low <= tick <= high]
-    assert 3 <= len(ticks) <= 9
+    assert ticks == pytest.approx(expected)
 
 
 # --- the command -------------------------------------------------------------------------------------------
@@ -456,9 +491,35 @@ def run(*arguments: str | Path) -> str:
 
 
 @pytest.mark.parametrize("kind", [*plot.KINDS])
-def test_every_kind_makes_a_picture(kind: str, folder: Path, tmp_path: Path) -> None:
+def test_every_kind_makes_a_picture(
+    kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, save = list[Figure](), Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k)))
     run(kind, "--model", folder, "--text", "J", "--length", 8, "--warmup", 40, "--out", tmp_path / "p.svg")
     assert (tmp_path / "p.svg").read_text(encoding="utf-8").startswith("<?xml")
+    (figure,) = drawn
+    all_can_be_read(figure)
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ([], [(512, 4000, 40_000), (512, 8000, 40_000), (256, 4000, 40_000)]), (["--d-model", 128], [(128, 4000, 20_000)]),
+    (["--warmup", 40, "--warmup", 50], [(512, 40, 250), (512, 50, 250)]),
+])  # fmt: skip
+def test_the_learning_rate_is_drawn_over_five_warm_ups(
+    options: list[Any], expected: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = dict[str, list[float]]()
+    monkeypatch.setattr(
+        plots, "plot_learning_rate", lambda curves: given.update(curves) or style.new_axes(1, 1)
+    )
+    run("learning-rate", *options, "--out", tmp_path / "a.png")
+    assert {name: len(curve) for name, curve in given.items()} == {
+        f"d_model {d_model}, warm-up {warmup:,}": steps for d_model, warmup, steps in expected
+    }
+    assert all(
+        np.argmax(curve) + 1 == warmup for curve, (_, warmup, _) in zip(given.values(), expected, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

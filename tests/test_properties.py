@@ -396,6 +396,25 @@ def test_mistakes_are_made_in_the_source_alone(text: str, random: Random) -> Non
             assert re.sub(r"\W", "", source) == re.sub(r"\W", "", text)  # no letter changes
 
 
+def test_signs_are_exchanged_for_signs_and_names_are_names() -> None:
+    for sign, others in variation.SIGNS.items():
+        assert re.fullmatch(r"\W", sign)
+        assert all(re.fullmatch(r"\W+", other) for other in others)
+        random = Random(1)
+        assert {variation.retyped((sign, sign), random) for _ in range(200)} == {
+            (other, sign) for other in others
+        }
+    kinds = {
+        r"[A-Z][a-z]+": [*variation.FIRST_NAMES, *variation.SURNAMES, *variation.PLACES],
+        r"[a-z]*": [*variation.ONSETS, *variation.VOWELS, *variation.CODAS],
+        r"[a-z.]+": variation.DOMAINS,
+        r"\W+": variation.EMOJI,
+        r"[^a-zA-Z].*": variation.PLACEHOLDERS,
+        r"[€$£]|[A-Z]{3}": variation.CURRENCIES,
+    }
+    assert not [word for kind, words in kinds.items() for word in words if not re.fullmatch(kind, word)]
+
+
 def test_some_sources_with_apostrophes_are_written_as_in_a_chat() -> None:
     random = Random(1)
     pair = ("I don't know Tom's aunt.", "Je ne sais pas.")

@@ -122,6 +122,8 @@ def test_the_first_sentence_of_a_card_says_what_the_model_does() -> None:
     )
     assert what_it_does("# a\n\nA Transformer encoder-decoder made by seq2see: 3 parameters.\n") == ""
     assert what_it_does("# a\n\nTurns *a* into\n`b`. It is small.\n") == "Turns a into b."
+    assert what_it_does("# a\n\n| a | b |\n|---|---|\n\nIt is small.") == ""  # a table is not a sentence
+    assert what_it_does("# a\n\n \n\nIs it? Yes! It is v. small.") == "Is it?"
     assert what_it_does("") == ""
 
 

@@ -28,7 +28,7 @@ from seq2see.config import DecodingConfig
 from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
-from seq2see.documents import terms
+from seq2see.documents import markup, terms
 from seq2see.documents.kept import Read
 from seq2see.documents.runs import Sentence, TextRun
 from seq2see.documents.terms import Glossary
@@ -168,6 +168,24 @@ def through(text: str, form: str, answer: Callable[[str], str]) -> str:
 def test_a_document_whose_words_stay_is_the_same_to_the_last_character(form: str) -> None:
     text = SOURCES[form]
     assert through(text, form, lambda read: read) == text.replace("&nbsp;", "&nbsp;")
+
+
+def test_line_ends_and_tags_of_a_string_are_written_as_they_were() -> None:
+    lines = [
+        "A line of a text that was wrapped to fit a page: it ends.",
+        "The next line has as many letters as that one, and a",
+        "third one ends it.",
+    ]
+    text = json.dumps(
+        {"wrapped": "\n".join(lines), "tags": 'See <a href="x">this <i class="y">word</i></a> now.'}
+    )
+    (run,) = [part for part in documents.values(text, []) if isinstance(part, TextRun) and part.breaks]
+    assert [one.text for one in run.breaks] == [r"\n"] * 2
+    assert through(text, "json", lambda read: read) == text
+    assert (
+        json.loads(through(text, "json", swapped))["tags"]
+        == 'sEE <a href="x">THIS <i class="y">WORD</i></a> NOW.'
+    )
 
 
 def swapped(read: str) -> str:
@@ -353,6 +371,20 @@ def test_a_document_that_cannot_be_read_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         documents.read(text, form)
+
+
+@pytest.mark.parametrize(("line", "opening", "found"), [
+    ("![a](b) c", "![", ("image", 7)), ("![a][b] c", "![", ("image", 7)), ("![](b) c", "![", ("image", 6)),
+    ("![a] c", "![", ("", 2)), ("![a", "![", ("", 2)), ("![a](b", "![", ("", 2)), ("![a][b)", "![", ("", 2)),
+    ("](b) c", "]", ("target", 4)), ("](b(c)d) e", "]", ("target", 8)), ("](b(c(d)e)f) g", "]", ("", 1)),
+    ("](b", "]", ("", 1)), ("][b] c", "]", ("target", 4)), ("][] c", "]", ("target", 3)), ("][b c", "]", ("", 1)),
+    ("] (b)", "]", ("", 1)), ("[^1] b", "[", ("note", 4)), ("[^] b", "[", ("", 1)), ("[^1", "[", ("", 1)),
+    ("[a](b)", "[", ("link", 1)), ("[a][b]", "[", ("link", 1)), ("[](b)", "[", ("link", 1)), ("[a] (b)", "[", ("", 1)),
+    ("[a [b](c)", "[", ("", 1)), ("[a](b) [c](d)", "[", ("link", 1)), ("[a", "[", ("", 1)),
+])  # fmt: skip
+def test_brackets_of_markdown(line: str, opening: str, found: tuple[str, int]) -> None:
+    kind, end = markup._Brackets(f"é {line}").read(2, opening)
+    assert (kind, end - 2) == found
 
 
 def test_tags_without_partners_are_named_and_stay() -> None:

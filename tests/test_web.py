@@ -174,6 +174,14 @@ def test_the_names_of_months_are_described_without_accents() -> None:
     assert web.described("dates", seq2see.load("dates"))["months"] is None
 
 
+def test_the_page_says_what_a_confidence_means() -> None:
+    described = web.described("human-dates", seq2see.load("human-dates"))
+    assert described["about"]["confidence"] == "The probability that the whole answer is right."
+    assert {*described["confidence"]} == {"weights", "familiar", "language", "languages"}
+    plain = web.described("dates", seq2see.load("dates"))
+    assert (plain["about"]["confidence"], plain["confidence"]) == (None, None)
+
+
 def test_a_folder_tells_whether_its_weights_are_rounded() -> None:
     assert live.is_rounded(seq2see.load("human-dates")) is True
     assert live.is_rounded(seq2see.load("dates")) is False
@@ -395,6 +403,7 @@ def test_the_command_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert files == {"seq2see.js", "seq2see.d.ts", "worker.js", "model.json", "model.safetensors", "index.html",
                      "human-date.js", "package.json", "README.md", "card.md"}  # fmt: skip
     assert sum(path.stat().st_size for path in out.iterdir()) < 1.75e6
+    assert '"2024年2月29日"' in (out / "model.json").read_text(encoding="utf-8")  # as letters, not as numbers
     assert (out / "model.safetensors").read_bytes() == (
         find("human-dates") / "model.safetensors"
     ).read_bytes()

@@ -126,6 +126,19 @@ def test_a_long_glob_is_refused_before_it_is_compiled() -> None:
         TraceRequest(input="1845-01-05", names=["*" * 101])
 
 
+def test_a_trace_is_told_with_the_settings_that_the_page_computes_with(model: Seq2Seq) -> None:
+    told = describe(model.trace("1845-01-05"), names=[])
+    assert {*told} == {
+        "text", "output", "finished", "forced", "muted", "d_model", "positions", "scale_embeddings", "embedding_norm",
+        "norm", "activation", "source", "target", "steps", "beams", "tensors", "data",
+    }  # fmt: skip
+    assert (told["text"], told["output"], told["finished"]) == ("1845-01-05", "January 5, 1845", True)
+    assert (told["forced"], told["muted"], told["beams"]) == (0, [], [])
+    shape = ("d_model", "positions", "scale_embeddings", "embedding_norm", "norm", "activation")
+    assert {name: told[name] for name in shape} == {name: getattr(model.config.model, name) for name in shape}
+    assert told["source"][1] == {"token": "1", "id": model.tokenizers.source.encode("1")[1], "span": [0, 1]}
+
+
 def test_a_head_that_is_muted_twice_is_told_once(model: Seq2Seq) -> None:
     head = HeadName(attention="cross", layer=1, head=2)
     told = describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=[], muted=[head, head]))

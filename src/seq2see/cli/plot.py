@@ -338,7 +338,12 @@ def _figure(ax: Axes, title: str = "") -> Figure:
     figure = ax.get_figure(root=True)
     assert figure is not None
     if title:
+        from seq2see.inspection.style import text_width
+
         ax.set_title(title, loc="left", fontsize=9, pad=10)
+        figure.set_figwidth(
+            max(figure.get_figwidth(), text_width(title) + 0.9)
+        )  # few tokens: a narrow picture
     return figure
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import numpy as np
@@ -60,8 +60,8 @@ CURRENCIES = "€ $ £ EUR USD CHF".split()
 APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 
 #: The signs of the corpus, and what other writers use instead.
-SIGNS = {
-    "'": "’‘`´", "’": "'", '"': "“”„«»″", "«": '"“', "»": '"”', "“": '"«', "”": '"»', "-": "–‐", "–": "-—", "—": "–-", "…": ".",
+SIGNS: dict[str, Sequence[str]] = {
+    "'": "’‘`´", "’": "'", '"': "“”„«»″", "«": '"“', "»": '"”', "“": '"«', "”": '"»', "-": "–‐", "–": "-—", "—": "–-", "…": ["..."],
 }  # fmt: skip
 
 
@@ -151,8 +151,6 @@ def repunctuated(pair: Pair, random: Random) -> Pair:
 def retyped(pair: Pair, random: Random) -> Pair:
     """Replace the quotes, apostrophes and dashes of the source by other common ones; the target does not change."""
     table = {sign: random.choice(others) for sign, others in SIGNS.items()}
-    if table["…"] == ".":
-        table["…"] = "..."
     return "".join(table.get(character, character) for character in pair[0]), pair[1]
 
 

@@ -492,7 +492,7 @@ def _found(
     content: str, text: str, places: list[int], line: int, at: int
 ) -> tuple[int, int, list[str], list[str]] | None:
     """Find a paragraph in the text: its start and end, its lines, and what is between them."""
-    place, first = max(at, places[min(line, len(places) - 1)]), -1
+    place, first = max(at, places[line]), -1
     words, breaks, end = list[str](), list[str](), 0
     for number, part in enumerate(content.split("\n")):
         part = part.strip(" \t\r")

@@ -112,7 +112,8 @@ def _sized(
     if ax is not None:
         return ax
     above = longest(keys, size) if longest(keys, size) > cell else 0.12
-    return new_axes(len(keys) * cell + longest(queries, size) + 0.95, len(queries) * cell + above + 0.45)
+    height = max(1.0, len(queries) * cell)  # the name of the axis needs an inch
+    return new_axes(len(keys) * cell + longest(queries, size) + 0.95, height + above + 0.45)
 
 
 def plot_attention(
@@ -279,7 +280,7 @@ def plot_positions(table: ArrayLike, ax: Axes | None = None) -> Axes:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(8, integer=True))
     _colour_bar(ax, "")
-    ax.child_axes[0].set_yticks((-1, 0, 1), ("−1", "0", "1"))
+    ax.child_axes[0].set_yticks((-1, 0, 1))
     return ax
 
 

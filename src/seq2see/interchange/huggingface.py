@@ -145,7 +145,7 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
             f"{path.name} cannot be imported: it has learned prompts in each layer; only MVP without them is supported."
         )
     tables = _tables(theirs, bool(config.get("share_encoder_decoder_embeddings", True)))
-    model = _model(config, str(family), (_same(theirs, *tables[:2]), _same(theirs, *tables[1:])))
+    model = _model(config, family, (_same(theirs, *tables[:2]), _same(theirs, *tables[1:])))
     bias = theirs.get(BIAS)
     for name in (BIAS, OUTPUT):
         if name not in tables[:2] and (name not in tables or model.share_output):
@@ -153,7 +153,7 @@ def _network(path: Path) -> tuple[str, ModelConfig, Renamed, dict[str, Any]]:
     weights = renamed(theirs, model, tables, bias, 0 if family == "blenderbot" else SKIPPED)
     for half in HALVES:
         weights = weights.widened(half, _number(config, f"{half}_ffn_dim"), model)
-    return str(family), model, weights, _generation(path, config)
+    return family, model, weights, _generation(path, config)
 
 
 def _as_two_vocabularies(theirs: Renamed, config: dict[str, Any]) -> dict[str, Any]:

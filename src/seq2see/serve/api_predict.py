@@ -237,7 +237,7 @@ class Predictor:
             (shown,) = await self.batcher.do(
                 object(), [(answers, shown)], lambda items: [_with_alignments(model, *items[0])], client
             )
-        return list(shown)
+        return shown
 
 
 READING = 1e6  # cost of reading a character of a document, in multiplications

@@ -705,7 +705,7 @@ def continued(out: Path, before: Config, now: Config) -> Config:
     less = now.training
     while less.batch_tokens > before.training.batch_tokens and less.accumulate < before.training.accumulate:
         less = halved(less)  # as at the start, when a batch did not fit the GPU's memory
-    if less.batch_tokens == before.training.batch_tokens and less is not now.training:
+    if less.batch_tokens == before.training.batch_tokens:
         now = replace(now, training=less)
     differing = [] if before.task == now.task else [("task", before.task, now.task)]
     for old, new in ((before.model, now.model), (before.training, now.training)):
