@@ -243,8 +243,8 @@ def test_patterns_of_ours_are_quick() -> None:
 
 QUICK = ("", "a+", "a?b?c+", "a+|b*|c{2,}", r"\p{L}+", r"\P{^L}\++", "[a+*]+", "[]+*]x", "(?:a|b)c+", "(?i)a+", "(?=a)b+",
          "(?!a)b+", "a" * limits.PATTERN)  # fmt: skip
-NOT_QUICK = ("a+b+", "a|b*c*", "a{2,}b+", "(a)*", "(a)+", "(a)?", "(a){2}", "a++", "a*+", "a?*", "a{2}{3}", "(?<n>a)", "(?#a)",
-             "(?>a)", "[[a]", "a" * (limits.PATTERN + 1), 5, None)  # fmt: skip
+NOT_QUICK = ("a+b+", "a|b*c*", "a{2,}b+", "(a)*", "(a)+", "(a)?", "(a){2}", "a++", "a*+", "a?*", "a{2}{3}", "(?<n>a)",
+             "(?#a)", "(?>a)", "[[a]", "a" * (limits.PATTERN + 1), 5, None)  # fmt: skip
 
 
 def test_a_pattern_of_a_stranger_repeats_once_at_most() -> None:
