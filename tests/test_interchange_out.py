@@ -131,6 +131,26 @@ def test_the_rules_of_the_search_are_told_to_hugging_face(
     assert to_huggingface._generation(config, model.tokenizers) == {**ids, "max_length": longest, **told}
 
 
+@pytest.mark.parametrize(("family", "shared", "vocabulary", "tied"), [
+    ("marian", False, 11, True), ("bart", False, 13, False), ("bart", True, 13, True),
+])  # fmt: skip
+def test_the_shape_is_told_to_hugging_face(family: str, shared: bool, vocabulary: int, tied: bool) -> None:
+    shape = ModelConfig.of(
+        source_vocabulary=13 if shared else 11, target_vocabulary=13, d_model=12, heads=3, d_ff=17, encoder_layers=2,
+        decoder_layers=4, max_length=40, share_embeddings=shared, share_output=True, dropout=0.25, activation="gelu",
+        scale_embeddings=False,
+    )  # fmt: skip
+    tokenizers = Tokenizers.one(Tokenizer.characters([*"abcdefgh", "<eos>", "<sos>", "<pad>"]))
+    assert to_huggingface._config(shape, tokenizers, family, "Name") == {
+        "model_type": family, "architectures": ["Name"], "vocab_size": vocabulary, "decoder_vocab_size": 13,
+        "encoder_vocab_size": 13 if shared else 11, "d_model": 12, "encoder_layers": 2, "decoder_layers": 4,
+        "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
+        "max_position_embeddings": 40, "activation_function": "gelu", "dropout": 0.25, "scale_embedding": False,
+        "share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied, "is_encoder_decoder": True,
+        "eos_token_id": 8, "bos_token_id": 9, "decoder_start_token_id": 9, "pad_token_id": 10, "torch_dtype": "float32",
+    }  # fmt: skip
+
+
 def test_a_token_that_is_never_written_does_not_hide_a_difference() -> None:
     compared = Compared(1, 1e-4)
     compared.logits(torch.tensor([[2.0, NEVER]]), torch.tensor([[2.01, NEVER]]))
