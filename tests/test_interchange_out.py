@@ -94,6 +94,63 @@ def test_a_model_goes_to_hugging_face_and_back(settings: dict[str, Any], tmp_pat
         assert first == pytest.approx(second, abs=1e-5)
 
 
+@pytest.mark.parametrize(("tokenizer", "unknown"), [
+    (Tokenizer.words(["a b a b"]), {"unk_token": "<unk>"}), (Tokenizer.characters(), {}),
+])  # fmt: skip
+def test_the_files_of_a_tokenizer_name_its_tokens(
+    tokenizer: Tokenizer, unknown: dict[str, str], tmp_path: Path
+) -> None:
+    to_huggingface._write_tokenizer(tmp_path, tokenizer, 77)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == {
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<sos>", "eos_token": "<eos>", "pad_token": "<pad>",
+        "model_max_length": 77, "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"], **unknown,
+    }  # fmt: skip
+    assert (tmp_path / "tokenizer.json").read_text(encoding="utf-8") == tokenizer.to_json()
+
+
+@pytest.mark.parametrize(("rules", "told"), [
+    ({}, {"num_beams": 1}), ({"forced_end": True}, {"num_beams": 1, "forced_eos_token_id": 2}),
+    ({"beam": 4, "stopping": "full", "length_penalty": 0.5},
+     {"num_beams": 4, "length_penalty": 0.5, "early_stopping": True}),
+    ({"beam": 2, "length_penalty": 0.5}, {"num_beams": 2, "length_penalty": 0.5, "early_stopping": False}),
+    ({"suppressed": (4, 5), "other_ends": (6,), "min_length": 3},
+     {"num_beams": 1, "bad_words_ids": [[4], [5]], "eos_token_id": [2, 6], "min_length": 4}),
+    ({"first_suppressed": (4,), "no_repeat": 2, "no_repeat_source": 3, "repetition_penalty": 1.5},
+     {"num_beams": 1, "begin_suppress_tokens": [4], "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 3,
+      "repetition_penalty": 1.5}),
+])  # fmt: skip
+def test_the_rules_of_the_search_are_told_to_hugging_face(
+    rules: dict[str, Any], told: dict[str, Any]
+) -> None:
+    model = small()
+    config = replace(model.config, decoding=DecodingConfig.of(length_ratio=2.0, length_offset=3, **rules))
+    longest = config.decoding.limit(config.model.max_length, config.model.max_length) + 1
+    pad, start, end = (getattr(model.tokenizers.target, name) for name in ("pad", "start", "end"))
+    ids = {"pad_token_id": pad, "bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
+    assert to_huggingface._generation(config, model.tokenizers) == {**ids, "max_length": longest, **told}
+
+
+@pytest.mark.parametrize(("family", "shared", "vocabulary", "tied"), [
+    ("marian", False, 11, True), ("bart", False, 13, False), ("bart", True, 13, True),
+])  # fmt: skip
+def test_the_shape_is_told_to_hugging_face(family: str, shared: bool, vocabulary: int, tied: bool) -> None:
+    shape = ModelConfig.of(
+        source_vocabulary=13 if shared else 11, target_vocabulary=13, d_model=12, heads=3, d_ff=17, encoder_layers=2,
+        decoder_layers=4, max_length=40, share_embeddings=shared, share_output=True, dropout=0.25, activation="gelu",
+        scale_embeddings=False,
+    )  # fmt: skip
+    tokenizers = Tokenizers.one(Tokenizer.characters([*"abcdefgh", "<eos>", "<sos>", "<pad>"]))
+    assert to_huggingface._config(shape, tokenizers, family, "Name") == {
+        "model_type": family, "architectures": ["Name"], "vocab_size": vocabulary, "decoder_vocab_size": 13,
+        "encoder_vocab_size": 13 if shared else 11, "d_model": 12, "encoder_layers": 2, "decoder_layers": 4,
+        "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
+        "max_position_embeddings": 40, "activation_function": "gelu", "dropout": 0.25, "scale_embedding": False,
+        "share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied, "is_encoder_decoder": True,
+        "eos_token_id": 8, "bos_token_id": 9, "decoder_start_token_id": 9, "pad_token_id": 10, "torch_dtype": "float32",
+    }  # fmt: skip
+
+
 def test_a_token_that_is_never_written_does_not_hide_a_difference() -> None:
     compared = Compared(1, 1e-4)
     compared.logits(torch.tensor([[2.0, NEVER]]), torch.tensor([[2.01, NEVER]]))

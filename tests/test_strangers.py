@@ -241,6 +241,17 @@ def test_patterns_of_ours_are_quick() -> None:
             assert limits._is_quick(pattern["pattern"]["Regex"])
 
 
+QUICK = ("", "a+", "a?b?c+", "a+|b*|c{2,}", r"\p{L}+", r"\P{^L}\++", "[a+*]+", "[]+*]x", "(?:a|b)c+", "(?i)a+", "(?=a)b+",
+         "(?!a)b+", "a" * limits.PATTERN)  # fmt: skip
+NOT_QUICK = ("a+b+", "a|b*c*", "a{2,}b+", "(a)*", "(a)+", "(a)?", "(a){2}", "a++", "a*+", "a?*", "a{2}{3}", "(?<n>a)",
+             "(?#a)", "(?>a)", "[[a]", "a" * (limits.PATTERN + 1), 5, None)  # fmt: skip
+
+
+def test_a_pattern_of_a_stranger_repeats_once_at_most() -> None:
+    assert [pattern for pattern in QUICK if not limits._is_quick(pattern)] == []
+    assert [pattern for pattern in NOT_QUICK if limits._is_quick(pattern)] == []
+
+
 def test_marks_without_end_are_composed_in_time() -> None:
     """Sorting 200,000 marks took more than four minutes."""
     marks = "\u0301\u0323" * 100_000
