@@ -49,6 +49,15 @@ def engine() -> Iterator[apart.Apart]:
     made.process.kill()
 
 
+def test_windows_of_a_gpu_grow() -> None:
+    """The first one is tokenized at once; no input is lost."""
+    inputs = [str(number) for number in range(70)]
+    windows = [*answering._growing(iter(inputs), 16)]
+    assert [len(window) for window in windows] == [2, 4, 8, 16, 16, 16, 8]
+    assert [text for window in windows for text in window] == inputs
+    assert [*answering._growing(iter(inputs[:3]), 1)] == [["0"], ["1"], ["2"]]
+
+
 class Fails:
     """An engine whose calls fail."""
 
@@ -160,7 +169,7 @@ def test_ctrl_c_ends_both_processes_and_the_run_is_continued(tmp_path: Path) -> 
     assert first.stdin is not None
     first.stdin.write("\n".join(texts[:2000]))
     first.stdin.flush()  # it waits for more lines
-    assert waited(lambda: part.exists() and part.stat().st_size)
+    assert waited(lambda: part.exists() and part.stat().st_size > 5000)  # all imports are done
     os.killpg(first.pid, signal.SIGINT)
     said, errors = first.communicate(timeout=60)
     assert first.returncode == 130

@@ -24,6 +24,7 @@ import torch
 import seq2see
 from seq2see import machine, seq2seq
 from seq2see.answering import network
+from seq2see.answering.network import BATCHES_OF_A_GPU
 from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
@@ -592,6 +593,43 @@ def test_batches_overlap_and_keep_their_order(by: str, monkeypatch: pytest.Monke
     with pytest.raises(UserError, match="no 7"):
         list(model.network.searched(batches, search))
     assert sys.getswitchinterval() == interval
+
+
+def test_a_gpu_answers_one_window_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window that comes first ends first, also if a second one waits meanwhile, and also if a third one failed."""
+    network = seq2see.load("dates", engine="torch").network
+    engine, begun, waits = network.engine_for(4), list[int](), threading.Event()
+    monkeypatch.setattr(network, "device", "cuda")
+
+    def search(engine: object, rows: list[int]) -> int:
+        begun.append(rows[0])
+        if rows[0] < BATCHES_OF_A_GPU:
+            assert waits.wait(60)
+        if rows == [200]:
+            raise UserError("no 200")
+        return rows[0]
+
+    def window(first: int) -> list[int]:
+        found = network.searched(((engine, [row]) for row in range(first, first + 20)), search)
+        return [answer for _, answer in found]
+
+    with pytest.raises(UserError, match="no 200") as kept:
+        window(200)
+    begun.clear()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(window, 0)
+        while len(begun) < BATCHES_OF_A_GPU:
+            time.sleep(0.001)
+        second = threads.submit(window, 100)
+        assert network._pool is not None
+        while network._pool._work_queue.qsize() < 40 - BATCHES_OF_A_GPU:
+            time.sleep(0.001)
+        waits.set()
+        assert first.result() == [*range(20)]
+        assert second.result() == [*range(100, 120)]
+    later = range(100 + BATCHES_OF_A_GPU, 120)
+    assert max(begun.index(row) for row in range(20)) < min(begun.index(row) for row in later)
+    assert kept.value.args == ("no 200",)
 
 
 def test_two_batches_at_a_time_share_one_translator(monkeypatch: pytest.MonkeyPatch) -> None:

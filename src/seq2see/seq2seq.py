@@ -224,7 +224,9 @@ class Seq2Seq:
             return self.texts.search(part, rules, options.n_best, sure, automaton)
 
         with machine.uncollected() if len(inputs) > MANY else nullcontext():
-            if not devices.is_cuda(self.device) or len(inputs) <= WINDOW:
+            # who reads a large file gives windows of it, and several at a time
+            whole = len(inputs) <= WINDOW or self.network.apart is not None
+            if whole or not devices.is_cuda(self.device):
                 answers = answered(inputs)
             else:
                 self.network.engine_for(

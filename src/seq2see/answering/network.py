@@ -10,6 +10,7 @@ import logging
 import platform
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -25,6 +26,8 @@ from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from torch import Tensor
 
     from seq2see.decoding.torch_engine import TorchEngine
@@ -34,6 +37,7 @@ T = TypeVar("T")
 
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
+BATCHES_OF_A_GPU = 2 * machine.AT_ONCE  # at a time: two are searched, the others are laid out or put together
 LARGE_ROW = 512  # a d_model from which torch is the faster one for a single input on ARM
 WORTH_EXPORT = 2**27  # parameters × inputs from which a model without an export gets one in the user's cache
 #: Parameters from which even one input is worth an export: the next start is faster by seconds.
@@ -64,6 +68,7 @@ class Network:
         self._as_read: object = None  # its fingerprint before a caller got it
         self._ctranslate2: Engine | None = None
         self._torch: TorchEngine | None = None
+        self._pool: ThreadPoolExecutor | None = None  # searches on a GPU, in the order in which they come
         self.apart: Engine | None = None  # in another process; it answers in the place of this network
 
     def find_export(self) -> None:
@@ -82,7 +87,7 @@ class Network:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
-        return {**self.__dict__, "_ctranslate2": None, "_torch": None, "apart": None}
+        return {**self.__dict__, "_ctranslate2": None, "_torch": None, "_pool": None, "apart": None}
 
     def inner(self) -> Transformer:
         """Return the network for computing; callers must not hand it out."""
@@ -163,6 +168,10 @@ class Network:
 
         While a GPU searches, the next batch is laid out, and the last one put together. CTranslate2 gets two batches at
         a time, so that a worker that has finished its part of one does not wait for the others.
+
+        Several threads may call this, each for a window of a long list. A GPU answers all batches of one window before
+        those of the next. If the windows took turns, all would end at the same time, and the GPU would wait for
+        all the next ones to be tokenized.
         """
         batches = iter(batches)
         several = [*islice(batches, 2)]
@@ -171,8 +180,23 @@ class Network:
             for engine, rows in batches:
                 yield rows, search(engine, rows)
             return
-        for (_, rows), found in machine.ahead(lambda batch: search(*batch), batches):
-            yield rows, found
+        if several[0][0] is self._ctranslate2:
+            for (_, rows), found in machine.ahead(lambda batch: search(*batch), batches):
+                yield rows, found
+            return
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(BATCHES_OF_A_GPU)
+        with machine.brisk():
+            waiting = deque([(rows, self._pool.submit(search, engine, rows)) for engine, rows in batches])
+            try:
+                while waiting:
+                    rows, done = waiting.popleft()
+                    yield rows, done.result()
+            finally:
+                for _, left_out in waiting:
+                    left_out.cancel()
 
     def _through_ctranslate2(self, inputs: int) -> Engine:
         if self._ctranslate2 is None:

@@ -283,13 +283,20 @@ def _answered(job: Job, inputs: Iterator[str]) -> Iterator[tuple[list[str], list
     from seq2see import devices, machine
 
     most = job.window
-    windows = iter(lambda: _window(inputs, most), [])
     if not devices.is_cuda(job.model.device):
-        for window in windows:
+        for window in iter(lambda: _window(inputs, most), []):
             yield window, job.answers(window)
         return
     job.engine_name(most)  # made once, before other threads use it
-    yield from machine.ahead(job.answers, windows)
+    yield from machine.ahead(job.answers, _growing(inputs, most))
+
+
+def _growing(inputs: Iterator[str], most: int) -> Iterator[list[str]]:
+    """Yield windows; the first ones are small, so that the GPU waits only a moment until they are tokenized."""
+    size = max(1, most // 8)
+    while window := _window(inputs, size):
+        yield window
+        size = min(2 * size, most)
 
 
 def _window(inputs: Iterator[str], most: int) -> list[str]:

@@ -18,6 +18,7 @@ from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
 from seq2see import machine
+from seq2see.answering.network import BATCHES_OF_A_GPU
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq, load, without_weights
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from seq2see.decoding.engines import Engine
     from seq2see.decoding.hypothesis import Hypothesis
 
-WAYS = 2 * machine.AT_ONCE  # batches at a time: two are searched, the others are sent and laid out
+WAYS = BATCHES_OF_A_GPU
 
 
 class Apart:
