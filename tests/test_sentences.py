@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import pairwise
 
@@ -282,3 +283,49 @@ def test_no_quotation_loses_one_of_its_marks(text: str, parts: list[str] | None)
         assert spans == split(text)
     else:
         assert [text[first:last] for first, last in spans] == parts
+
+
+def test_numbers_parts_of_an_hour_and_currencies_have_words_in_three_languages() -> None:
+    words = {
+        "1": "one un une ein eine einen einem einer eines eins", "2": "two deux zwei", "3": "three trois drei",
+        "4": "four quatre vier", "5": "five cinq fünf", "6": "six sechs", "7": "seven sept sieben",
+        "8": "eight huit acht", "9": "nine neuf neun", "10": "ten dix zehn", "11": "eleven onze elf",
+        "12": "twelve douze zwölf",
+    }  # fmt: skip
+    for number, some in words.items():
+        for word in some.split():
+            assert [one for one, names in kept.IN_WORDS.items() if names.search(f"({word.title()})")] == [
+                number
+            ]
+            assert not kept.IN_WORDS[number].search(f"{word}x")
+    parts = {
+        "15": "quart quarter viertel",
+        "30": "demi demie half halb",
+        "45": "quart quarter viertel dreiviertel",
+    }
+    for minutes, some in parts.items():
+        assert all(re.fullmatch(kept.PARTS[minutes], word) for word in some.split())
+    assert {*kept.PARTS} == {*parts}
+    for text in ("halb", "Viertel vor", "dreiviertel", "quarter to", "moins le quart"):
+        assert kept.TO_NEXT.search(f"{text} acht")
+    for text in (
+        "3 p.m.",
+        "3 pm",
+        "noon",
+        "evening",
+        "night",
+        "soir",
+        "midi",
+        "nuit",
+        "Nachmittag",
+        "Abend",
+        "Nacht",
+    ):
+        assert kept.LATER.search(text)
+    currencies = {"€": "euros EUR", "£": "pounds livres Pfund sterling GBP", "$": "dollars USD"}
+    for sign, some in currencies.items():
+        written, named = kept.CURRENCIES[sign]
+        assert all(written.search(text) for text in (f"5{sign}", f"5 {sign}", f"{sign}5", f"{sign} 5"))
+        assert not written.search(f"5 or {sign}")
+        assert all(named.search(f"5 {word}") for word in (*some.split(), sign))
+    assert {*kept.CURRENCIES} == {*currencies}

@@ -105,6 +105,8 @@ def test_an_unknown_symbol_is_named() -> None:
 
 def test_what_can_be_asked_for(tmp_path: Path) -> None:
     assert kinds_asked("bpe,symbols") == ("bpe", "symbols")
+    for kind in ("characters", "decomposed", "symbols", "features", "bytes", "words", "bpe", "unigram"):
+        assert kinds_asked(kind) == (kind, kind)
     assert kinds_asked("symbols:,,characters") == ("symbols:,", "characters")
     assert kinds_asked(("words", "symbols:|")) == ("words", "symbols:|")
     pairs = words(200)

@@ -432,6 +432,15 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
     assert asked.count("Hi.") == 1
 
 
+def test_white_space_is_not_asked_about() -> None:
+    asked: list[str] = []
+    assert (
+        through(f"One{' ' * 900}two.", "text", lambda read: (asked.append(read), swapped(read))[1])
+        == "oNE TWO."
+    )
+    assert [read.strip() for read in asked] == ["One", "two."]
+
+
 def test_a_large_number_of_an_answer_has_one_separator() -> None:
     assert through("12,345,678 people.", "text", lambda read: "12.345,678 Leute.") == "12.345.678 Leute."
 
