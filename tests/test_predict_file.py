@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -269,3 +270,8 @@ def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.Monk
     monkeypatch.setattr(command.Job, "engine_name", lambda self, inputs: "torch, bfloat16")  # as on a GPU
     assert command._same(form, "1845-01-05", "January 6, 1845")
     assert not command._same(form, "1845-01-05", "September 30, 2025")
+
+
+def test_lines_lose_their_ends_and_the_first_one_a_byte_order_mark() -> None:
+    given = "\ufeffa b\r\n\ufeffc\n\n d \r\r\nlast".encode()
+    assert [*command._texts(BytesIO(given))] == ["a b", "\ufeffc", "", " d \r", "last"]
