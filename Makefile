@@ -4,7 +4,8 @@ BIN := .venv/bin
 # Compiled modules are kept, whatever the shell says: a suite starts Python some 200 times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test chromium types verify soak bench site clean
+.PHONY: demo test chromium types soak bench site clean \
+  verify verify-kernels verify-dates verify-heavy verify-examples verify-mutants verify-supply
 .DEFAULT_GOAL := demo
 
 demo: .venv/installed
@@ -39,12 +40,19 @@ types: .venv/tested
 # Heavier proofs: every one of the 3,287,182 dates of the years 1000 to 9999, the GPU's kernels in Triton's interpreter
 # (Triton is 0.9 GB, and kept apart), a Ray cluster of two workers, whether the tests notice a sample of small changes in
 # the code, the project's site, and what others get: the wheel in a clean environment, and known holes in its packages.
-verify: .venv/tested .venv/interpreted .venv/clustered .venv/tools/installed .venv/site/installed
+# It takes hours on 2 cores: a part can be run alone (`make verify-heavy`), and `make -k verify` goes on after a failure.
+verify: verify-kernels verify-dates verify-heavy verify-examples verify-mutants verify-supply
+verify-kernels: .venv/tested .venv/interpreted
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python benchmarks/gpu_check.py kernels step choices
+verify-dates: .venv/tested
 	$(BIN)/seq2see evaluate dates --years 1000-9999 --at-least 1
-	THOROUGH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy
+verify-heavy: .venv/tested .venv/clustered .venv/site/installed
+	THOROUGH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m heavy --durations 20
+verify-examples: .venv/tested
 	THOROUGH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not heavy" $$(grep -lE "= ?examples[(]" tests/test_*.py)
+verify-mutants: .venv/tested
 	$(BIN)/python tests/mutation.py
+verify-supply: .venv/tools/installed
 	.venv/tools/bin/python tests/supply_chain.py
 
 # Everything that may go wrong, tried: kills, lost power, hostile folders, corrupt files, rude clients, a long load. Some

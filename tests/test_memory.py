@@ -229,10 +229,11 @@ def test_other_shapes_make_room_before_a_batch_is_halved(monkeypatch: pytest.Mon
 
 
 def test_a_search_beside_another_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two searches run at a time; a third waits for one of them."""
+    """In a long piece of work two searches run at a time; a third waits for one of them."""
     engine = on_a_gpu(chatty_model(2), True, monkeypatch)
-    with engine._lane() as first:
-        pass
+    with engine._lane() as first, engine._lane() as other:
+        assert other is first
+    engine.batches = torch_engine.WORTH_A_LANE
     with engine._lane() as again, engine._lane() as second, engine._lane() as third:
         assert again is first
         assert second is not first

@@ -301,6 +301,31 @@ def test_tags_follow_their_words() -> None:
 
 
 #: Parts of documents: sentences with and without tags around them, what is hidden, and breaks.
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("A gas is CO2, and H2O is none.", "A gas is CO<sub>2</sub>, and H<sub><i>2</i></sub>O is none."),
+        (
+            "H2O and CO2, CO2 and CO2",
+            "H<sub><i>2</i></sub>O and CO2, CO<sub>2</sub> and CO2",
+        ),  # that is nearest
+        ("H2O is H2O. CO2!", "H<sub><i>2</i></sub>O is H2O. CO<sub>2</sub>!"),
+        # another word gets the tags
+        ("H2Os and XCO2", "<sub><i>H2Os</i></sub> and <sub>XCO2</sub>"),
+    ],
+)
+def test_tags_within_a_word_stay_at_its_letters(answer: str, expected: str) -> None:
+    html = "H<sub><i>2</i></sub>O is CO<sub>2</sub>."
+    assert through(html, "html", lambda _: answer) == expected
+
+
+def test_the_same_word_twice_keeps_its_tags_apart() -> None:
+    html = "We measure CO<sub>2</sub> and not CO<b>2</b> today."
+    assert through(html, "html", lambda _: "Now CO2, not CO2, is measured today by all of us here.") == (
+        "Now CO<sub>2</sub>, not CO<b>2</b>, is measured today by all of us here."
+    )
+
+
 FRAGMENTS = ["One cat.", "two dogs", " ", "\n", "<b>", "</b>", "<i>", "</i>", "<br>", "<p>", "&amp;", "{x}", "**", "`y`",
              "[a](b)", "# "]  # fmt: skip
 

@@ -25,6 +25,9 @@ from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
 LANES = 2  # searches at a time on a GPU: one computes while another waits for the host
+WORTH_A_LANE = (
+    128  # batches after which there is a second lane: it captures all shapes again, which takes a while
+)
 TRIED_AGAIN = 64  # batches after which a large one is tried again, if the memory was full
 ONE_THREAD = 2**14  # rows × d_model of one step; with fewer numbers one thread is faster than two
 PART_OF_A_THREAD = 80_000  # rows × d_model of a thread's piece: enough that the call's overhead is small
@@ -79,7 +82,7 @@ class TorchEngine:
 
     @contextmanager
     def _lane(self) -> Iterator[GraphDecoder]:
-        """Lend the graphs that the fewest searches use; a search that would wait gets new ones, if there are few.
+        """Lend the graphs that the fewest searches use. After many batches, a search that would wait gets new ones.
 
         Graphs follow the model's weights, and are rebuilt if those have moved in memory.
         """
@@ -88,7 +91,8 @@ class TorchEngine:
             if where != self.where:
                 self.where, self.lanes = where, []
             lane = min(self.lanes, key=lambda lane: lane.users, default=None)
-            if lane is None or (lane.users and len(self.lanes) < LANES):
+            waits = lane is not None and lane.users > 0 and self.batches >= WORTH_A_LANE
+            if lane is None or (waits and len(self.lanes) < LANES):
                 dtype = torch.bfloat16 if self.narrow else None
                 lane = Lane(GraphDecoder(self.original, self.special, dtype))
                 self.lanes.append(lane)

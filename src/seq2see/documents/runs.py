@@ -23,6 +23,7 @@ from seq2see.documents.sentences import Span
 
 #: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
 TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
+WORD = re.compile(r"\w+")
 CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
 
 Escape = Callable[[str], str]
@@ -362,6 +363,8 @@ class _Writer:
         first, last = self.read.place(pair.first), self.read.place(pair.last)
         if first == last:
             return self._spot(first, pair.open.startswith("</"), low, high)
+        if (inside := self._inside(first, last, low, high)) is not None:
+            return inside
         found = [
             target
             for source, target in self.links
@@ -380,6 +383,27 @@ class _Writer:
             after = re.compile(rf"\s?{re.escape(sign)}").match(self.answer, end, high)
             end = after.end() if after else end
         return self._outside(start, end)
+
+    def _inside(self, first: int, last: int, low: int, high: int) -> Span | None:
+        """Find the letters of a pair that encloses a part of a word, H<sub>2</sub>O, if the answer has that word, too.
+
+        Of several such words it is the one with the same number, or else the one at about the same place.
+        """
+        words = [word.span() for word in WORD.finditer(self.read.text)]
+        around = [span for span in words if span[0] <= first < last <= span[1]]
+        if not around or around[0] == (first, last):
+            return None
+        start, end = around[0]
+        word = self.read.text[start:end]
+        before = [one for one, other in words if self.read.text[one:other] == word]
+        found = [one.start() for one in WORD.finditer(self.answer) if one[0] == word]
+        if len(found) == len(before):
+            found = [found[before.index(start)]]
+        share = start / max(1, len(self.read.text)) * len(self.answer)
+        for place in sorted(found, key=lambda at: abs(at - share)):
+            if low <= place + first - start and place + last - start <= high:
+                return self._outside(place + first - start, place + last - start)
+        return None
 
     def _spot(self, place: int, ends: bool, low: int, high: int) -> Span:
         """Return the position of a tag without a partner: at the word it touches; of two words, an end tag takes the
