@@ -7,9 +7,10 @@ of the others must die.
 
 Every mutant runs in a fork of a process that has imported PyTorch, so that it takes seconds. A first run without any
 mutant notes which tests call which function, also in processes that they start, and what each test and each fixture
-costs. A mutant is given the tests that call its function: those of the nearest file first, then the cheapest. All limits
-are in seconds of processor time, so that a busy machine leaves no test out. The notes of a test file are kept until it
-changes; `--anew` makes all of them again.
+costs. A mutant is given the tests that call its function: those of the nearest file first, then the cheapest. One that
+survives them is given more of them. Heavy tests, which only `make verify` runs, are not tried: to note what they call
+takes too long. All limits are in seconds of processor time, so that a busy machine leaves no test
+out. The notes of a test file are kept until it changes; `--anew` makes all of them again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import threading
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
@@ -81,12 +82,12 @@ NOT_USED = {
     "test_deploy.py",
 }  # fmt: skip
 TESTS = sorted(path.name for path in (ROOT / "tests").glob("test_*.py") if path.name not in NOT_USED)
-SLOW = 20.0  # seconds of a test that mutants are not given; all seconds are of processor time
-MOST = 60.0  # seconds of all tests of one mutant
+MOST = 60.0  # seconds of all tests of one mutant; all seconds are of processor time
+MOST_AFTER = 240.0  # seconds of those that a survivor is given after them
 STILL = 60.0  # seconds of the clock in which a process that does nothing is taken to wait for ever
 GOAL = 0.9
 FORM = b"2"  # of the notes
-DEAD = ("killed", "timeout", "refused")
+DEAD = ("killed", "killed later", "timeout", "refused")
 BROKEN = 70  # the exit status if a mutant could not be tried
 
 OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
@@ -531,8 +532,13 @@ def near(file: str, tests: list[str]) -> list[str]:
     return sorted(tests, key=mentions, reverse=True)
 
 
-def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]]) -> tuple[list[str], float]:
-    """Return the tests that call the function of a mutant, or any of its file, and what they cost together."""
+def tests_of(
+    mutant: Mutant, notes: dict[str, dict[str, Any]], before: frozenset[str]
+) -> tuple[list[str], float]:
+    """Return the tests that call the function of a mutant, or any of its file, and what they cost together.
+
+    ``before`` has the tests that it has survived: it is given others then.
+    """
     stem = Path(mutant.file).stem
     # A test reads a constant without calling anything: those of the nearest files are tried, too.
     closest = near(mutant.file, [*notes])[:2] if not mutant.outer else []
@@ -546,13 +552,13 @@ def tests_of(mutant: Mutant, notes: dict[str, dict[str, Any]]) -> tuple[list[str
                 and (not mutant.outer or f"{name}.".replace("<locals>.", "").startswith(f"{mutant.outer}."))
                 for where, name in places
             )
-            if hit and took <= SLOW and test not in note["failed"]:
+            if hit and test not in before and test not in note["failed"]:
                 found.append((stem not in file and file not in closest, took, file, test))
     chosen, seconds, ready = list[str](), 0.0, set[tuple[str, str]]()
     for _, took, file, test in sorted(found):
         new = {(file, name) for name in notes[file]["fixtures"][test]} - ready
         cost = took + sum(notes[file]["of_fixture"][name] for _, name in new)
-        if seconds + cost <= MOST:
+        if seconds + cost <= (MOST_AFTER if before else MOST):
             chosen.append(test)
             seconds += cost
             ready |= new
@@ -595,6 +601,8 @@ class Attempt:
     limit: float
     log: Path
     folder: Path
+    source: str
+    tests: Collection[str]  # none if it survived others before: then it is not tried again
     worked: float = 0.0
     since: float = field(default_factory=time.monotonic)  # when it was last seen to work
 
@@ -610,13 +618,14 @@ def tried(
     mutants: list[tuple[Mutant, str]], notes: dict[str, dict[str, Any]], jobs: int
 ) -> Iterator[tuple[Mutant, str]]:
     """Run the tests on each mutant; yield it with what became of it."""
-    waiting, running = list(reversed(mutants)), dict[int, Attempt]()
+    waiting = [(mutant, source, frozenset[str]()) for mutant, source in reversed(mutants)]
+    running = dict[int, Attempt]()
     while waiting or running:
         while waiting and len(running) < jobs:
-            mutant, source = waiting.pop()
-            tests, seconds = tests_of(mutant, notes)
+            mutant, source, before = waiting.pop()
+            tests, seconds = tests_of(mutant, notes, before)
             if not tests:
-                yield mutant, "no test"
+                yield mutant, "survived" if before else refused(mutant, source) or "no test"
                 continue
             files = list(dict.fromkeys(Path(test.partition("::")[0]).name for test in tests))
             folder = Path(tempfile.mkdtemp(prefix="mutation-"))
@@ -642,7 +651,8 @@ def tried(
                 )
 
             log = NOTES / f"mutant-{len(waiting)}.log"
-            running[forked(log, work)] = Attempt(mutant, 30 + 4 * seconds, log, folder)
+            more = () if before else tests
+            running[forked(log, work)] = Attempt(mutant, 30 + 4 * seconds, log, folder, source, more)
         time.sleep(0.1)
         for child, attempt in [*running.items()]:
             done, status = os.waitpid(child, os.WNOHANG)
@@ -650,7 +660,14 @@ def tried(
                 code = os.waitstatus_to_exitcode(status)
                 attempt.log.unlink(missing_ok=True)
                 # 5 is pytest's status for no test at all.
-                yield attempt.mutant, {0: "survived", 5: "no test", BROKEN: "broken"}.get(code, "killed")
+                killed = "killed" if attempt.tests else "killed later"
+                fate = {0: "survived", 5: "no test", BROKEN: "broken"}.get(code, killed)
+                if fate == "survived" and attempt.tests:
+                    fate = refused(attempt.mutant, attempt.source)
+                if fate:
+                    yield attempt.mutant, fate
+                else:
+                    waiting.append((attempt.mutant, attempt.source, frozenset(attempt.tests)))
             elif attempt.is_over(child):
                 os.killpg(child, signal.SIGKILL)
                 os.waitpid(child, 0)
@@ -673,6 +690,11 @@ def faults(file: str, source: str) -> Counter[str]:
             for command in (mypy, ruff)
         ]
     return Counter(re.findall(r"^\S+?:\d+:(?:\d+:)? (.+)", "".join(found), re.MULTILINE))
+
+
+def refused(mutant: Mutant, source: str) -> str:
+    """Return "refused" if mypy or ruff finds more in a mutant than in its file."""
+    return "refused" if faults(mutant.file, source) - own_faults(mutant.file) else ""
 
 
 @cache
@@ -751,10 +773,6 @@ def main() -> int:
     done = 0
     try:
         for done, (mutant, fate) in enumerate(fates, 1):
-            if fate in ("survived", "no test") and faults(mutant.file, sources[mutant]) - own_faults(
-                mutant.file
-            ):
-                fate = "refused"
             results[mutant.file.split("/")[0]][fate] += 1
             if fate not in DEAD:
                 survivors.append(mutant)
