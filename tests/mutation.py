@@ -9,7 +9,7 @@ Every mutant runs in a fork of a process that has imported PyTorch, so that it t
 mutant notes which tests call which function, also in processes that they start, and what each test and each fixture
 costs. A mutant is given the tests that call its function: those of the nearest file first, then the cheapest. One that
 survives them is given more of them. Heavy tests, which only `make verify` runs, are not tried: to note what they call
-takes longer than all others together. All limits are in seconds of processor time, so that a busy machine leaves no test
+takes too long. All limits are in seconds of processor time, so that a busy machine leaves no test
 out. The notes of a test file are kept until it changes; `--anew` makes all of them again.
 """
 

@@ -782,3 +782,18 @@ def test_a_sign_that_a_vocabulary_of_words_with_ends_does_not_have_is_unknown(tm
     engine = huggingface_text._word_ends(tmp_path, "src", len(names))
     assert engine.encode("ab aéb").tokens == ["ab</w>", "a", "<unk>", "b</w>"]
     assert engine.decode(engine.encode("ab b").ids) == "ab b"
+
+
+@pytest.mark.parametrize(("kind", "codes", "last"), [
+    ("PLBartTokenizer", "base", [*languages.PLBART, "<mask>"]), ("PLBartTokenizer", "multi", languages.PLBART_MORE),
+    ("MBart50Tokenizer", "multi", [*languages.MBART50, "<mask>"]), ("MBartTokenizer", "", [*languages.MBART, "<mask>"]),
+])  # fmt: skip
+def test_a_kind_of_tokenizer_tells_its_languages(
+    kind: str, codes: str, last: list[str], tmp_path: Path
+) -> None:
+    trained_spm(tmp_path / "sentencepiece.bpe.model", "bpe")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sentencepiece.bpe.model"))
+    size = pieces.get_piece_size() + 1 + len(last)
+    about = {"tokenizer_class": kind, "language_codes": codes}
+    for engine in huggingface_text._engines(tmp_path, "mbart", about, (size, size)):
+        assert [engine.id_to_token(number) for number in range(size - len(last), size)] == last

@@ -12,7 +12,7 @@ from conftest import small_model
 from seq2see.config import Config, TrainingConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
-from seq2see.data.places import aligned, with_copies, with_places
+from seq2see.data.places import _best, aligned, with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied, varies
 from seq2see.model.attention import strayed
 from seq2see.model.ensemble import Ensemble
@@ -300,3 +300,12 @@ def test_training_invents_stems() -> None:
     assert trainer.learner.settings.guided == 1.0
     assert np.array_equal(trainer.as_read[1].known_places, given[1].known_places)
     assert len(list(trainer.steps())) == 2
+
+
+@pytest.mark.parametrize("path", [
+    [(0, 0), (1, 2), (2, 4)], [(0, 0), (2, 1), (4, 2)], [(0, 0), (1, 2), (2, 3), (3, 5)],
+    [(0, 0), (2, 1), (3, 2), (5, 3)], [(0, 0), (2, 1), (3, 1), (5, 2), (6, 2)],
+])  # fmt: skip
+def test_the_first_way_through_a_pair_is_near_its_diagonal(path: list[tuple[int, int]]) -> None:
+    source, target = (np.ones((2, size), dtype=np.int64) for size in path[-1])
+    assert _best(source, target, None, (3, 3)) == [path] * 2

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
+from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,14 +57,15 @@ def test_windows_that_are_answered_at_once_keep_their_order(monkeypatch: pytest.
     monkeypatch.setattr(command, "WINDOW_OF_A_GPU", 10)
 
     def answers(self: Any, window: list[str]) -> list[Answer]:
-        if window[0] in (PAIRS[0][0], PAIRS[10][0]):
+        if window[0] in (PAIRS[0][0], PAIRS[1][0]):
             both.wait(60)
         return model.answers(window)
 
     monkeypatch.setattr(command.Job, "answers", answers)
     texts = [source for source, _ in PAIRS[:35]]
     found = list(command._answered(form, iter(texts)))
-    assert [window for window, _ in found] == [texts[first : first + 10] for first in range(0, 35, 10)]
+    places = [0, 1, 3, 7, 15, 25, 35]  # the first windows are small
+    assert [window for window, _ in found] == [texts[first:last] for first, last in pairwise(places)]
     assert [answer.output for _, row in found for answer in row] == [target for _, target in PAIRS[:35]]
 
     def fails(self: Any, window: list[str]) -> list[Answer]:
@@ -269,3 +272,8 @@ def test_in_bfloat16_the_last_line_may_differ_by_a_word(monkeypatch: pytest.Monk
     monkeypatch.setattr(command.Job, "engine_name", lambda self, inputs: "torch, bfloat16")  # as on a GPU
     assert command._same(form, "1845-01-05", "January 6, 1845")
     assert not command._same(form, "1845-01-05", "September 30, 2025")
+
+
+def test_lines_lose_their_ends_and_the_first_one_a_byte_order_mark() -> None:
+    given = "\ufeffa b\r\n\ufeffc\n\n d \r\r\nlast".encode()
+    assert [*command._texts(BytesIO(given))] == ["a b", "\ufeffc", "", " d \r", "last"]

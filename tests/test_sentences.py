@@ -329,3 +329,14 @@ def test_numbers_parts_of_an_hour_and_currencies_have_words_in_three_languages()
         assert not written.search(f"5 or {sign}")
         assert all(named.search(f"5 {word}") for word in (*some.split(), sign))
     assert {*kept.CURRENCIES} == {*currencies}
+
+
+@pytest.mark.parametrize("text", [
+    "No. | I do not.", "He said no. | They left.", "He lives at No. 5 there.", "It was in Oct. | The sun shone.",
+    "It was in Oct. Green leaves fell.", "It was on Oct. 5 or so.", "At 5 p.m. | The cat came.", "At 5 p.m. Tom came.",
+    "See vol. The end.", "Ask J. Tolkien.", "It is vitamin C. | The doctor knows.", "(1. The first one.",
+    "Am 3. Mai war es.", "It was 1999. | Tom came.",
+])  # fmt: skip
+def test_a_full_stop_after_a_short_word_ends_a_sentence_before_a_usual_beginning(text: str) -> None:
+    whole = text.replace("| ", "")
+    assert [whole[first:last] for first, last in split(whole)] == text.split(" | ")

@@ -135,6 +135,7 @@ def test_json_is_strict_and_whole() -> None:
 
     out = io.StringIO()
     write_json(traced(), [MASKED, WEIGHTS], out)
+    assert out.getvalue().endswith("}\n")
     document = json.loads(out.getvalue(), parse_constant=refuse)
     assert (document["text"], document["output"]) == ("1845-01-05", "January 5, 1845")
     value = document["values"][MASKED]

@@ -457,6 +457,17 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
     assert asked.count("Hi.") == 1
 
 
+@pytest.mark.parametrize(("line", "after", "widest", "goes_on"), [
+    ("x" * 46, "Abc d", 50, False), ("x" * 46, "Abcd e", 50, True), ("x" * 46 + "  \n", "Abcd e", 50, True),  # no room
+    ("x" * 49, "Abcd e", 49, False),  # too narrow to be wrapped
+    ("x" * 24, "small", 90, False), ("x" * 25, "small", 90, True), ("x" * 25, "Large", 90, False),
+    ("x" * 25 + ".", "small", 90, False), ("x" * 25 + '."', "small", 90, False), ("x" * 25 + ",", ">small", 90, True),
+    ("x" * 50, "- an item", 50, False), ("x" * 50, "2. an item", 50, False), ("x" * 50, ">", 50, False),
+])  # fmt: skip
+def test_lines_go_on_where_a_page_had_no_room(line: str, after: str, widest: int, goes_on: bool) -> None:
+    assert documents._goes_on(line, after, widest) is goes_on
+
+
 def test_white_space_is_not_asked_about() -> None:
     asked: list[str] = []
     assert (

@@ -382,6 +382,5 @@ def _word_ends(path: Path, side: str, size: int) -> Engine:
     )
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     engine.decoder = decoders.BPEDecoder(suffix="</w>")
-    special = [name for name in ("<s>", "<pad>", "</s>", "<unk>") if name in set(names)]
-    engine.add_special_tokens([AddedToken(name, normalized=False) for name in special])
+    engine.add_special_tokens([name for name in ("<s>", "<pad>", "</s>", "<unk>") if name in set(names)])
     return engine
