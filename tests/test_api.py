@@ -16,6 +16,7 @@ import torch
 
 import seq2see
 from seq2see import seq2seq
+from seq2see.answering import texts
 from seq2see.errors import InputError, RefusedInputs, UserError
 
 FOUR = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
@@ -569,3 +570,19 @@ def test_a_plain_answer_has_the_fields_of_any_other() -> None:
     plain = seq2see.Answer.plain("a", "b", [1, 2], False, "c")
     assert plain == seq2see.Answer("a", "b", ids=[1, 2], finished=False, remark="c")
     assert [*vars(plain)] == [*vars(seq2see.Answer("a", "b"))]
+
+
+def test_many_texts_are_encoded_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = seq2see.load("dates")
+    inputs = [*(f"1845-01-{day:02}" for day in range(1, 10)), "nonsense", "1845-02-01"]
+    expected, source = model.answers(inputs), model.tokenizers.source
+    sizes, encode = list[int](), source.encode_batch
+
+    def counted(part: list[str]) -> list[list[int]]:
+        sizes.append(len(part))
+        return encode(part)
+
+    monkeypatch.setattr(source, "encode_batch", counted)
+    monkeypatch.setattr(texts, "ENCODED_AT_ONCE", 4)
+    assert model.answers(inputs) == expected
+    assert sizes == [4, 4, 2]

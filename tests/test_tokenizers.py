@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
-import seq2see
 from seq2see.errors import UserError
-from seq2see.tokenizers import tokenizer
 from seq2see.tokenizers.compare import SAMPLE, compare
 from seq2see.tokenizers.limits import LONGEST_KEY, LONGEST_MAPPED, is_character_map
 from seq2see.tokenizers.pieces import _byte_level
@@ -175,19 +172,3 @@ def test_letters_and_their_marks_are_tokens_of_their_own_and_answers_are_compose
     assert len(ids) == 2 + 3 + 2  # e and its accent, three jamo, and both ends
     assert tokenizer.size == 3 + 3 + 1 + 2
     assert tokenizer.decode(ids) == "é한"
-
-
-def test_many_texts_are_encoded_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = seq2see.load("en-fr").tokenizers.source
-    texts = [f"I have {number} apples." for number in range(10)]
-    expected, sizes, encode = source.encode_batch(texts), list[int](), source.engine.encode_batch_fast
-
-    class Engine:
-        def encode_batch_fast(self, part: list[str]) -> list[Any]:
-            sizes.append(len(part))
-            return encode(part)
-
-    monkeypatch.setattr(source, "engine", Engine())
-    monkeypatch.setattr(tokenizer, "ENCODED_AT_ONCE", 4)
-    assert source.encode_batch(texts) == expected
-    assert sizes == [4, 4, 2]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Pair
     from seq2see.inspection.alignment import Alignment
 
+#: Texts that the library encodes together, on all cores. Another thread that decodes meanwhile waits for all of them.
+ENCODED_AT_ONCE = 1024
 LONGEST_TEXT = 1_000_000  # characters; a longer text is refused unread
 MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since models learn from shorter ones
 
@@ -138,7 +140,12 @@ class Texts:
                 read[index] = self._readable(text)
             except InputError as error:
                 reasons[index] = str(error)
-        rows = self.tokenizers.source.encode_batch(list(read.values()))  # the library encodes on all cores
+        given = list(read.values())
+        rows = [
+            ids
+            for first in range(0, len(given), ENCODED_AT_ONCE)
+            for ids in self.tokenizers.source.encode_batch(given[first : first + ENCODED_AT_ONCE])
+        ]
         for index, ids in zip(read, rows, strict=True):
             try:
                 encoded[index] = self._fitting(ids)

@@ -22,8 +22,6 @@ EVERY_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 FEATURES = pre_tokenizers.Split(Regex(symbols.PARTS.pattern), "isolated")
 START, END, PAD, UNKNOWN = "<sos>", "<eos>", "<pad>", "<unk>"
 MARKS = 256  # consecutive combining marks that are composed together
-#: Texts that the library encodes together, on all cores. Another thread that decodes meanwhile waits for all of them.
-ENCODED_AT_ONCE = 1024
 BYTES = [f"<0x{number:02X}>" for number in range(256)]  # what a character without a token of its own becomes
 BYTES_TO_TEXT = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
 
@@ -369,11 +367,7 @@ class Tokenizer:
                 return [[self.start, *map(known, self.cut(text)), self.end] for text in texts]
             except KeyError:
                 pass  # the library handles unknown ones
-        rows = [
-            encoding.ids
-            for first in range(0, len(texts), ENCODED_AT_ONCE)
-            for encoding in self.engine.encode_batch_fast([*texts[first : first + ENCODED_AT_ONCE]])
-        ]
+        rows = [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
         if self.own:
             return rows
         return [[i if i < self.size else self._known(i) for i in row] for row in rows]
