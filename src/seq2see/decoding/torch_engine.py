@@ -68,7 +68,7 @@ class TorchEngine:
 
     @property
     def draft(self) -> TorchEngine:
-        """None: there is no faster one."""
+        """Itself: there is no faster one."""
         return self
 
     def fits(self, transformer: Transformer) -> bool:
