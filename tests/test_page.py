@@ -899,13 +899,13 @@ def test_a_glossary_holds_the_answer(open_page: Open) -> None:
     use = page.get_by_role("button", name="Answer with these terms")
     page.locator("#terms").fill("train station = aérogare\nhospital")
     use.click()
-    answer(page).to_have_text("Où est le aérogare ?")
+    answer(page).to_have_text("Où est l'aérogare ?")
     expect(page.locator("#remark")).to_contain_text("1 term of the glossary")
     filled(page)
     chosen = page.locator("#scrub .chip").all_inner_texts()
     assert "".join(chosen) == "Oùestleaérogare?<eos>"  # what is traced is this answer
     page.reload()
-    answer(page).to_have_text("Où est le aérogare ?")
+    answer(page).to_have_text("Où est l'aérogare ?")
     for terms, said in (
         ("gare = a\ngare = b", "“gare” twice"),
         ("gare = a\nGare = b", "contradicts an earlier one"),
