@@ -903,7 +903,7 @@ def test_a_glossary_holds_the_answer(open_page: Open) -> None:
     expect(page.locator("#remark")).to_contain_text("1 term of the glossary")
     filled(page)
     chosen = page.locator("#scrub .chip").all_inner_texts()
-    assert "".join(chosen) == "Oùestleaérogare?<eos>"  # what is traced is this answer
+    assert "".join(chosen) == "Oùestl'aérogare?<eos>"  # what is traced is this answer
     page.reload()
     answer(page).to_have_text("Où est l'aérogare ?")
     for terms, said in (
