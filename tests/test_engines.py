@@ -616,15 +616,20 @@ def test_a_gpu_answers_one_window_after_the_other(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match="no 200") as kept:
         window(200)
     begun.clear()
+    pool, deadline = network._pool, time.monotonic() + 30
+    assert pool is not None
+
+    def until(there: Callable[[], bool]) -> None:
+        while not there() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(window, 0)
-        while len(begun) < BATCHES_OF_A_GPU:
-            time.sleep(0.001)
+        until(lambda: len(begun) == BATCHES_OF_A_GPU)
         second = threads.submit(window, 100)
-        assert network._pool is not None
-        while network._pool._work_queue.qsize() < 40 - BATCHES_OF_A_GPU:
-            time.sleep(0.001)
+        until(lambda: pool._work_queue.qsize() == 40 - BATCHES_OF_A_GPU)
         waits.set()
+        assert time.monotonic() < deadline, "the second window does not wait for the first one"
         assert first.result() == [*range(20)]
         assert second.result() == [*range(100, 120)]
     later = range(100 + BATCHES_OF_A_GPU, 120)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -153,20 +157,27 @@ def brisk() -> Iterator[None]:
                 sys.setswitchinterval(before)
 
 
-def ahead(function: Callable[[A], B], parts: Iterable[A]) -> Iterator[tuple[A, B]]:
-    """Run parts of some work in threads, a few at a time; yield each part and its result in order."""
+def ahead(
+    function: Callable[[A], B], parts: Iterable[A], shared: ThreadPoolExecutor | None = None
+) -> Iterator[tuple[A, B]]:
+    """Run parts of some work in threads, a few at a time; yield each part and its result in order.
+
+    Threads that are ``shared`` by several callers get all parts at once, and take those of the first caller first.
+    """
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    with brisk(), ThreadPoolExecutor(AT_ONCE) as pool:
+    most = 2 * AT_ONCE if shared is None else math.inf
+    with brisk(), ThreadPoolExecutor(AT_ONCE) if shared is None else nullcontext(shared) as pool:
         waiting: deque[tuple[A, Future[B]]] = deque()
         try:
             for part in parts:
                 waiting.append((part, pool.submit(function, part)))
-                if len(waiting) > 2 * AT_ONCE:
+                if len(waiting) > most:
                     first, done = waiting.popleft()
                     yield first, done.result()
             while waiting:
                 first, done = waiting.popleft()
                 yield first, done.result()
         finally:
-            pool.shutdown(cancel_futures=True)
+            for _, left_out in waiting:
+                left_out.cancel()

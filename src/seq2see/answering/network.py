@@ -10,7 +10,6 @@ import logging
 import platform
 import sys
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -180,23 +179,14 @@ class Network:
             for engine, rows in batches:
                 yield rows, search(engine, rows)
             return
-        if several[0][0] is self._ctranslate2:
-            for (_, rows), found in machine.ahead(lambda batch: search(*batch), batches):
-                yield rows, found
-            return
-        if self._pool is None:
+        on_gpu = several[0][0] is not self._ctranslate2
+        if on_gpu and self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._pool = ThreadPoolExecutor(BATCHES_OF_A_GPU)
-        with machine.brisk():
-            waiting = deque([(rows, self._pool.submit(search, engine, rows)) for engine, rows in batches])
-            try:
-                while waiting:
-                    rows, done = waiting.popleft()
-                    yield rows, done.result()
-            finally:
-                for _, left_out in waiting:
-                    left_out.cancel()
+        shared = self._pool if on_gpu else None
+        for (_, rows), found in machine.ahead(lambda batch: search(*batch), batches, shared):
+            yield rows, found
 
     def _through_ctranslate2(self, inputs: int) -> Engine:
         if self._ctranslate2 is None:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from seq2see.decoding.engines import Engine
     from seq2see.decoding.hypothesis import Hypothesis
 
-WAYS = BATCHES_OF_A_GPU
-
 
 class Apart:
     """An engine in another process. Several threads may call it."""
@@ -38,7 +36,7 @@ class Apart:
     def __init__(self, engine: Callable[[], Engine]) -> None:
         """Start the process, which makes the engine; an error there is raised here."""
         context = get_context("spawn")  # a fork would copy the locks of other threads
-        ours, theirs = zip(*(context.Pipe() for _ in range(WAYS)), strict=True)
+        ours, theirs = zip(*(context.Pipe() for _ in range(BATCHES_OF_A_GPU)), strict=True)
         self.process = context.Process(target=_serve, args=(engine, theirs), daemon=True)
         # The process inherits this: Ctrl-C is for the process that writes.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -119,7 +117,7 @@ def _serve(make: Callable[[], Engine], ways: Sequence[Connection]) -> None:
                 name, given = way.recv()
                 way.send(engine if isinstance(engine, Exception) else _tried(_called, engine, name, *given))
 
-    with machine.brisk(), machine.uncollected(), ThreadPoolExecutor(WAYS) as pool:
+    with machine.brisk(), machine.uncollected(), ThreadPoolExecutor(BATCHES_OF_A_GPU) as pool:
         list(pool.map(answer, ways))
 
 

@@ -341,9 +341,8 @@ def _figure(ax: Axes, title: str = "") -> Figure:
         from seq2see.inspection.style import text_width
 
         ax.set_title(title, loc="left", fontsize=9, pad=10)
-        figure.set_figwidth(
-            max(figure.get_figwidth(), text_width(title) + 0.9)
-        )  # few tokens: a narrow picture
+        # the picture of a few tokens would be narrower than its title
+        figure.set_figwidth(max(figure.get_figwidth(), text_width(title) + 0.9))
     return figure
 
 

@@ -25,9 +25,7 @@ from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
 LANES = 2  # searches at a time on a GPU: one computes while another waits for the host
-WORTH_A_LANE = (
-    128  # batches after which there is a second lane: it captures all shapes again, which takes a while
-)
+WORTH_A_LANE = 128  # batches before a second lane, which has to capture all shapes again
 TRIED_AGAIN = 64  # batches after which a large one is tried again, if the memory was full
 ONE_THREAD = 2**14  # rows × d_model of one step; with fewer numbers one thread is faster than two
 PART_OF_A_THREAD = 80_000  # rows × d_model of a thread's piece: enough that the call's overhead is small
