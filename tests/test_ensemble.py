@@ -14,7 +14,8 @@ import seq2see
 from conftest import small_model
 from seq2see.cli import app
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.batching import Batch
+from seq2see.data.batching import Batch, Batches, Ragged
+from seq2see.data.packing import PackedBatches
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
@@ -173,6 +174,23 @@ def test_a_teacher_adds_its_probabilities() -> None:
     plain = Objective(pupil, settings, 0)(one, None, torch.tensor(1.0))
     mixed = half(one, None, torch.tensor(1.0), taught)
     assert float(mixed.detach()) == pytest.approx(float((0.75 * plain + 0.25 * loss).detach()), 1e-4)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_a_teacher_reads_a_batch_once(layout: str) -> None:
+    """With R-Drop the pupil reads a batch twice, and the teacher's answers, which have no dropout, count for both."""
+    rows = Ragged.of([[1, 4, 5, 2], [1, 6, 7, 8, 2], [1, 3, 2]])
+    batches = (Batches if layout == "padded" else PackedBatches)(rows, rows, (0, 0), 128, seed=0)
+    teacher, read = small_model(dropout=0.0), []
+    teacher.encoder.register_forward_hook(lambda _, given, found: read.append(given[0].numel()))
+    losses = []
+    for r_drop in (0.0, 1.0):
+        pupil = small_model(dropout=0.0)
+        settings = TrainingConfig.of(taught=0.7, r_drop=r_drop, layout=layout, batch_tokens=128)
+        losses.append(float(Learner(pupil, settings, 0, teacher).learn([batches.at(0)], 0.0)))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert len(read) == 2
+    assert read[0] == read[1]
 
 
 def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None:

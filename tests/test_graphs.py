@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from conftest import small_model, sweep
+from seq2see import machine
 from seq2see.config import ModelConfig
 from seq2see.decoding import graphs, step
 from seq2see.decoding.graphs import GraphDecoder
@@ -163,11 +165,32 @@ def test_a_function_becomes_a_graph_at_its_second_use(monkeypatch: pytest.Monkey
         monkeypatch.setattr(torch.cuda, name, lambda made=made: made)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    run = graphs.Captured()(lambda: done.append("run"))
+    collecting: list[bool] = []
+    run = graphs.Captured()(lambda: (done.append("run"), collecting.append(gc.isenabled())))
+    gc.enable()
     for expected in (["run"], ["run", "begin", "run", "end"], ["replay"], ["replay"]):
         done.clear()
         run()
         assert done == expected
+    assert collecting == [True, True, False]  # a graph that is freed during a capture would spoil it
+    assert gc.isenabled()
+
+
+def test_no_thread_collects_before_the_last_pause_has_ended() -> None:
+    gc.enable()
+    one, other = machine.uncollected(), machine.uncollected()
+    for begin in (one, other):
+        begin.__enter__()
+        assert not gc.isenabled()
+    one.__exit__(None, None, None)  # the first thread ends before the second
+    assert not gc.isenabled()
+    other.__exit__(None, None, None)
+    assert gc.isenabled()
+    gc.disable()
+    with machine.uncollected():
+        pass
+    assert not gc.isenabled()  # as it was
+    gc.enable()
 
 
 def test_few_shapes_occur() -> None:

@@ -112,16 +112,31 @@ def _others() -> int:
         return 0
 
 
+class _Pauses:
+    """How many threads want no garbage collection now, and whether it was on before the first of them."""
+
+    lock, count, was_on = Lock(), 0, True
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause garbage collection: it would scan millions of texts and ids, which form no cycles."""
-    was_on = gc.isenabled()
-    gc.disable()
+    """Pause garbage collection, for all threads, until the last that asked for it has ended.
+
+    It would scan millions of texts and ids, which form no cycles. And it may free a CUDA graph while another one is
+    captured, which CUDA does not allow.
+    """
+    with _Pauses.lock:
+        if _Pauses.count == 0:
+            _Pauses.was_on = gc.isenabled()
+        _Pauses.count += 1
+        gc.disable()
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        with _Pauses.lock:
+            _Pauses.count -= 1
+            if _Pauses.count == 0 and _Pauses.was_on:
+                gc.enable()
 
 
 @contextmanager

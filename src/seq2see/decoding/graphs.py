@@ -29,6 +29,7 @@ from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
 from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, stacked
 from seq2see.decoding.step import DecoderStep, Parts, form_of
 from seq2see.errors import UserError
+from seq2see.machine import uncollected
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
 from seq2see.model.fast import step_written
@@ -326,17 +327,18 @@ class Captured:
     def _graph(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         """Capture the function without running it; return None if there is no memory for the graph."""
         graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(
-            pool=self.pool, capture_error_mode="thread_local"
-        )  # others may use the GPU meanwhile
-        try:
-            function()
-        except RuntimeError as error:
-            if not devices.is_full(error):
-                raise
-            self.full = True
-        finally:
-            graph.capture_end()
+        with uncollected():  # a graph that is freed meanwhile would spoil this one
+            graph.capture_begin(
+                pool=self.pool, capture_error_mode="thread_local"
+            )  # others may use the GPU meanwhile
+            try:
+                function()
+            except RuntimeError as error:
+                if not devices.is_full(error):
+                    raise
+                self.full = True
+            finally:
+                graph.capture_end()
         return None if self.full else graph
 
 

@@ -17,6 +17,7 @@ from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
 from seq2see.errors import UserError
+from seq2see.machine import uncollected
 from seq2see.model.attention import MultiHeadAttention, strayed
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.ensemble import Ensemble
@@ -155,13 +156,18 @@ class Learner:
         compiles = self.compiles = packed and compiling_pays(model.config, settings)
         self.copies = settings.precision == "bfloat16" and not self.sharded
         self.stack: Stack | None = None
-        if isinstance(model, Ensemble) and self.device.type == "cuda" and distributed.size() == 1:
-            if settings.accumulate > 1 or settings.layout == "packed":
-                raise UserError("On a GPU an ensemble takes one padded batch per step: leave training.layout and "
+        if (
+            isinstance(model, Ensemble)
+            and self.device.type == "cuda"
+            and distributed.size() == 1
+            and not packed
+        ):
+            if settings.accumulate > 1:
+                raise UserError("On a GPU an ensemble of small models takes one padded batch per step: leave "
                 "training.accumulate out.")  # fmt: skip
             self.stack = Stack(model, torch.bfloat16 if self.copies else torch.float32)
             self.stack.guided = guided_in(self.stack.one, settings)
-            packed = compiles = self.compiles = self.copies = False
+            compiles = self.compiles = self.copies = False
         self.worker = model
         if self.copies:
             self.worker = copy.deepcopy(model).bfloat16()
@@ -296,15 +302,15 @@ class Learner:
         """Return the loss of some batches, and leave its gradients in the worker."""
         if not self.compiles:
             self._await_kernels()
+        answers = [self._taught(batch) for batch in batches]
         if self.settings.r_drop:
             batches = [batch.twice() for batch in batches]
         tokens = distributed.mean(
             torch.stack([(batch.target_out != self.pad).sum() for batch in batches]).sum()
         )
         total = torch.zeros((), device=self.device)
-        for batch in batches:
+        for batch, taught in zip(batches, answers, strict=True):
             masks = batch.masks() if isinstance(batch, PackedBatch) else None
-            taught = self._taught(batch, masks)
             found = []
             for loss_of in self.losses:
                 distributed.exchange(loss_of, now=batch is batches[-1])  # gradients are exchanged once a step
@@ -321,11 +327,16 @@ class Learner:
             wait([built])  # a failure is reported by the step
 
     @torch.no_grad()
-    def _taught(self, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor | None:
-        """Return the teacher's log-probabilities, (T, V)."""
+    def _taught(self, batch: Batch | PackedBatch) -> Tensor | None:
+        """Return the teacher's log-probabilities, (T, V), or (2·T, V) if the pupil reads the batch twice.
+
+        The teacher has no dropout, so it reads a batch once.
+        """
         if self.teacher is None:
             return None
-        return logits_of(self.teacher, batch, masks).float().log_softmax(-1)
+        masks = batch.masks() if isinstance(batch, PackedBatch) else None
+        found = logits_of(self.teacher, batch, masks).float().log_softmax(-1)
+        return found.repeat(2, 1) if self.settings.r_drop else found
 
     def _learn_stacked(self, batch: Batch, learning_rate: float) -> Tensor:
         """Take a step of all members. For each width of a batch the second such step is recorded, and then replayed."""
@@ -341,7 +352,7 @@ class Learner:
             slot.copy_(part.pin_memory(), non_blocking=True)
         if known.graph is None:
             known.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(known.graph, self.pool):
+            with uncollected(), torch.cuda.graph(known.graph, self.pool):
                 known.loss = self._step_stacked(known.rows)
         known.graph.replay()
         assert known.loss is not None
@@ -360,9 +371,10 @@ class Learner:
         """Return the members' mean loss, and leave its gradients in the stack."""
         assert self.stack is not None
         self.stack.one.train()
+        taught = self._taught_rows(rows)
         if self.settings.r_drop:
             rows = rows.twice()
-        right, taught = rows.target_out.flatten(), self._taught_rows(rows)
+        right = rows.target_out.flatten()
         tokens = (right != self.pad).sum()
         summed = torch.vmap(lambda logits: self.objective.summed(logits, right, taught))
         logits, astray = self.stack.logits(rows)
@@ -372,7 +384,7 @@ class Learner:
 
     def _taught_rows(self, rows: Rows) -> Tensor | None:
         batch = Batch(rows.source, rows.target_in, rows.target_out, Mask(keys=rows.keys), 0)
-        return self._taught(batch, None)
+        return self._taught(batch)
 
     def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
         """Take the first steps on a separate stream, then record one step as a graph, and replay it from then on."""
@@ -398,7 +410,7 @@ class Learner:
         """Record a step without taking it; None if there is no memory for the graph."""
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with uncollected(), torch.cuda.graph(graph):  # no other graph may be freed meanwhile
                 self.captured_loss = self._step(batches)
         except RuntimeError as error:
             if not is_full(error):
