@@ -10,9 +10,10 @@ import torch
 
 from conftest import small_model
 from seq2see.config import Config, TrainingConfig
+from seq2see.data import places as placing
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
-from seq2see.data.places import _best, aligned, with_copies, with_places
+from seq2see.data.places import _best, _blocks, with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied, varies
 from seq2see.model.attention import strayed
 from seq2see.model.ensemble import Ensemble
@@ -55,18 +56,6 @@ def rows(side: Ragged) -> list[list[int]]:
     return [side.values[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]
 
 
-def test_sounds_are_found_that_belong_to_letters() -> None:
-    pairs = words(200)
-    cuts = aligned([(np.array(source), np.array(target)) for source, target in pairs])
-    right = 0
-    for (source, target), path in zip(pairs, cuts, strict=True):
-        assert path[0] == (0, 0)
-        assert path[-1] == (len(source), len(target))
-        right += all(target[:j] == spoken(source[:i]) for i, j in path if i == 0 or source[i - 1] != 9)
-    assert right > 180
-    assert aligned([(np.array([3]), np.array([23] * 5)), (np.zeros(0, int), np.array([23]))]) == [[], []]
-
-
 def test_each_token_of_a_target_has_its_place_in_the_source() -> None:
     """Letters and sounds that belong together are found; starts and texts that are not aligned have no place."""
     pairs = words(200)
@@ -93,6 +82,17 @@ def test_texts_that_come_in_another_order_have_no_places() -> None:
     )
     assert with_places(*sides(reversed_)).places is None
     assert with_places(*sides([([3], [23] * 5)])).places is None  # nothing is aligned
+
+
+def test_pairs_are_aligned_alike_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lengths of the other pairs of a block do not matter, and a block may have one pair."""
+    both = sides(words(60))
+    expected = with_places(*both).places
+    for size in (1, 7):
+        monkeypatch.setattr(placing, "AT_ONCE", size)
+        found = with_places(*both).places
+        assert found is not None
+        assert np.array_equal(found, expected)
 
 
 def test_places_follow_their_rows() -> None:
@@ -307,5 +307,12 @@ def test_training_invents_stems() -> None:
     [(0, 0), (2, 1), (3, 2), (5, 3)], [(0, 0), (2, 1), (3, 1), (5, 2), (6, 2)],
 ])  # fmt: skip
 def test_the_first_way_through_a_pair_is_near_its_diagonal(path: list[tuple[int, int]]) -> None:
-    source, target = (np.ones((2, size), dtype=np.int64) for size in path[-1])
-    assert _best(source, target, None, (3, 3)) == [path] * 2
+    n, m = path[-1]
+    (block,) = _blocks(
+        *sides([([3] * n, [3] * m), ([4], [5]), ([4] * n, [5] * m)])
+    )  # the others are filled up
+    assert block.rows.tolist() == [1, 0, 2]
+    found = _best(block, None)  # (L, 2, B), from the end
+    for column in (1, 2):
+        ways = [(int(i), int(j)) for i, j in found[::-1, :, column]]
+        assert list(dict.fromkeys(ways)) == path
