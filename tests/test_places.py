@@ -308,10 +308,9 @@ def test_training_invents_stems() -> None:
 ])  # fmt: skip
 def test_the_first_way_through_a_pair_is_near_its_diagonal(path: list[tuple[int, int]]) -> None:
     n, m = path[-1]
-    (block,) = _blocks(
-        *sides([([3] * n, [3] * m), ([4], [5]), ([4] * n, [5] * m)])
-    )  # the others are filled up
-    assert block.rows.tolist() == [1, 0, 2]
+    longer = [3] * 30, [3] * 31
+    (block,) = _blocks(*sides([([3] * n, [3] * m), longer, ([4], [5]), ([4] * n, [5] * m)]))
+    assert block.rows.tolist() == [2, 0, 3, 1]
     found = _best(block, None)  # (L, 2, B), from the end
     for column in (1, 2):
         ways = [(int(i), int(j)) for i, j in found[::-1, :, column]]
