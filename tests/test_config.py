@@ -84,7 +84,7 @@ def test_presets_are_what_they_say() -> None:
         "tiny": ("pre", None, 2000, 2048, "cosine", 200, 0.003, 0.0, 200, 200),
         "words": ("pre", 0.3, 768, "cosine", 400, 0.002, 5.0, 10),
         "lexicon": ("pre", 0.2, 2048, "cosine", 1000, 0.001, 1.0, 10),
-        "deep": ("pre", 0.2, 8192, 1000, 0.001, 15),
+        "deep": ("pre", 0.2, 8192, "cosine", 1000, 0.001, 1.0, 15),
         "medium": ("pre", 0.2, 8192, "cosine", 400, 0.001, 2.0),
         "D-smoothing-0.0": (None, None, 0.0),
         "D-smoothing-0.2": (None, None, 0.2),

@@ -160,11 +160,27 @@ def test_a_training_plans_for_the_device_that_is_chosen(monkeypatch: pytest.Monk
     assert small.where.said.startswith("The CPU is used, since 4")
     wide = runs.prepare(data, runs.Request(preset="tiny", model={"d_model": 256}))
     assert wide.device == "cuda"
+
     assert runs.prepare(data, runs.Request(device="cpu")).device == "cpu"
     assert runs.prepare_dates(runs.Request(), (1000, 9999), 1000).device == "cpu"
     made_up(monkeypatch, NONE)
     ready = runs.prepare(data, runs.Request())
     assert (ready.device, ready.where.said) == ("cpu", "")
+
+
+@pytest.mark.parametrize(("given", "layout"), [
+    (dict(preset="words"), "padded"), (dict(preset="lexicon"), "padded"), (dict(preset="deep"), "packed"),
+    (dict(preset="words", model={"d_model": 1024}), "packed"),
+    (dict(preset="deep", training={"batch_tokens": 2048}), "padded"),
+    (dict(preset="words", training={"layout": "packed"}), "packed"),
+])  # fmt: skip
+def test_small_models_of_an_ensemble_learn_as_one_stack(
+    given: dict[str, Any], layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stack has padded batches. Larger models are faster one after the other, packed."""
+    made_up(monkeypatch, ONE)
+    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(members=3, device="cuda", **given))
+    assert (ready.config.model.members, ready.config.training.layout) == (3, layout)
 
 
 def test_apples_gpu_trains_padded_batches_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -504,7 +504,7 @@ PRESETS: dict[str, Preset] = {
     "deep": Preset(
         "for short texts on a GPU: d_model 256, 4 heads, d_ff 1024, 6+6 layers, layer norm first",
         dict(d_model=256, heads=4, d_ff=1024, encoder_layers=6, decoder_layers=6, norm="pre", dropout=0.2),
-        dict(batch_tokens=8192, warmup=1000, learning_rate=0.001, average=15),
+        dict(batch_tokens=8192, schedule="cosine", warmup=1000, learning_rate=0.001, r_drop=1.0, average=15),
     ),
     "medium": Preset(
         "for sentences on a GPU: d_model 512, 8 heads, d_ff 1024, 5+5 layers, layer norm first",

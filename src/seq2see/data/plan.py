@@ -29,6 +29,9 @@ WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fa
 #: Pairs of short texts below which the model is small, below which it overfits soon (at 3,600 words R-Drop 5 and dropout
 #: 0.3 did better than 1 and 0.2), and from which on it is deep. The bounds themselves were not measured.
 FEW_WORDS, SOME_WORDS, MANY_WORDS = 2500, 20_000, 100_000
+#: d_model times the tokens of a batch, up to which five models are trained as one stack. On an H200 a stack made twice as
+#: many steps as five in turn at 128 × 768, equally many at 256 × 2,048, and half as many at 256 × 8,192.
+STACKED = 256 * 2048
 FEWER = 2  # ratio of characters to their parts from which a text is split into the parts
 ROOM = 2  # limit of later inputs, relative to the longest one of the training
 
@@ -64,6 +67,16 @@ class Plan:
         }
         less = {"r_drop": min(1.0, self.training.get("r_drop", 0.0))}
         return replace(self, training=self.training | longer | less)
+
+    def for_ensemble(self, model: Mapping[str, Any], training: Mapping[str, Any]) -> Plan:
+        """Return the plan for several models that learn together, with the given settings.
+
+        On a GPU small models learn as one stack, which needs padded batches. A larger one fills the GPU by itself.
+        """
+        width = (self.model | model).get("d_model", ModelConfig().d_model)
+        tokens = (self.training | training).get("batch_tokens", TrainingConfig().batch_tokens)
+        layout = {"layout": "padded"} if width * tokens <= STACKED else {}
+        return replace(self, training=self.training | layout)
 
     def __str__(self) -> str:
         size = f" of at most {self.vocabulary:,} tokens" if self.vocabulary else ""
@@ -246,7 +259,7 @@ def _training(
             "evaluate_every": steps // 10,
             "evaluate_on": 200,
         } | cut_anew
-    if preset == "deep":  # the best of three recipes for pronunciations: see RESULTS.md
+    if preset == "deep":  # the best of seven recipes for pronunciations: see RESULTS.md
         steps = min(100_000, max(2000, 60 * tokens // 8192))
         return {
             "steps": steps,

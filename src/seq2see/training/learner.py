@@ -137,8 +137,8 @@ class Learner:
     it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes share the batches of
     a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
 
-    The members of an ensemble learn from the same batches, each by its own loss; on a GPU as one (``stack``). A
-    ``teacher`` reads each batch, too.
+    The members of an ensemble learn from the same batches, each by its own loss; on a GPU from padded batches as one
+    (``stack``), from packed ones in turn. A ``teacher`` reads each batch, too.
     """
 
     def __init__(
@@ -153,7 +153,8 @@ class Learner:
         self.sharded = settings.sharded and distributed.size() > 1
         self.device = next(model.parameters()).device
         packed = self.device.type == "cuda" and settings.layout == "packed"
-        compiles = self.compiles = packed and compiling_pays(model.config, settings)
+        several = isinstance(model, Ensemble)
+        compiles = self.compiles = packed and not several and compiling_pays(model.config, settings)
         self.copies = settings.precision == "bfloat16" and not self.sharded
         self.stack: Stack | None = None
         if (
