@@ -100,7 +100,8 @@ def _columns(side: Ragged, rows: np.ndarray) -> np.ndarray:
     """Return the tokens of some rows between start and end, a row in each column."""
     longest = side.lengths[rows].max() - 2
     at = side.offsets[rows] + 1 + np.arange(longest)[:, None]
-    return side.values[np.minimum(at, len(side.values) - 1)]
+    found: np.ndarray = side.values[np.minimum(at, len(side.values) - 1)]
+    return found
 
 
 def _best(block: Block, costs: list[np.ndarray] | None) -> np.ndarray:

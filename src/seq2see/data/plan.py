@@ -73,8 +73,8 @@ class Plan:
 
         On a GPU small models learn as one stack, which needs padded batches. A larger one fills the GPU by itself.
         """
-        width = (self.model | model).get("d_model", ModelConfig().d_model)
-        tokens = (self.training | training).get("batch_tokens", TrainingConfig().batch_tokens)
+        width = {**self.model, **model}.get("d_model", ModelConfig().d_model)
+        tokens = {**self.training, **training}.get("batch_tokens", TrainingConfig().batch_tokens)
         layout = {"layout": "padded"} if width * tokens <= STACKED else {}
         return replace(self, training=self.training | layout)
 
