@@ -182,6 +182,9 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
     assert Read.of("2 and 2 and 2").missing("2") == ["2", "2"]
     assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h ou à 18 h.") == []
     assert Read.of("At 6 pm or at 6 pm.").missing("À 18 h.") == ["6"]
+    assert Read.of("Le train part à 18h30.").missing("The train leaves at 6:30.") == ["18"]
+    assert Read.of("Le train part à 18h30.").missing("The train leaves at 6:30 p.m.") == []
+    assert Read.of("Le train part à 18h30.").missing("The train leaves at 18:30.") == []
     assert Read.of("Call me at 5 pm.").missing("Ruf mich um fünf Uhr an.") == ["17"]
     assert Read.of("Call me at 5 pm.").missing("Ruf mich um fünf Uhr nachmittags an.") == []
     assert Read.of("Call me at 5 am.").missing("Ruf mich um fünf Uhr an.") == []
@@ -197,7 +200,7 @@ def test_numbers_count_whatever_separates_their_digits() -> None:
             ("Il est 7 heures.", "Il est 18 h.", "Es ist 5."),
         ),
         ("Il est 15 h 30.", ("It is 3:30 p.m.", "It is 15:30."), ("It is 4:30.",)),
-        ("À 15h30.", ("At 3:30.",), ("At 4:30.",)),
+        ("À 15h30.", ("At 3:30 in the afternoon.",), ("At 3:30.", "At 4:30.")),
         ("At 8:00.", ("À 8 heures.", "À huit heures.", "Um 8.00 Uhr."), ("À 9 heures.",)),
         ("À 02h30, à 9 h 00.", ("At 2:30, at 9 o'clock.",), ("At 2:30.",)),
         ("At 2:30.", ("À deux heures et demie.", "Um halb drei."), ("À deux heures.", "Um halb vier.")),

@@ -214,8 +214,10 @@ class Read:
         for item in wanted:
             if lacking[item] > 0:
                 lacking[item] -= 1
-                if item in hours and lacking[hours[item]] < 0:
-                    lacking[hours[item]] += 1
+                other = hours.get(item, "")
+                # 6 pm is 18 h, but 18 h is 6 only in the evening
+                if lacking[other] < 0 and (int(other) > int(item) or LATER.search(answer)):
+                    lacking[other] += 1
                 elif not self._is_in_words(item, answer):
                     found.append(item)
         for hour in AFTERNOON.findall(self.text):  # 6 pm is 18 h, not 6 or six
