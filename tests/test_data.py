@@ -17,7 +17,7 @@ from seq2see.tasks import dates
 #: What is chosen for pairs by their kind, number and device, on both sides of each bound: the preset, the size of the
 #: vocabulary, dropout, and the settings of the training that differ from the preset.
 CHOSEN = """
-words 2499 cpu: words None 0.3 batch=384 warmup=254 r_drop=0.0 guided=0.5 chained=1.0 steps=2549 saved=63 scored=254
+words 2499 cpu: words None 0.3 batch=256 warmup=459 r_drop=0.0 guided=0.5 chained=1.0 steps=4599 saved=114 scored=459
 words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 steps=4000 saved=100 scored=400
 words 2500 cpu: words None 0.3 batch=512 warmup=290 r_drop=0.0 guided=0.5 chained=1.0 steps=2900 saved=72 scored=290
 words 2500 cuda: lexicon None 0.3 batch=1536 warmup=383 r_drop=5.0 guided=0.5 chained=1.0 steps=3833 saved=95 scored=383
@@ -88,6 +88,14 @@ def test_the_choice_for_pairs_is_frozen(line: str, monkeypatch: pytest.MonkeyPat
         f"{kind} {count} {device}: {found.preset} {found.vocabulary} {found.model.get('dropout')} {settings}"
         == line
     )
+
+
+def test_few_words_get_a_smaller_model_on_a_cpu() -> None:
+    shapes = [
+        choose([("abc", "cba")] * 40, count=count, device=device).model
+        for count, device in ((2499, "cpu"), (2500, "cpu"), (2499, "cuda"))
+    ]
+    assert [(shape["d_model"], shape["d_ff"]) for shape in shapes] == [(96, 384), (128, 512), (128, 512)]
 
 
 def test_a_pupil_trains_longer_with_less_r_drop() -> None:
@@ -251,7 +259,7 @@ def cosine(batch: int, warmup: int, rate: float = 0.001) -> dict[str, object]:
     ("small", "characters", 1000, "cpu", (2000, 100, 100), cosine(4096, 200)),
     ("small", "characters", 100_000, "cuda", (23_437, 1171, 1171), cosine(8192, 1171)),
     ("base", "bpe", 10_000_000, "cuda", (73_242, 3662, 3662), cosine(16_384, 3662, 0.0007)),
-    ("words", "characters", 800, "cpu", (1700, 42, 170), of_words(384, 170, chained=1.0, r_drop=0.0)),
+    ("words", "characters", 800, "cpu", (2900, 72, 290), of_words(256, 290, chained=1.0, r_drop=0.0)),
     ("words", "characters", 3600, "cpu", (4000, 100, 400), of_words(512, 400, chained=1.0, r_drop=0.0)),
     ("words", "features", 10_000, "cpu", (10_400, 260, 1040), of_words(512, 1000, invented=0.5, r_drop=0.0)),
     ("words", "characters", 800, "cuda", (4000, 100, 400), of_words(768, 400, chained=1.0)),

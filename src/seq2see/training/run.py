@@ -398,15 +398,15 @@ def prepare(data: Data, request: Request) -> Prepared:
 
 
 def _planned(request: Request, pairs: Sequence[Pair], count: int | None) -> tuple[Plan, Choice]:
-    """Choose the settings that are not given, and the device by the size of the model that a CPU would train."""
+    """Choose the settings that are not given, and the device by the size of the model that a GPU would train."""
 
     def plan(device: str) -> Plan:
         return choose(pairs, request.tokenizer, request.vocabulary, request.preset, count, device)
 
-    first = plan("cpu" if request.device == "auto" else request.device)
+    first = plan("cuda" if request.device == "auto" else request.device)
     width = ModelConfig.of(**{"share_embeddings": False, **first.model, **request.settings["model"]}).d_model
     where = devices.choose(request.device, devices.Work(width, pairs=count or len(pairs)), devices.found)
-    return (plan(where.device) if devices.is_cuda(where.device) else first), where
+    return plan(where.device), where
 
 
 @dataclass(frozen=True)
