@@ -95,6 +95,21 @@ def test_pairs_are_aligned_alike_in_blocks_of_any_size(monkeypatch: pytest.Monke
         assert np.array_equal(found, expected)
 
 
+def test_thousands_of_characters_do_not_fill_the_memory() -> None:
+    """Three thousand Chinese characters, each with one of 400 syllables or with two letters."""
+    random = Random(1)
+    for tokens, size in ((1, 400), (2, 60)):
+        sounds = [[random.randrange(3, size) for _ in range(tokens)] for _ in range(3000)]
+        drawn = [[random.randrange(3, 3000) for _ in range(random.randint(1, 4))] for _ in range(3000)]
+        pairs = [(source, [sound for one in source for sound in sounds[one]]) for source in drawn]
+        found = with_places(*sides(pairs))
+        assert found.places is not None
+        # the first token of the target belongs to the first of the source
+        assert np.mean(found.places[found.offsets[:-1] + 1] == 1) > 0.95
+    wide = [([n], [n]) for n in range(3, 5000)]
+    assert with_places(*sides(wide)).places is None
+
+
 def test_places_follow_their_rows() -> None:
     """What is taken, put together and chained keeps its places; where there are none, they are not known."""
     source, target = sides(words(60))
@@ -311,7 +326,7 @@ def test_the_first_way_through_a_pair_is_near_its_diagonal(path: list[tuple[int,
     longer = [3] * 30, [3] * 31
     (block,) = _blocks(*sides([([3] * n, [3] * m), longer, ([4], [5]), ([4] * n, [5] * m)]))
     assert block.rows.tolist() == [2, 0, 3, 1]
-    found = _best(block, None)  # (L, 2, B), from the end
+    found = _best(block, dict.fromkeys(placing.MOVES))  # (L, 2, B), from the end
     for column in (1, 2):
         ways = [(int(i), int(j)) for i, j in found[::-1, :, column]]
         assert list(dict.fromkeys(ways)) == path

@@ -10,7 +10,7 @@ A lemma and its form share most letters, and ``with_copies`` finds these. They a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import NamedTuple
@@ -25,9 +25,15 @@ UNSEEN = 0.01  # count of a piece that never occurred
 FIRST_COST = 0.6  # of a piece that is not one to one, in the first round
 LONGEST = 32  # tokens of a side; longer texts are not aligned
 AT_ONCE = 4096  # pairs that are aligned together
+#: pieces of one form, such as two letters with one sound; with more, as of thousands of Chinese characters, there are no
+#: pieces of this form, since their counts would fill the memory
+MOST_PIECES = 2**24
 #: share of source tokens with their most frequent target: 0.59 to 0.87 in eight sets of pronunciations, 0.15
 #: to 0.23 where texts are reversed, sorted or drawn at random
 CLEAR = 0.4
+
+
+Move = tuple[int, int]
 
 
 class Block(NamedTuple):
@@ -44,16 +50,19 @@ def with_places(source: Ragged, target: Ragged) -> Ragged:
 
     The first round of EM prefers the diagonal; later rounds prefer pieces that the round before found often.
     """
-    blocks = [*_blocks(source, target)]
     sizes = int(source.values.max()) + 1, int(target.values.max()) + 1
-    costs: list[np.ndarray] | None = None
+    moves = [(i, j) for i, j in MOVES if sizes[0] ** i * sizes[1] ** j <= MOST_PIECES]
+    if (1, 1) not in moves:
+        return target
+    blocks = [*_blocks(source, target, max(j for _, j in moves))]
+    costs: dict[Move, np.ndarray | None] = dict.fromkeys(moves)
     for _ in range(ROUNDS):
         paths = [_best(block, costs) for block in blocks]
-        counts = [np.full([sizes[0]] * i + [sizes[1]] * j, UNSEEN) for i, j in MOVES]
+        counts = {(i, j): np.full([sizes[0]] * i + [sizes[1]] * j, UNSEEN) for i, j in moves}
         for block, path in zip(blocks, paths, strict=True):
             _count(counts, block, path)
-        total = sum(float(part.sum()) for part in counts)
-        costs = [-np.log(part / total) for part in counts]
+        total = sum(float(part.sum()) for part in counts.values())
+        costs = {move: -np.log(part / total) for move, part in counts.items()}
     if not _is_clear(counts):
         return target
     places = np.full(len(target.values), -1, dtype=np.int32)
@@ -81,10 +90,10 @@ def with_copies(source: Ragged, target: Ragged, vocabularies: tuple[list[str], l
     return Ragged(target.values, target.offsets, places)
 
 
-def _blocks(source: Ragged, target: Ragged) -> Iterator[Block]:
-    """Put pairs that can be aligned into blocks, sorted by their lengths."""
+def _blocks(source: Ragged, target: Ragged, most: int = 2) -> Iterator[Block]:
+    """Put pairs that can be aligned into blocks, sorted by their lengths; a source token has ``most`` of the target."""
     n, m = source.lengths - 2, target.lengths - 2
-    rows = np.flatnonzero((n > 0) & (n <= LONGEST) & (m > 0) & (m <= LONGEST) & (m <= 2 * n))
+    rows = np.flatnonzero((n > 0) & (n <= LONGEST) & (m > 0) & (m <= LONGEST) & (m <= most * n))
     rows = rows[np.lexsort((m[rows], n[rows]))]
     for first in range(0, len(rows), AT_ONCE):
         some = rows[first : first + AT_ONCE]
@@ -104,8 +113,8 @@ def _columns(side: Ragged, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def _best(block: Block, costs: list[np.ndarray] | None) -> np.ndarray:
-    """Find the cheapest way through each pair by Viterbi's algorithm.
+def _best(block: Block, costs: Mapping[Move, np.ndarray | None]) -> np.ndarray:
+    """Find the cheapest way through each pair by Viterbi's algorithm; without costs, one near the diagonal.
 
     Return its cuts from the end to the start, (L, 2, B): how many tokens of the source and of the target come before
     them. The start may occur several times.
@@ -116,46 +125,46 @@ def _best(block: Block, costs: list[np.ndarray] | None) -> np.ndarray:
     move_to = np.zeros(cost.shape, dtype=np.int8)
     cost[0, 0] = 0.0
     for i, j in np.ndindex(cost.shape[:2]):
-        for number, move in enumerate(MOVES):
+        for number, (move, known) in enumerate(costs.items()):
             before = i - move[0], j - move[1]
             if min(before) < 0:
                 continue
-            if costs is None:
+            if known is None:
                 step = abs(i / n - j / m) + (0.0 if move == (1, 1) else FIRST_COST)
             else:
-                step = costs[number][(*source[before[0] : i], *target[before[1] : j])]
+                step = known[(*source[before[0] : i], *target[before[1] : j])]
             whole = cost[before] + step
             better = whole < cost[i, j]
             cost[i, j][better] = whole[better]
             move_to[i, j][better] = number
-    cuts, moves = [block.lengths], np.array(MOVES).T  # (2, 4)
+    cuts, moves = [block.lengths], np.array([*costs]).T  # (2, 4)
     while cuts[-1].any():
         i, j = cuts[-1]
         cuts.append(np.maximum(cuts[-1] - moves[:, move_to[i, j, np.arange(B)]], 0))
     return np.stack(cuts)
 
 
-def _count(counts: list[np.ndarray], block: Block, path: np.ndarray) -> None:
+def _count(counts: Mapping[Move, np.ndarray], block: Block, path: np.ndarray) -> None:
     """Count the pieces of these ways."""
     columns = np.arange(path.shape[2])
     for cut, before in pairwise(path):
-        for number, move in enumerate(MOVES):
+        for move, found in counts.items():
             here = (cut - before == np.array(move)[:, None]).all(0)
             of, (i, j) = columns[here], cut[:, here]
             tokens = [block.source[i - back, of] for back in range(move[0], 0, -1)]
             tokens += [block.target[j - back, of] for back in range(move[1], 0, -1)]
-            np.add.at(counts[number], tuple(tokens), 1.0)
+            np.add.at(found, tuple(tokens), 1.0)
 
 
-def _is_clear(counts: list[np.ndarray]) -> bool:
+def _is_clear(counts: Mapping[Move, np.ndarray]) -> bool:
     """Whether most source tokens have their most frequent target, by the counts of the pieces."""
     pieces = usual = 0.0
     for length in (1, 2):  # of the source
         found = [
             (part - UNSEEN).reshape(*part.shape[:length], -1)
-            for part, move in zip(counts, MOVES, strict=True)
+            for move, part in counts.items()
             if move[0] == length
         ]
         pieces += sum(float(part.sum()) for part in found)
-        usual += float(np.concatenate(found, -1).max(-1).sum())
+        usual += float(np.concatenate(found, -1).max(-1).sum()) if found else 0.0
     return pieces > 0.5 and usual >= CLEAR * pieces
