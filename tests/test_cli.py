@@ -488,8 +488,8 @@ source length    12 tokens (median), 12 at 95 %, 12 at most (median: 10 characte
 target length    19 tokens (median), 19 at 95 %, 19 at most (median: 17 characters)
 cut into         characters (12 tokens) → characters (25 tokens)
 fits             words (3 pairs of short texts)
-model            1,393,792 parameters, 1,301 steps
-memory           0.1 GiB for the worst batch (an estimate)
+model            787,296 parameters, 2,103 steps
+memory           28 MiB for the worst batch (an estimate)
 time             …
 fault: 3 pairs are too few to train on.
     → collect at least 500; about 2,000 suffice for a simple rule

@@ -368,7 +368,8 @@ def _costs(report: Report, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer], 
         ("model", f"{config.model.parameters:,} parameters, {counted(config.training.steps, 'step')}")
     )
     needed, there = memory_of(config, longest), machine.memory()
-    report.facts.append(("memory", f"{needed / 2**30:.1f} GiB for the worst batch (an estimate)"))
+    size = f"{needed / 2**30:.1f} GiB" if needed >= 2**30 else f"{needed / 2**20:.0f} MiB"
+    report.facts.append(("memory", f"{size} for the worst batch (an estimate)"))
     if there is not None and needed > 0.9 * there:
         report.fault(
             f"the worst batch needs about {needed / 2**30:.1f} GiB, but this machine has {there / 2**30:.1f}",
