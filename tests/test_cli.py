@@ -489,7 +489,7 @@ target length    19 tokens (median), 19 at 95 %, 19 at most (median: 17 characte
 cut into         characters (12 tokens) → characters (25 tokens)
 fits             words (3 pairs of short texts)
 model            787,296 parameters, 2,103 steps
-memory           28 MiB for the worst batch (an estimate)
+memory           29 MiB for the worst batch (an estimate)
 time             …
 fault: 3 pairs are too few to train on.
     → collect at least 500; about 2,000 suffice for a simple rule
