@@ -160,7 +160,6 @@ def test_a_training_plans_for_the_device_that_is_chosen(monkeypatch: pytest.Monk
     assert small.where.said.startswith("The CPU is used, since 4")
     wide = runs.prepare(data, runs.Request(preset="tiny", model={"d_model": 256}))
     assert wide.device == "cuda"
-
     assert runs.prepare(data, runs.Request(device="cpu")).device == "cpu"
     assert runs.prepare_dates(runs.Request(), (1000, 9999), 1000).device == "cpu"
     made_up(monkeypatch, NONE)

@@ -14,13 +14,14 @@ import torch
 
 from conftest import small_model, sweep
 from seq2see import machine
-from seq2see.config import ModelConfig
+from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.decoding import graphs, step
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.search import Special, beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
+from seq2see.training.learner import Learner
 from test_search import SOURCES, SPECIAL, chatty_model
 
 
@@ -173,6 +174,18 @@ def test_a_function_becomes_a_graph_at_its_second_use(monkeypatch: pytest.Monkey
         run()
         assert done == expected
     assert collecting == [True, True, False]  # a graph that is freed during a capture would spoil it
+    assert gc.isenabled()
+
+
+def test_a_training_step_is_captured_without_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    collecting: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: "a graph")
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    learner = Learner(small_model(), TrainingConfig.of(), 0)
+    monkeypatch.setattr(learner, "_step", lambda batches: collecting.append(gc.isenabled()))
+    gc.enable()
+    assert learner._graph([]) == "a graph"
+    assert collecting == [False]
     assert gc.isenabled()
 
 

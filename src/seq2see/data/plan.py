@@ -227,10 +227,10 @@ def _model(preset: str, kinds: tuple[str, str], count: int, device: str) -> dict
     It takes nearly twice as many steps in the same time. Forms have less dropout on a CPU: their texts are long, so that
     the steps are few passes, and the stems are invented.
     """
-    if preset == "words" and count < FEW_WORDS and not is_cuda(device):
-        return {"d_model": 96, "d_ff": 384}
-    if preset == "words" and "features" in kinds and count >= FEW_WORDS and not is_cuda(device):
-        return {"dropout": 0.15}
+    if preset == "words" and not is_cuda(device):
+        if count < FEW_WORDS:
+            return {"d_model": 96, "d_ff": 384}
+        return {"dropout": 0.15} if "features" in kinds else {}
     few = count < (SOME_WORDS if preset == "lexicon" else 100_000)
     return {"dropout": 0.3} if preset in ("small", "medium", "lexicon") and few else {}
 
