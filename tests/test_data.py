@@ -106,9 +106,20 @@ def test_a_pupil_trains_longer_with_less_r_drop() -> None:
         assert pupil.training[name] == plan.training[name] * 3 // 2
     many = choose([("abc", "cba")] * 40, count=120_000, device="cuda")
     assert many.preset == "deep"
-    assert many.for_pupil().training["steps"] == many.training["steps"] * 3 // 2
+    for name in ("steps", "checkpoint_every", "evaluate_every"):
+        assert many.for_pupil().training[name] == many.training[name] * 8 // 3
+    assert many.for_pupil().training["r_drop"] == 1.0
     sentences = choose([("The cat is red today.", "Le chat est rouge ce jour.")] * 40)
     assert sentences.for_pupil() == sentences
+
+
+def test_an_ensemble_of_deep_models_trains_longer_without_r_drop() -> None:
+    deep, few = (choose([("abc", "cba")] * 40, count=count, device="cuda") for count in (120_000, 3000))
+    found = deep.for_ensemble({}, {}).training
+    assert (found["r_drop"], found["layout"]) == (0.0, "packed")
+    for name in ("steps", "checkpoint_every", "evaluate_every"):
+        assert found[name] == deep.training[name] * 6 // 5
+    assert few.for_ensemble({}, {}).training == few.training | {"layout": "padded"}
 
 
 def test_dates_in_words() -> None:

@@ -193,6 +193,44 @@ def test_a_teacher_reads_a_batch_once(layout: str) -> None:
     assert read[0] == read[1]
 
 
+def test_members_and_teachers_work_beside_each_other_and_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Stream:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def wait_stream(self, other: Stream) -> None:
+            done.append(f"{self.name} waits for {other.name}")
+
+        def __enter__(self) -> None:
+            done.append(f"on {self.name}")
+
+        def __exit__(self, *error: object) -> None:
+            done.append(f"off {self.name}")
+
+    model, teacher = ensemble(2, dropout=0.0), ensemble(3)
+    learner = Learner(model, TrainingConfig.of(), 0, teacher)
+    alone = float(learner._learned([batch()]))
+    gradients = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    assert learner.side_streams == []  # on a CPU
+    learner.side_streams = [Stream(name) for name in "abc"]  # type: ignore[misc]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("main"))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    assert float(learner._learned([batch()])) == alone
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert gradient is not None
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, gradient)
+    expected = []
+    for names in ("abc", "ab"):  # the teachers, then the members
+        expected += [f"{name} waits for main" for name in names]
+        expected += [f"{what} {name}" for name in names for what in ("on", "off")]
+        expected += [f"main waits for {name}" for name in names]
+    assert done == expected
+
+
 def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None:
     out = tmp_path / "several"
     made = seq2see.fit(PAIRS, ensemble=3, model=SHAPE, training=QUICK, out=out)

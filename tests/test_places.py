@@ -222,6 +222,24 @@ def test_made_up_sources_look_like_the_others_and_are_new() -> None:
     assert made_up(Ragged.of([[1, 3, 2]]), 5, Random(1)) == []
 
 
+def test_the_first_made_up_sources_have_the_longest_stretches_of_the_others() -> None:
+    rules = Random(4)
+    syllables = [[rules.randrange(3, 20) for _ in range(3)] for _ in range(12)]
+    texts = [[1, *(letter for _ in range(3) for letter in rules.choice(syllables)), 2] for _ in range(60)]
+    found = made_up(Ragged.of(texts), 400, Random(1))
+
+    def stretches(rows: list[list[int]], size: int) -> set[tuple[int, ...]]:
+        return {tuple(row[place : place + size]) for row in rows for place in range(len(row) - size + 1)}
+
+    known = stretches(texts, 6)
+    new = [len(stretches([row], 6) - known) for row in found]
+    assert new[0] == 0
+    assert new[-1] > 0
+    first = next(place for place, count in enumerate(new) if count)
+    assert all(count == 0 for count in new[:first])
+    assert first > 10
+
+
 def test_chained_pairs_are_two_pairs_with_an_end_between_them() -> None:
     """Both sides hold the same two pairs in the same order; what is too long is left out; each draw differs."""
     pairs = words(50)

@@ -30,7 +30,8 @@ WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fa
 #: 0.3 did better than 1 and 0.2), and from which on it is deep. The bounds themselves were not measured.
 FEW_WORDS, SOME_WORDS, MANY_WORDS = 2500, 20_000, 100_000
 #: d_model times the tokens of a batch, up to which five models are trained as one stack. On an H200 a stack made twice as
-#: many steps as five in turn at 128 × 768, equally many at 256 × 2,048, and half as many at 256 × 8,192.
+#: many steps as five in turn at 128 × 768, equally many at 256 × 2,048, and half as many at 256 × 8,192. (Beside each
+#: other, as now, five make a third more than in turn at 256 × 8,192; smaller ones were not measured so.)
 STACKED = 256 * 2048
 FEWER = 2  # ratio of characters to their parts from which a text is split into the parts
 ROOM = 2  # limit of later inputs, relative to the longest one of the training
@@ -56,27 +57,36 @@ class Plan:
         return source if source == target else f"{source} → {target}"
 
     def for_pupil(self) -> Plan:
-        """Return the plan for a model that learns from a teacher: half as many steps more.
+        """Return the plan for a model that learns from a teacher: it trains longer.
 
         The teacher's probabilities prevent overfitting; R-Drop 5 slowed the training down.
         """
         if self.preset not in (*FOR_WORDS, "deep"):
             return self
-        longer = {
-            name: self.training[name] * 3 // 2 for name in ("steps", "checkpoint_every", "evaluate_every")
-        }
         less = {"r_drop": min(1.0, self.training.get("r_drop", 0.0))}
-        return replace(self, training=self.training | longer | less)
+        return replace(
+            self, training=self.training | less | self._times(8 / 3 if self.preset == "deep" else 1.5)
+        )
 
     def for_ensemble(self, model: Mapping[str, Any], training: Mapping[str, Any]) -> Plan:
         """Return the plan for several models that learn together, with the given settings.
 
-        On a GPU small models learn as one stack, which needs padded batches. A larger one fills the GPU by itself.
+        On a GPU small models learn as one stack, which needs padded batches. Deep ones take more steps without R-Drop in
+        the same time, which made a better ensemble (RESULTS.md).
         """
         width = {**self.model, **model}.get("d_model", ModelConfig().d_model)
         tokens = {**self.training, **training}.get("batch_tokens", TrainingConfig().batch_tokens)
-        layout = {"layout": "padded"} if width * tokens <= STACKED else {}
-        return replace(self, training=self.training | layout)
+        changes: dict[str, Any] = {"layout": "padded"} if width * tokens <= STACKED else {}
+        if self.preset == "deep":
+            changes |= {"r_drop": 0.0, **self._times(1.2)}
+        return replace(self, training=self.training | changes)
+
+    def _times(self, factor: float) -> dict[str, int]:
+        """Return the settings of a training that is longer by a factor."""
+        return {
+            name: int(self.training[name] * factor)
+            for name in ("steps", "checkpoint_every", "evaluate_every")
+        }
 
     def __str__(self) -> str:
         size = f" of at most {self.vocabulary:,} tokens" if self.vocabulary else ""
