@@ -313,7 +313,14 @@ def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(
     pairs = [(text := f"{n * 7919 % 2**13:013b}", text) for n in range(100)]
     teacher = seq2see.fit(pairs, model=SHAPE, training=QUICK | {"steps": 1}, out=tmp_path / "teacher")
     request = runs.Request(teacher=runs.Start.read(tmp_path / "teacher"), device="cpu")
-    ready = runs.prepare(runs.Data.read(pairs), request)
+    monkeypatch.setattr(runs, "MADE_ON_A_CPU", (700, 256))
+    shown: list[str] = []
+    ready = runs.prepare(runs.Data.read(pairs), request, shown.append)
+    assert shown == [
+        "Inventing 700 sources …",
+        *(f"The teacher has answered {count} of 700 sources …" for count in (0, 256, 512)),
+    ]
+    assert ready.taught == 700
     own, times = len(ready.labelled), (len(ready.train) - ready.taught) // len(ready.labelled)
     assert own < len(pairs)
     assert times == ready.taught // own > 1

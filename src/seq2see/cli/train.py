@@ -207,8 +207,8 @@ def _dates(request: Request, years: str | None, count: int | None) -> Run:
 def _pairs(found: Data, request: Request, started: float) -> Run:
     from seq2see.training import run
 
-    with aside.status("Preparing …"):
-        ready = run.prepare(found, request)
+    with aside.status("Preparing …") as status:
+        ready = run.prepare(found, request, status.update)
         _tell_device(ready)
         made = run.Run(ready, request, complain)
     if (took := time.perf_counter() - started) > LONG:

@@ -334,9 +334,9 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
 
 
 @uncollected()
-def prepare(data: Data, request: Request) -> Prepared:
+def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda text: None) -> Prepared:
     """Choose the settings that are not given, train the tokenizers unless they are given, and leave out pairs that are
-    too long.
+    too long. What takes long goes to ``show``.
 
     The ids of a corpus larger than memory are written to disk. Under torchrun the first process makes the tokenizers
     and these ids, and the others wait for it.
@@ -378,7 +378,7 @@ def prepare(data: Data, request: Request) -> Prepared:
     train: list[Pair] | Shards = learned.pairs
     ids, taught = learned.ids, 0
     if request.teacher is not None and found is None:
-        train, ids, taught = _with_taught(request, learned, plan, where.device)
+        train, ids, taught = _with_taught(request, learned, plan, where.device, show)
     if found is not None:
         assert request.out is not None
         train = write_shards(request.out / SHARDS, found, both, limit)
@@ -436,7 +436,7 @@ def _is_known(tokenizer: Tokenizer, text: str) -> bool:
 
 
 def _with_taught(
-    request: Request, learned: Cut, plan: Plan, device: str
+    request: Request, learned: Cut, plan: Plan, device: str, show: Callable[[str], None]
 ) -> tuple[list[Pair], tuple[Ragged, Ragged], int]:
     """Add sources without targets to the training pairs: given ones, and for short texts invented ones.
 
@@ -450,16 +450,16 @@ def _with_taught(
     sources = source.encode_batch([text for text in request.unlabelled if _is_known(source, text)])
     if not set(plan.kinds) & set(LEARNED):
         count = min(MADE_UP * len(learned.pairs), most)
+        show(f"Inventing {count:,} sources …")
         sources += made_up(learned.ids[0], count, Random(request.seed))
     if not sources:
         return learned.pairs, learned.ids, 0
     engine = TorchEngine(request.teacher.network(device), Special.of(tokenizers))
     rules = request.teacher.config.decoding
-    answers = [
-        answer
-        for first in range(0, len(sources), at_once)
-        for answer in engine.ids(sources[first : first + at_once], rules)
-    ]
+    answers = []
+    for first in range(0, len(sources), at_once):
+        show(f"The teacher has answered {first:,} of {len(sources):,} sources …")
+        answers += engine.ids(sources[first : first + at_once], rules)
     texts = zip(source.decode_batch(sources), target.decode_batch(answers), strict=True)
     longest = most_tokens(max(int(side.lengths.max()) for side in learned.ids))
     more = Cut.within((source, target), [pair for pair in texts if all(pair)], longest)
