@@ -378,7 +378,7 @@ def trainings() -> Iterator[tuple[str, float, float]]:
             worst = max(abs(a - b) / b for a, b in zip(found, reference, strict=True))
             told = f"losses {found[0]:.4f} … {found[-1]:.4f}, {time.perf_counter() - started:.1f} s"
             yield f"training, d_model {width}, {norm}, {precision}, {told}", worst, tolerance
-    for layout in ("padded", "packed"):  # as one stack, and one after the other
+    for layout in ("padded", "packed"):  # as it is, and captured with all members beside each other
         reference = ensemble_losses("cpu", "float32", layout)
         for precision, tolerance in (("float32", 1e-3), ("bfloat16", 3e-2)):
             found = ensemble_losses("cuda", precision, layout)

@@ -115,11 +115,11 @@ def test_a_pupil_trains_longer_with_less_r_drop() -> None:
 
 def test_an_ensemble_of_deep_models_trains_longer_without_r_drop() -> None:
     deep, few = (choose([("abc", "cba")] * 40, count=count, device="cuda") for count in (120_000, 3000))
-    found = deep.for_ensemble({}, {}).training
+    found = deep.for_ensemble().training
     assert (found["r_drop"], found["layout"]) == (0.0, "packed")
     for name in ("steps", "checkpoint_every", "evaluate_every"):
         assert found[name] == deep.training[name] * 6 // 5
-    assert few.for_ensemble({}, {}).training == few.training | {"layout": "padded"}
+    assert few.for_ensemble() == few
 
 
 def test_dates_in_words() -> None:

@@ -167,19 +167,11 @@ def test_a_training_plans_for_the_device_that_is_chosen(monkeypatch: pytest.Monk
     assert (ready.device, ready.where.said) == ("cpu", "")
 
 
-@pytest.mark.parametrize(("given", "layout"), [
-    (dict(preset="words"), "padded"), (dict(preset="lexicon"), "padded"), (dict(preset="deep"), "packed"),
-    (dict(preset="words", model={"d_model": 1024}), "packed"),
-    (dict(preset="deep", training={"batch_tokens": 2048}), "padded"),
-    (dict(preset="words", training={"layout": "packed"}), "packed"),
-])  # fmt: skip
-def test_small_models_of_an_ensemble_learn_as_one_stack(
-    given: dict[str, Any], layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stack has padded batches. Larger models are faster one after the other, packed."""
+@pytest.mark.parametrize("preset", ["words", "lexicon", "deep"])
+def test_ensembles_on_a_gpu_learn_from_packed_batches(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up(monkeypatch, ONE)
-    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(members=3, device="cuda", **given))
-    assert (ready.config.model.members, ready.config.training.layout) == (3, layout)
+    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(members=3, device="cuda", preset=preset))
+    assert (ready.config.model.members, ready.config.training.layout) == (3, "packed")
 
 
 def test_apples_gpu_trains_padded_batches_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,11 +22,9 @@ from seq2see.errors import UserError
 from seq2see.model.ensemble import Ensemble, averaged, network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
-from seq2see.training import fitting, stack
+from seq2see.training import fitting
 from seq2see.training import run as runs
-from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
-from seq2see.training.stack import Rows, Stack
 
 SHAPE: dict[str, Any] = dict(d_model=8, heads=2, d_ff=8, encoder_layers=1, decoder_layers=1)
 QUICK: dict[str, Any] = dict(
@@ -63,14 +61,6 @@ def test_probabilities_are_averaged() -> None:
     assert alone.member(0) is alone
 
 
-def test_members_side_by_side_are_normalised_with_the_epsilon_that_is_given() -> None:
-    x, gain, shift = torch.randn(2, 3, 4), torch.randn(2, 4), torch.randn(2, 4)
-    found = stack._normed(x, [4], gain, shift, 0.5)
-    for member in range(2):
-        alone = torch.nn.functional.layer_norm(x[member], [4], gain[member], shift[member], 0.5)
-        assert torch.allclose(found[member], alone, atol=1e-6)
-
-
 def test_both_searches_follow_the_average() -> None:
     """Each token of an answer is the likeliest by the mean of the members, read again from the start."""
     model, special = ensemble(), Special(start=1, end=2, pad=0)
@@ -90,69 +80,18 @@ def test_both_searches_follow_the_average() -> None:
         assert best.log_probabilities == pytest.approx(right, abs=1e-5)
 
 
-def test_a_stack_computes_what_its_members_compute() -> None:
-    """The losses and the gradients of all members at once are those of each alone, whatever is padded."""
-    model = ensemble(norm="pre", dropout=0.0).train()
-    settings = TrainingConfig.of(r_drop=2.0, label_smoothing=0.1)
-    expected = []
-    for member in model.all:
-        twice = batch().twice()
-        loss = Objective(member, settings, 0)(twice, None, (twice.target_out != 0).sum())
-        loss.backward()
-        expected.append((loss.detach(), {name: p.grad for name, p in member.named_parameters()}))
-    stack, rows = Stack(model), Rows.of(batch(), 24, (0, 0))
-    assert rows.source.shape == rows.target_in.shape == (4, 8)  # a multiple of four; as many rows as fit
-    assert rows.keys.any(1).all()
-    rows = rows.twice()
-    right = rows.target_out.flatten()
-    objective = Objective(model, settings, 0, written=True)
-    losses = torch.vmap(lambda logits: objective.summed(logits, right, None))(stack.logits(rows)[0])
-    (losses / (right != 0).sum()).sum().backward()
-    found = dict(zip(stack.shapes, stack.weights.grad.split(stack.sizes, dim=1), strict=False))
-    for number, (loss, gradients) in enumerate(expected):
-        assert float(losses[number].detach() / (right != 0).sum() - loss) == pytest.approx(0, abs=1e-5)
-        for name, gradient in gradients.items():
-            assert torch.allclose(found[name][number].view_as(gradient), gradient, atol=1e-5), name
-    norms = stack.weights.grad.norm(dim=1)
-    stack.clip(float(norms[0]) * 0.5)
-    assert float(stack.weights.grad[0].norm()) == pytest.approx(float(norms[0]) * 0.5, rel=1e-3)
-    with torch.no_grad():
-        stack.weights.fill_(7.0)
-    weights = [weight for member in model.all for weight in member.parameters()]
-    assert all(bool((weight == 7.0).all()) for weight in weights)  # they are views
-
-
-def test_members_of_a_stack_drop_different_numbers() -> None:
-    """Members with equal weights give different logits in training, and equal ones without dropout."""
-    for rate in (0.0, 0.5):
-        model = ensemble(dropout=rate).train()
-        for member in model.all[1:]:
-            member.load_state_dict(model.all[0].state_dict())
-        stack = Stack(model)
-        stack.one.train()
-        logits = stack.logits(Rows.of(batch(), 24, (0, 0)))[0]
-        assert bool((logits[0] == logits[1]).all()) == (rate == 0.0)
-
-
 def test_members_learn_each_by_its_own_loss() -> None:
     """A step of an ensemble changes each member as a step of that member alone does, its clipping too."""
     settings = TrainingConfig.of(label_smoothing=0.1, clip=0.01, epsilon=0.1)
-    together, stacked, alone = (ensemble(dropout=0.0) for _ in range(3))
-    loss = Learner(together, settings, 0).learn([batch()], 0.01)
-    learner = Learner(
-        stacked, settings.but(r_drop=1.0), 0
-    )  # without dropout both runs of a batch are the same
-    learner.stack = Stack(stacked)  # as on a GPU
-    learner.optimiser = Adam(
-        [learner.stack.weights], 0.01, (settings.beta1, settings.beta2), settings.epsilon
-    )
-    assert float(learner._step_stacked(Rows.of(batch(), 24, (0, 0)))) == pytest.approx(float(loss), abs=1e-5)
-    assert learner.stack.weights.grad is None
+    together, alone = ensemble(dropout=0.0), ensemble(dropout=0.0)
+    learner = Learner(together, settings, 0)
+    loss = learner.learn([batch()], 0.01)
+    losses = []
     for number, member in enumerate(alone.all):
-        Learner(member, settings, 0).learn([batch()], 0.01)
-        for other in (together, stacked):
-            for (name, a), b in zip(member.named_parameters(), other.all[number].parameters(), strict=True):
-                assert torch.allclose(a, b, atol=1e-6), name
+        losses.append(float(Learner(member, settings, 0).learn([batch()], 0.01)))
+        for (name, a), b in zip(member.named_parameters(), together.all[number].parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-6), name
+    assert float(loss) == pytest.approx(sum(losses) / len(losses), abs=1e-5)
 
 
 def test_a_teacher_adds_its_probabilities() -> None:
@@ -219,16 +158,23 @@ def test_members_and_teachers_work_beside_each_other_and_are_awaited(monkeypatch
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("main"))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
     assert float(learner._learned([batch()])) == alone
+    of_teachers, of_members = (
+        [
+            *(f"{name} waits for main" for name in names),
+            *(f"{what} {name}" for name in names for what in ("on", "off")),
+            *(f"main waits for {name}" for name in names),
+        ]
+        for names in ("abc", "ab")
+    )
+    assert done == of_teachers + of_members
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         assert gradient is not None
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, gradient)
-    expected = []
-    for names in ("abc", "ab"):  # the teachers, then the members
-        expected += [f"{name} waits for main" for name in names]
-        expected += [f"{what} {name}" for name in names for what in ("on", "off")]
-        expected += [f"main waits for {name}" for name in names]
-    assert done == expected
+    model.zero_grad()
+    done.clear()
+    learner._step([batch()])
+    assert done == of_teachers + of_members + of_members  # the last ones clip their gradients
 
 
 def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None:

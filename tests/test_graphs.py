@@ -15,7 +15,6 @@ import torch
 from conftest import small_model, sweep
 from seq2see import machine
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.data.batching import Batch
 from seq2see.decoding import graphs, step
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, with_beam
@@ -23,7 +22,6 @@ from seq2see.decoding.search import Special, beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 from seq2see.training.learner import Learner
-from seq2see.training.stack import Rows
 from test_search import SOURCES, SPECIAL, chatty_model
 
 
@@ -189,40 +187,6 @@ def test_a_training_step_is_captured_without_collections(monkeypatch: pytest.Mon
     assert learner._graph([]) == "a graph"
     assert collecting == [False]
     assert gc.isenabled()
-
-
-def test_the_step_of_a_stack_is_captured_at_the_second_batch_of_a_width(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done: list[str] = []
-    monkeypatch.setattr(
-        torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: done.append("replay"))
-    )
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool: nullcontext())
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
-    learner = Learner(small_model(), TrainingConfig.of(batch_tokens=64), 0)
-
-    def taken(rows: Rows) -> torch.Tensor:
-        done.append(f"step, {'' if gc.isenabled() else 'not '}collecting")
-        return rows.source.sum()
-
-    monkeypatch.setattr(learner, "_step_stacked", taken)
-    short, long = (
-        Batch.of([[1, *[token] * length, 2]], [[1, 3, 2]], (0, 0)) for token, length in ((4, 2), (5, 9))
-    )
-    gc.enable()
-    for batch, expected in (
-        (short, ["step, collecting"]),
-        (long, ["step, collecting"]),
-        (short, ["step, not collecting", "replay"]),
-        (short, ["replay"]),
-        (long, ["step, not collecting", "replay"]),
-    ):
-        done.clear()
-        assert int(learner._learn_stacked(batch, 0.001)) == int(batch.source.sum())
-        assert done == expected
-    assert gc.isenabled()
-    assert float(learner.learning_rate) == pytest.approx(0.001)
 
 
 def test_no_thread_collects_before_the_last_pause_has_ended() -> None:

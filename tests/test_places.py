@@ -15,13 +15,10 @@ from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
 from seq2see.data.places import _best, _blocks, with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied, varies
-from seq2see.model.attention import strayed
-from seq2see.model.ensemble import Ensemble
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Objective, guided_in
 from seq2see.training.loop import Trainer
-from seq2see.training.stack import Rows, Stack
 
 LETTERS = "abcdefgh"
 
@@ -185,29 +182,6 @@ def test_no_head_is_guided_where_the_sides_do_not_come_in_order() -> None:
         trainer = Trainer(config, tokenizers, pairs, pairs[:5])
         assert trainer.learner.settings.guided == guided
         assert trainer.config.training.guided == 1.0  # as it was asked for: it can be resumed
-
-
-def test_a_stack_is_guided_as_its_members_are() -> None:
-    source, target = sides(words(12))
-    target = with_places(source, target)
-    batch = Batches(source, target, (0, 0), 10**6, seed=0).everything()
-    model = Ensemble(
-        small_model(norm="pre", dropout=0.0, source_vocabulary=32, target_vocabulary=32).config.but(members=2)
-    ).train()
-    settings = TrainingConfig.of(guided=1.0)
-    alone = []
-    for member in model.all:
-        attention = guided_in(member, settings)
-        member(batch.source, batch.target_in, batch.source_mask)
-        assert attention is not None
-        assert attention.asked is not None
-        assert batch.places is not None
-        alone.append(float(strayed(*attention.asked, batch.source_mask, batch.places).detach()))
-        attention.guided, attention.asked = False, None
-    stack = Stack(model)
-    stack.guided = guided_in(stack.one, settings)
-    _, astray = stack.logits(Rows.of(batch, 200, (0, 0)))
-    assert astray.tolist() == pytest.approx(alone, rel=1e-4)
 
 
 def test_made_up_sources_look_like_the_others_and_are_new() -> None:

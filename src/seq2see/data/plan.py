@@ -29,10 +29,6 @@ WIDE = 256  # a d_model for which 16 bits pay on a CPU with AMX: 1.3 times as fa
 #: Pairs of short texts below which the model is small, below which it overfits soon (at 3,600 words R-Drop 5 and dropout
 #: 0.3 did better than 1 and 0.2), and from which on it is deep. The bounds themselves were not measured.
 FEW_WORDS, SOME_WORDS, MANY_WORDS = 2500, 20_000, 100_000
-#: d_model times the tokens of a batch, up to which five models are trained as one stack. On an H200 a stack made twice as
-#: many steps as five in turn at 128 × 768, equally many at 256 × 2,048, and half as many at 256 × 8,192. (Beside each
-#: other, as now, five make a third more than in turn at 256 × 8,192; smaller ones were not measured so.)
-STACKED = 256 * 2048
 FEWER = 2  # ratio of characters to their parts from which a text is split into the parts
 ROOM = 2  # limit of later inputs, relative to the longest one of the training
 
@@ -68,18 +64,14 @@ class Plan:
             self, training=self.training | less | self._times(8 / 3 if self.preset == "deep" else 1.5)
         )
 
-    def for_ensemble(self, model: Mapping[str, Any], training: Mapping[str, Any]) -> Plan:
-        """Return the plan for several models that learn together, with the given settings.
+    def for_ensemble(self) -> Plan:
+        """Return the plan for several models that learn together.
 
-        On a GPU small models learn as one stack, which needs padded batches. Deep ones take more steps without R-Drop in
-        the same time, which made a better ensemble (RESULTS.md).
+        Deep ones take more steps without R-Drop in the same time, which made a better ensemble (RESULTS.md).
         """
-        width = {**self.model, **model}.get("d_model", ModelConfig().d_model)
-        tokens = {**self.training, **training}.get("batch_tokens", TrainingConfig().batch_tokens)
-        changes: dict[str, Any] = {"layout": "padded"} if width * tokens <= STACKED else {}
-        if self.preset == "deep":
-            changes |= {"r_drop": 0.0, **self._times(1.2)}
-        return replace(self, training=self.training | changes)
+        if self.preset != "deep":
+            return self
+        return replace(self, training=self.training | {"r_drop": 0.0} | self._times(1.2))
 
     def _times(self, factor: float) -> dict[str, int]:
         """Return the settings of a training that is longer by a factor."""

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -16,7 +15,6 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
-from seq2see.errors import UserError
 from seq2see.machine import uncollected
 from seq2see.model.attention import MultiHeadAttention, strayed
 from seq2see.model.decoder import DecoderLayer
@@ -24,11 +22,10 @@ from seq2see.model.ensemble import Ensemble, averaged
 from seq2see.model.fast import SMALL, summed_loss
 from seq2see.model.fast.operators import mark_cache
 from seq2see.model.fast.preload import preload
-from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
+from seq2see.model.masks import EVERYTHING, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 from seq2see.training.adam import Adam
-from seq2see.training.stack import Rows, Stack
 
 FEW_LOGITS = 2048  # largest target vocabulary for which a small model's loss needs no kernel of ours
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
@@ -120,15 +117,6 @@ def compiling_pays(model: ModelConfig, settings: TrainingConfig) -> bool:
     return 6 * model.parameters * tokens >= WORTH_COMPILING
 
 
-@dataclass
-class StackGraph:
-    """A step of a stack for batches of one size: the buffers of its inputs, and the graph once it is recorded."""
-
-    rows: Rows
-    graph: torch.cuda.CUDAGraph | None = None
-    loss: Tensor | None = None
-
-
 class Learner:
     """A model with its optimiser.
 
@@ -137,8 +125,8 @@ class Learner:
     it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes share the batches of
     a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
 
-    The members of an ensemble learn from the same batches, each by its own loss; on a GPU from padded batches as one
-    (``stack``), from packed ones beside each other. A ``teacher`` reads each batch, too.
+    The members of an ensemble learn from the same batches, each by its own loss, on a GPU beside each other. A
+    ``teacher`` reads each batch, too.
     """
 
     def __init__(
@@ -147,28 +135,14 @@ class Learner:
         settings: TrainingConfig,
         pad: int,
         teacher: Transformer | None = None,
-        source_pad: int = 0,
     ) -> None:
-        self.model, self.settings, self.pad, self.pads = model, settings, pad, (source_pad, pad)
+        self.model, self.settings, self.pad = model, settings, pad
         self.sharded = settings.sharded and distributed.size() > 1
         self.device = next(model.parameters()).device
         packed = self.device.type == "cuda" and settings.layout == "packed"
         several = isinstance(model, Ensemble)
         compiles = self.compiles = packed and not several and compiling_pays(model.config, settings)
         self.copies = settings.precision == "bfloat16" and not self.sharded
-        self.stack: Stack | None = None
-        if (
-            isinstance(model, Ensemble)
-            and self.device.type == "cuda"
-            and distributed.size() == 1
-            and not packed
-        ):
-            if settings.accumulate > 1:
-                raise UserError("On a GPU an ensemble of small models takes one padded batch per step: leave "
-                "training.accumulate out.")  # fmt: skip
-            self.stack = Stack(model, torch.bfloat16 if self.copies else torch.float32)
-            self.stack.guided = guided_in(self.stack.one, settings)
-            compiles = self.compiles = self.copies = False
         self.worker = model
         if self.copies:
             self.worker = copy.deepcopy(model).bfloat16()
@@ -188,7 +162,6 @@ class Learner:
             if packed
             else None
         )
-        self.objective = Objective(self.worker, settings, pad, written=True)  # of a stack
         few = model.config.d_model <= SMALL and model.config.target_vocabulary <= FEW_LOGITS
         self.losses = [
             self._spread(Objective(member, settings, pad, few), compiles)
@@ -200,23 +173,17 @@ class Learner:
             if self.copies:
                 self.teacher = copy.deepcopy(teacher).bfloat16()
         self.learning_rate = torch.zeros((), device=self.device)
-        self.trained = (
-            dict(model.named_parameters()) if self.stack is None else {"members": self.stack.weights}
-        )
-        on_device = self.captures or self.stack is not None
+        self.trained = dict(model.named_parameters())
         self.optimiser = Adam(
             self.trained.values(),
-            self.learning_rate if on_device else 0.0,
+            self.learning_rate if self.captures else 0.0,
             (settings.beta1, settings.beta2),
             settings.epsilon,
-            capturable=on_device,
+            capturable=self.captures,
         )
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.graphs: dict[torch.Size, StackGraph] = {}
-        #: the memory of all graphs of a stack: one runs at a time, and only their losses are read afterwards
-        self.pool = None if self.stack is None else torch.cuda.graph_pool_handle()
         self.warm = 0  # steps by graph so far
-        self.stream = torch.cuda.Stream(self.device) if on_device else None  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(self.device) if self.captures else None  # type: ignore[no-untyped-call]
         #: one for each member of an ensemble or a teacher: five beside each other take 0.75 times as long as in turn
         self.side_streams = [
             torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -243,10 +210,6 @@ class Learner:
         """Take one step on some batches; return its loss on the device, so that the host does not wait."""
         if not self.worker.training:
             self.worker.train()  # it visits all modules, which takes as long as a step of a small model
-        if self.stack is not None:
-            (batch,) = batches
-            assert isinstance(batch, Batch)
-            return self._learn_stacked(batch, learning_rate)
         if self.captures:
             return self._learn_by_graph([b for b in batches if isinstance(b, PackedBatch)], learning_rate)
         self.optimiser.learning_rate = learning_rate
@@ -267,13 +230,7 @@ class Learner:
                     if weight not in self.optimiser.state
                     for _ in range(2)
                 ]
-                if self.stack is None:
-                    self._learned([batch.to(self.device) for batch in batches])
-                else:
-                    (batch,) = batches
-                    assert isinstance(batch, Batch)
-                    rows = Rows.of(batch, self.settings.batch_tokens, self.pads)
-                    self._learned_stacked(Rows(*(part.to(self.device) for part in rows)))
+                self._learned([batch.to(self.device) for batch in batches])
                 del moments
         finally:
             self._without_gradients()
@@ -313,8 +270,11 @@ class Learner:
         total = self._learned(batches)
         self._gradients_to_model()
         if self.settings.clip:
-            for member in members_of(self.model):
-                torch.nn.utils.clip_grad_norm_(member.parameters(), self.settings.clip)
+            members = members_of(self.model)
+            with self._side_by_side(len(members)) as beside:
+                for number, member in enumerate(members):
+                    with beside(number):
+                        torch.nn.utils.clip_grad_norm_(member.parameters(), self.settings.clip)
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.weights_to_worker()
@@ -367,54 +327,6 @@ class Learner:
                     logits.append(logits_of(teacher, batch, masks))
         found = averaged(logits)
         return found.repeat(2, 1) if self.settings.r_drop else found
-
-    def _learn_stacked(self, batch: Batch, learning_rate: float) -> Tensor:
-        """Take a step of all members. For each width of a batch the second such step is recorded, and then replayed."""
-        rows = Rows.of(batch, self.settings.batch_tokens, self.pads)
-        self.learning_rate.fill_(learning_rate)
-        known = self.graphs.get(rows.source.shape)
-        if known is None:
-            here = Rows(*(part.to(self.device) for part in rows))
-            self.graphs[rows.source.shape] = StackGraph(here)
-            with self._aside():
-                return self._step_stacked(here)
-        for slot, part in zip(known.rows, rows, strict=True):
-            slot.copy_(part.pin_memory(), non_blocking=True)
-        if known.graph is None:
-            known.graph = torch.cuda.CUDAGraph()
-            with uncollected(), torch.cuda.graph(known.graph, self.pool):
-                known.loss = self._step_stacked(known.rows)
-        known.graph.replay()
-        assert known.loss is not None
-        return known.loss.clone()
-
-    def _step_stacked(self, rows: Rows) -> Tensor:
-        loss = self._learned_stacked(rows)
-        assert self.stack is not None
-        if self.settings.clip:
-            self.stack.clip(self.settings.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
-        return loss
-
-    def _learned_stacked(self, rows: Rows) -> Tensor:
-        """Return the members' mean loss, and leave its gradients in the stack."""
-        assert self.stack is not None
-        self.stack.one.train()
-        taught = self._taught_rows(rows)
-        if self.settings.r_drop:
-            rows = rows.twice()
-        right = rows.target_out.flatten()
-        tokens = (right != self.pad).sum()
-        summed = torch.vmap(lambda logits: self.objective.summed(logits, right, taught))
-        logits, astray = self.stack.logits(rows)
-        losses = (summed(logits) + self.settings.guided * astray) / tokens  # (M,)
-        losses.sum().backward()  # type: ignore[no-untyped-call]
-        return losses.detach().mean()
-
-    def _taught_rows(self, rows: Rows) -> Tensor | None:
-        batch = Batch(rows.source, rows.target_in, rows.target_out, Mask(keys=rows.keys), 0)
-        return self._taught(batch)
 
     def _learn_by_graph(self, batches: Sequence[PackedBatch], learning_rate: float) -> Tensor:
         """Take the first steps on a separate stream, then record one step as a graph, and replay it from then on."""

@@ -182,7 +182,7 @@ class Trainer:
         sharded = settings.sharded and distributed.size() > 1
         own = copy.deepcopy(self.model) if sharded else self.model
         shown = settings if target.places is not None else settings.but(guided=0.0)
-        self.learner = Learner(own, shown, self.pads[1], teacher, self.pads[0])
+        self.learner = Learner(own, shown, self.pads[1], teacher)
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
         special = Special.of(tokenizers)
@@ -342,7 +342,7 @@ class Trainer:
             smaller = halved(settings)
             one = isinstance(largest, Batch) and len(largest.source) == 1
             packed = settings.layout == "packed" and smaller.batch_tokens <= self._longest_read()
-            if one or packed or self.learner.stack is not None:
+            if one or packed:
                 advice = "Set training.batch_tokens or the model smaller, or use `device` cpu."
                 raise devices.full(f"a batch of {settings.batch_tokens:,} tokens", advice)
             self.say(

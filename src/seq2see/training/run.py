@@ -360,7 +360,7 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     if request.teacher is not None:
         plan = plan.for_pupil()
     if request.members > 1:
-        plan = plan.for_ensemble(model, training)
+        plan = plan.for_ensemble()
     config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
     if tokenizers is None:
         if found is not None and plan.kinds != ("characters", "characters"):
