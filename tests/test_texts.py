@@ -310,13 +310,37 @@ def test_tags_follow_their_words() -> None:
             "H<sub><i>2</i></sub>O and CO2, CO<sub>2</sub> and CO2",
         ),  # that is nearest
         ("H2O is H2O. CO2!", "H<sub><i>2</i></sub>O is H2O. CO<sub>2</sub>!"),
-        # another word gets the tags
-        ("H2Os and XCO2", "<sub><i>H2Os</i></sub> and <sub>XCO2</sub>"),
+        # another word gets the tags; a number after letters stays a number
+        ("H2Os and XCO2", "<sub><i>H2Os</i></sub> and XCO<sub>2</sub>"),
     ],
 )
 def test_tags_within_a_word_stay_at_its_letters(answer: str, expected: str) -> None:
     html = "H<sub><i>2</i></sub>O is CO<sub>2</sub>."
     assert through(html, "html", lambda _: answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("html", "answer", "expected"),
+    [
+        ("The 21<sup>st</sup> year.", "Das 21. Jahr.", "Das 21<sup></sup>. Jahr."),
+        ("The 21<sup>st</sup> year.", "La 21e année.", "La 21<sup>e</sup> année."),
+        ("The 21<sup>st</sup> year.", "La 21ère année a 21 jours.", "La 21<sup>ère</sup> année a 21 jours."),
+        # one after the other, if there are as many
+        ("On 3<b>rd</b> or 3<i>rd</i>.", "3e ou 3ème.", "3<b>e</b> ou 3<i>ème</i>."),
+        # the letters are no end of a number, or the number is no end of a word
+        ("The 4<b>by</b>4 car.", "Das 4x4 Auto.", "Das <b>4x4</b> Auto."),
+        ("See note<sup>1</sup> here.", "Siehe Notiz1 hier.", "Siehe Notiz<sup>1</sup> hier."),
+        ("See note<sup>1</sup> here.", "Siehe Notiz 1 hier.", "Siehe <sup>Notiz</sup> 1 hier."),
+    ],
+)
+def test_what_is_raised_after_a_number_or_a_word_stays_small(html: str, answer: str, expected: str) -> None:
+    assert through(html, "html", lambda _: answer) == expected
+
+
+def test_no_part_of_a_word_that_says_a_number_is_raised() -> None:
+    (one,) = documents.read("The 1<sup>st</sup> year.", "html").sentences
+    links = [((0, 3), (0, 3)), ((4, 7), (4, 9)), ((8, 12), (10, 14))]
+    assert one.written("Das erste Jahr.", one.read(), links) == "Das erste<sup></sup> Jahr."
 
 
 def test_the_same_word_twice_keeps_its_tags_apart() -> None:

@@ -387,22 +387,38 @@ class _Writer:
     def _inside(self, first: int, last: int, low: int, high: int) -> Span | None:
         """Find the letters of a pair that encloses a part of a word, H<sub>2</sub>O, if the answer has that word, too.
 
-        Of several such words it is the one with the same number, or else the one at about the same place.
+        Letters after a number stay with that number, 21<sup>e</sup>, and a number after letters stays a number,
+        Notiz<sup>1</sup>. Of several such words it is the one with the same number, or else the one at about the same
+        place.
         """
-        words = [word.span() for word in WORD.finditer(self.read.text)]
-        around = [span for span in words if span[0] <= first < last <= span[1]]
+        text = self.read.text
+        around = [span for word in WORD.finditer(text) if (span := word.span())[0] <= first < last <= span[1]]
         if not around or around[0] == (first, last):
             return None
         start, end = around[0]
-        word = self.read.text[start:end]
-        before = [one for one, other in words if self.read.text[one:other] == word]
-        found = [one.start() for one in WORD.finditer(self.answer) if one[0] == word]
-        if len(found) == len(before):
-            found = [found[before.index(start)]]
-        share = start / max(1, len(self.read.text)) * len(self.answer)
-        for place in sorted(found, key=lambda at: abs(at - share)):
-            if low <= place + first - start and place + last - start <= high:
-                return self._outside(place + first - start, place + last - start)
+        before, inner, after = (
+            re.escape(text[slice(*span)]) for span in ((start, first), (first, last), (last, end))
+        )
+        patterns = [rf"(?<!\w){before}({inner}){after}(?!\w)"]
+        ordinal = before.isdigit() and inner.isalpha() and not after
+        if ordinal:
+            patterns.append(rf"(?<!\w){before}([^\W\d_]*)(?!\w)")
+        elif before.isalpha() and inner.isdigit() and not after:
+            patterns.append(rf"(?<=[^\W\d_])({inner})(?!\w)")
+        for pattern in patterns:
+            there, here = (
+                [found.span(1) for found in re.finditer(pattern, one)] for one in (text, self.answer)
+            )
+            if len(there) == len(here):
+                here = [here[there.index((first, last))]]
+            share = start / max(1, len(text)) * len(self.answer)
+            for span in sorted(here, key=lambda span: abs(span[0] - share)):
+                if low <= span[0] and span[1] <= high:
+                    return self._outside(*span)
+        ends = [target[1] for source, target in self.links if source[0] < last and start < source[1]]
+        if ordinal and ends:  # a word says the number: no part of it is raised
+            place = min(max(max(ends), low), high)
+            return self._outside(place, place)
         return None
 
     def _spot(self, place: int, ends: bool, low: int, high: int) -> Span:
