@@ -175,6 +175,10 @@ def test_members_and_teachers_work_beside_each_other_and_are_awaited(monkeypatch
     done.clear()
     learner._step([batch()])
     assert done == of_teachers + of_members + of_members  # the last ones clip their gradients
+    done.clear()
+    with pytest.raises(RuntimeError, match="out of memory"), learner._side_by_side(2):
+        raise RuntimeError("out of memory")
+    assert done[-2:] == of_members[-2:]
 
 
 def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None:

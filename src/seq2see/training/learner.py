@@ -257,14 +257,17 @@ class Learner:
     def _side_by_side(self, count: int) -> Iterator[Callable[[int], AbstractContextManager[object]]]:
         """Return a function of a member's number, whose context puts that member's work beside that of the others.
 
-        On a GPU each member has its own stream; all are joined at the end.
+        On a GPU each member has its own stream; all are joined at the end, also after an error: a capture that ends with
+        open streams would hide that the memory is full.
         """
         streams = self.side_streams[:count] if count > 1 else []
         for stream in streams:
             stream.wait_stream(torch.cuda.current_stream())
-        yield lambda number: torch.cuda.stream(streams[number]) if streams else nullcontext()
-        for stream in streams:
-            torch.cuda.current_stream().wait_stream(stream)
+        try:
+            yield lambda number: torch.cuda.stream(streams[number]) if streams else nullcontext()
+        finally:
+            for stream in streams:
+                torch.cuda.current_stream().wait_stream(stream)
 
     def _step(self, batches: Sequence[Batch | PackedBatch]) -> Tensor:
         total = self._learned(batches)
