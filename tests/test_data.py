@@ -19,7 +19,7 @@ from seq2see.tasks import dates
 CHOSEN = """
 words 2499 cpu: words None 0.3 batch=256 warmup=459 r_drop=0.0 guided=0.5 chained=1.0 steps=4599 saved=114 scored=459
 words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 steps=4000 saved=100 scored=400
-words 2500 cpu: words None 0.3 batch=512 warmup=290 r_drop=0.0 guided=0.5 chained=1.0 steps=2900 saved=72 scored=290
+words 2500 cpu: words None 0.3 batch=512 warmup=250 r_drop=0.0 guided=0.5 chained=1.0 steps=2500 saved=62 scored=250
 words 2500 cuda: lexicon None 0.3 batch=1536 warmup=383 r_drop=5.0 guided=0.5 chained=1.0 steps=3833 saved=95 scored=383
 words 7999 cuda: lexicon None 0.3 batch=1536 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 steps=5666 saved=141 scored=566
 words 8000 cuda: lexicon None 0.3 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 steps=5666 saved=141 scored=566
@@ -271,8 +271,8 @@ def cosine(batch: int, warmup: int, rate: float = 0.001) -> dict[str, object]:
     ("small", "characters", 100_000, "cuda", (23_437, 1171, 1171), cosine(8192, 1171)),
     ("base", "bpe", 10_000_000, "cuda", (73_242, 3662, 3662), cosine(16_384, 3662, 0.0007)),
     ("words", "characters", 800, "cpu", (2900, 72, 290), of_words(256, 290, chained=1.0, r_drop=0.0)),
-    ("words", "characters", 3600, "cpu", (4000, 100, 400), of_words(512, 400, chained=1.0, r_drop=0.0)),
-    ("words", "features", 10_000, "cpu", (10_400, 260, 1040), of_words(512, 1000, invented=0.5, r_drop=0.0)),
+    ("words", "characters", 3600, "cpu", (3600, 90, 360), of_words(512, 360, chained=1.0, r_drop=0.0)),
+    ("words", "features", 10_000, "cpu", (10_000, 250, 1000), of_words(512, 1000, invented=0.5, r_drop=0.0)),
     ("words", "characters", 800, "cuda", (4000, 100, 400), of_words(768, 400, chained=1.0)),
     ("words", "characters", 30_000, "cpu", (20_000, 500, 2000), of_words(512, 1000, chained=1.0, r_drop=0.0)),
     ("lexicon", "characters", 3000, "cuda", (4000, 100, 400), of_words(1536, 400, chained=1.0, r_drop=5.0)),
