@@ -386,16 +386,14 @@ def trainings() -> Iterator[tuple[str, float, float]]:
             memory = torch.cuda.max_memory_reserved() / 2**20
             told = f"losses {found[0]:.4f} … {found[-1]:.4f}, {memory:,.0f} MiB"
             yield f"training of an ensemble, {layout}, {precision}, {told}", worst, tolerance
-    for count in (
-        800,
-        4000,
-    ):  # with dropout, R-Drop, a guided head and chained words: a loss must fall, and not be NaN
+    # with dropout, R-Drop, a guided head and chained words: the loss must fall, and not be NaN
+    for count in (800, 4000):
         found = planned_losses(count)
-        last = sum(found[-10:]) / sum(found[:10])
+        left = sum(found[-10:]) / sum(found[:10])
         told = f"losses {found[0]:.4f} … {found[-1]:.4f}"
         yield (
             f"ensemble by the plan for {count} words, {told}",
-            last if math.isfinite(last) else math.inf,
+            left if math.isfinite(left) else math.inf,
             0.8,
         )
 
