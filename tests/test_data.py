@@ -18,12 +18,12 @@ from seq2see.tasks import dates
 #: vocabulary, dropout, and the settings of the training that differ from the preset.
 CHOSEN = """
 words 2499 cpu: words None 0.3 batch=256 warmup=459 r_drop=0.0 guided=0.5 chained=1.0 steps=4599 saved=114 scored=459
-words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 steps=4000 saved=100 scored=400
+words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 guided_memory=0.5 steps=4000 saved=100 scored=400
 words 2500 cpu: words None 0.3 batch=512 warmup=250 r_drop=0.0 guided=0.5 chained=1.0 steps=2500 saved=62 scored=250
-words 2500 cuda: lexicon None 0.3 batch=1536 warmup=383 r_drop=5.0 guided=0.5 chained=1.0 steps=3833 saved=95 scored=383
-words 7999 cuda: lexicon None 0.3 batch=1536 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 steps=5666 saved=141 scored=566
-words 8000 cuda: lexicon None 0.3 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 steps=5666 saved=141 scored=566
-words 19999 cuda: lexicon None 0.3 warmup=966 r_drop=5.0 guided=0.5 chained=1.0 steps=9666 saved=241 scored=966
+words 2500 cuda: lexicon None 0.3 batch=1536 warmup=383 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=3833 saved=95 scored=383
+words 7999 cuda: lexicon None 0.3 batch=1536 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=5666 saved=141 scored=566
+words 8000 cuda: lexicon None 0.3 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=5666 saved=141 scored=566
+words 19999 cuda: lexicon None 0.3 warmup=966 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=9666 saved=241 scored=966
 words 20000 cuda: lexicon None 0.2 warmup=966 guided=0.5 chained=1.0 steps=9666 saved=241 scored=966
 words 99999 cpu: words None 0.3 batch=512 warmup=1000 r_drop=0.0 guided=0.5 chained=1.0 steps=20000 saved=500 scored=2000
 words 99999 cuda: lexicon None 0.2 guided=0.5 chained=1.0 steps=30000 saved=750 scored=3000
@@ -46,7 +46,7 @@ long 10000 cpu: small None 0.3 steps=4394 batch=4096 cosine warmup=219 rate=0.00
 long 10000 cuda: small None 0.3 steps=8789 batch=8192 cosine warmup=439 rate=0.001 saved=439 scored=439 on=200
 long 299999 cpu: small None None steps=100000 batch=4096 cosine warmup=5000 rate=0.001 saved=5000 scored=5000 on=200
 long 3000000 cpu: base None None steps=100000 batch=16384 cosine warmup=5000 rate=0.0007 saved=5000 scored=5000 on=200
-"""
+"""  # noqa: E501
 
 
 SHORT = {
@@ -273,9 +273,10 @@ def cosine(batch: int, warmup: int, rate: float = 0.001) -> dict[str, object]:
     ("words", "characters", 800, "cpu", (2900, 72, 290), of_words(256, 290, chained=1.0, r_drop=0.0)),
     ("words", "characters", 3600, "cpu", (3600, 90, 360), of_words(512, 360, chained=1.0, r_drop=0.0)),
     ("words", "features", 10_000, "cpu", (10_000, 250, 1000), of_words(512, 1000, invented=0.5, r_drop=0.0)),
-    ("words", "characters", 800, "cuda", (4000, 100, 400), of_words(768, 400, chained=1.0)),
+    ("words", "characters", 800, "cuda", (4000, 100, 400), of_words(768, 400, chained=1.0, guided_memory=0.5)),
     ("words", "characters", 30_000, "cpu", (20_000, 500, 2000), of_words(512, 1000, chained=1.0, r_drop=0.0)),
-    ("lexicon", "characters", 3000, "cuda", (4000, 100, 400), of_words(1536, 400, chained=1.0, r_drop=5.0)),
+    ("lexicon", "characters", 3000, "cuda", (4000, 100, 400),
+     of_words(1536, 400, chained=1.0, guided_memory=0.5, r_drop=5.0)),
     ("lexicon", "characters", 20_000, "cuda", (9666, 241, 966), of_words(2048, 966, chained=1.0, r_drop=1.0)),
     ("lexicon", "features", 20_000, "cuda", (9666, 241, 966), of_words(2048, 966, invented=0.5, r_drop=1.0)),
 ])  # fmt: skip

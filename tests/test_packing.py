@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from conftest import small_model
 from seq2see.data.batching import Batches, Ragged
-from seq2see.data.packing import PackedBatches, sizes_of, spans_of
+from seq2see.data.packing import PackedBatch, PackedBatches, sizes_of, spans_of
+from seq2see.training.learner import logits_of, memory_of
 
 
 def corpus(seed: int = 0, pairs: int = 60, longer: int = 1) -> tuple[Ragged, Ragged]:
@@ -38,7 +39,7 @@ def test_packed_losses_equal_padded_ones(norm: str) -> None:
         np.random.default_rng(1).permutation(60)
     )
     loss = F.cross_entropy(
-        model.forward_packed(packed.source, packed.target_in, packed.masks()),
+        logits_of(model, packed, packed.masks(), memory_of(model, packed, packed.masks())),
         packed.target_out,
         ignore_index=0,
     )
@@ -109,11 +110,13 @@ def test_a_compiled_step_is_compiled_once() -> None:
     model = small_model()
     source, target = corpus(pairs=300)
     batches = PackedBatches(source, target, (0, 0), 256, seed=0)
-    compiled = torch.compile(model.forward_packed, backend="eager", fullgraph=True, dynamic=False)
+
+    def logits_by(batch: PackedBatch) -> torch.Tensor:
+        masks = batch.masks()
+        return logits_of(model, batch, masks, memory_of(model, batch, masks))
+
+    compiled = torch.compile(logits_by, backend="eager", fullgraph=True, dynamic=False)
     with torch._dynamo.config.patch(error_on_recompile=True):
         for step in range(3):
             batch = batches.at(step)
-            logits = compiled(batch.source, batch.target_in, batch.masks())
-            torch.testing.assert_close(
-                logits, model.forward_packed(batch.source, batch.target_in, batch.masks())
-            )
+            torch.testing.assert_close(compiled(batch), logits_by(batch))

@@ -168,19 +168,46 @@ def test_padded_and_packed_batches_say_where_to_look_alike() -> None:
     assert losses[0] > 0.1
 
 
-def test_no_head_is_guided_where_the_sides_do_not_come_in_order() -> None:
+def test_padded_and_packed_batches_show_the_memory_its_tokens_alike() -> None:
+    """The loss of the memory is the same in both layouts, read once or twice, and it is what the equation says."""
+    source, target = sides(words(30))
+    target = with_places(source, target)
+    model = small_model(norm="pre", dropout=0.0, source_vocabulary=32, target_vocabulary=32).train()
+    settings = TrainingConfig.of(guided_memory=2.0, label_smoothing=0.0)
+    objective, without = Objective(model, settings, 0), Objective(model, settings.but(guided_memory=0.0), 0)
+    padded = Batches(source, target, (0, 0), 10**6, seed=0).everything()
+    packed = PackedBatches(source, target, (0, 0), 640, seed=0).batch(np.arange(30))
+    losses = []
+    for batch in (padded, packed, padded.twice(), packed.twice()):
+        masks = batch.masks() if isinstance(batch, PackedBatch) else None
+        tokens = (batch.target_out != 0).sum()
+        losses.append(float((objective(batch, masks, tokens) - without(batch, masks, tokens)).detach()))
+    assert losses == pytest.approx([losses[0]] * 4, rel=1e-4)
+    said = model.output(model.encode(padded.source, padded.source_mask)).log_softmax(-1)  # (B, S, V)
+    assert padded.places is not None
+    by_hand = [
+        -said[row, place, right]
+        for row, (places, rights) in enumerate(zip(padded.places, padded.target_out, strict=True))
+        for place, right in zip(places.tolist(), rights.tolist(), strict=True)
+        if place >= 0
+    ]
+    assert losses[0] == pytest.approx(2.0 * torch.stack(by_hand).sum().item() / padded.tokens, rel=1e-4)
+
+
+def test_nothing_is_guided_where_the_sides_do_not_come_in_order() -> None:
     tokenizer = Tokenizer.characters_of([LETTERS])
     tokenizers = Tokenizers(tokenizer, tokenizer)
     drawn = Random(1)
     texts = ["".join(drawn.sample(LETTERS, 6)) for _ in range(200)]
     config = Config("pairs", small_model(source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size).config,
-                    TrainingConfig.of(guided=1.0))  # fmt: skip
+                    TrainingConfig.of(guided=1.0, guided_memory=0.5))  # fmt: skip
     for pairs, guided in (
         ([(text, text) for text in texts], 1.0),
         ([(text, text[::-1]) for text in texts], 0.0),
     ):
         trainer = Trainer(config, tokenizers, pairs, pairs[:5])
         assert trainer.learner.settings.guided == guided
+        assert trainer.learner.settings.guided_memory == guided / 2
         assert trainer.config.training.guided == 1.0  # as it was asked for: it can be resumed
 
 

@@ -297,6 +297,13 @@ class TrainingConfig(Schema):
         0.0,
         10.0,
     )
+    guided_memory: float = option(
+        0.0,
+        "weight of the loss that trains the encoder to predict each target token by the memory of its source "
+        "token alone, without the decoder; used as guided is",
+        0.0,
+        10.0,
+    )
     r_drop: float = option(
         0.0, "R-Drop's weight: two passes with different dropout should agree; 0 for one pass", 0.0
     )

@@ -13,7 +13,7 @@ from seq2see.config import ModelConfig
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
 from seq2see.model.fast.cache import DecoderCache
-from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
 
@@ -61,9 +61,9 @@ class Ensemble(Transformer):
         """Begin to decode with nothing remembered."""
         return EnsembleCache([member.empty_cache() for member in self.all])
 
-    def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
-        """Map source ids (B, S) to the memories of all members, (B, M, S, D)."""
-        return torch.stack([member.encode(source, mask) for member in self.all], dim=-3)
+    def encode(self, source: Tensor, mask: Mask = EVERYTHING, place: int | Tensor = 0) -> Tensor:
+        """Map source ids (…, S) to the memories of all members, (…, M, S, D)."""
+        return torch.stack([member.encode(source, mask, place) for member in self.all], dim=-3)
 
     def decode(
         self,
@@ -71,20 +71,18 @@ class Ensemble(Transformer):
         memory: Tensor,
         memory_mask: Mask = EVERYTHING,
         cache: DecoderCache | None = None,
+        mask: Mask = CAUSAL,
+        place: int | Tensor = 0,
     ) -> Tensor:
         """Map target ids (…, T) and memories (…, M, S, D) to log-probabilities (…, T, V)."""
         caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.members)
         logits = [
-            member.decode(target, own, memory_mask, of_member)
+            member.decode(target, own, memory_mask, of_member, mask, place)
             for member, own, of_member in zip(self.all, memory.unbind(-3), caches, strict=True)
         ]
         if isinstance(cache, EnsembleCache):
             cache.length = cache.members[0].length
         return averaged(logits)
-
-    def forward_packed(self, source: Tensor, target: Tensor, masks: PackedMasks) -> Tensor:
-        """Map the ids of many sentences end to end, (S,) and (T,), to log-probabilities (T, V)."""
-        return averaged([member.forward_packed(source, target, masks) for member in self.all])
 
 
 def averaged(logits: Sequence[Tensor]) -> Tensor:

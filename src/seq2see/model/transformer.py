@@ -12,7 +12,7 @@ from seq2see.config import ModelConfig
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
 from seq2see.model.fast.cache import DecoderCache
-from seq2see.model.masks import EVERYTHING, Mask, PackedMasks
+from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import Observable
 
@@ -63,9 +63,9 @@ class Transformer(Observable):
         """Begin to decode with nothing remembered."""
         return DecoderCache.empty(len(self.decoder.layers))
 
-    def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
-        """Map source ids (…, S) to memory (…, S, D)."""
-        memory: Tensor = self.encoder(source, mask)
+    def encode(self, source: Tensor, mask: Mask = EVERYTHING, place: int | Tensor = 0) -> Tensor:
+        """Map source ids (…, S) to memory (…, S, D). ``place`` is the position of the first id, or that of each."""
+        memory: Tensor = self.encoder(source, mask, place)
         return memory
 
     def decode(
@@ -74,20 +74,16 @@ class Transformer(Observable):
         memory: Tensor,
         memory_mask: Mask = EVERYTHING,
         cache: DecoderCache | None = None,
+        mask: Mask = CAUSAL,
+        place: int | Tensor = 0,
     ) -> Tensor:
         """Map target ids (…, T) and memory (…, S, D) to logits (…, T, V) for the token after each position."""
-        x = self.decoder(target, memory, memory_mask, cache)
+        x = self.decoder(target, memory, memory_mask, cache, mask, place)
         return self.keep("logits", self.output(x))  # (…, T, V)
 
     def forward(self, source: Tensor, target: Tensor, source_mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (…, S) and target ids (…, T) to logits (…, T, V)."""
         return self.decode(target, self.encode(source, source_mask), source_mask)
-
-    def forward_packed(self, source: Tensor, target: Tensor, masks: PackedMasks) -> Tensor:
-        """Map the ids of many sentences end to end, (S,) and (T,), to logits (T, V), without any padding."""
-        memory = self.encoder(source, masks.source, masks.source_place)  # (S, D)
-        x = self.decoder(target, memory, masks.cross, None, masks.target, masks.target_place)
-        return self.keep("logits", self.output(x))  # (T, V)
 
     def parameter_count(self) -> int:
         """Count the trainable numbers, shared ones once."""

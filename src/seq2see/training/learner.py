@@ -52,7 +52,9 @@ def guided_in(model: Transformer, settings: TrainingConfig) -> MultiHeadAttentio
 class Objective(nn.Module):
     """The loss: cross-entropy with label smoothing (section 5.4), and R-Drop's divergence if it is set.
 
-    With a teacher, part of it is the cross-entropy with the teacher's probabilities (Hinton et al., 2015).
+    ``guided`` adds the loss of a head that should attend to the source token of each target token, and ``guided_memory``
+    that of the memory, which should tell the target tokens of each source token. With a teacher, part of the loss is the
+    cross-entropy with the teacher's probabilities (Hinton et al., 2015).
     """
 
     def __init__(self, model: Transformer, settings: TrainingConfig, pad: int, written: bool = False) -> None:
@@ -71,13 +73,24 @@ class Objective(nn.Module):
 
         ``taught`` (T, V) are the teacher's log-probabilities.
         """
-        loss = self.summed(logits_of(self.model, batch, masks), batch.target_out.flatten(), taught)
+        memory = memory_of(self.model, batch, masks)
+        logits = logits_of(self.model, batch, masks, memory)
+        loss = self.summed(logits, batch.target_out.flatten(), taught)
         if self.guided is not None and self.guided.asked is not None:
             asked, self.guided.asked = self.guided.asked, None  # a model with these tensors cannot be copied
             mask = batch.source_mask if isinstance(batch, Batch) else masks.cross if masks else EVERYTHING
             if batch.places is not None:
                 loss = loss + self.settings.guided * strayed(*asked, mask, batch.places)
+        if self.settings.guided_memory and batch.places is not None:
+            loss = loss + self.settings.guided_memory * self._foretold(memory, batch.places, batch.target_out)
         return loss / tokens
+
+    def _foretold(self, memory: Tensor, places: Tensor, right: Tensor) -> Tensor:
+        """Return the summed loss of what memory (…, S, D) says at ``places`` (…, T) about the right tokens (…, T)."""
+        at = places.clamp(min=0)[..., None].expand(*places.shape, memory.shape[-1])
+        logits = self.model.output(memory.gather(-2, at)).flatten(0, -2)  # (T, V)
+        known = right.masked_fill(places < 0, self.pad).flatten()
+        return summed_loss(logits, known, self.pad, self.settings.label_smoothing, self.written)
 
     def summed(self, logits: Tensor, right: Tensor, taught: Tensor | None = None) -> Tensor:
         """Return the sum of the losses of logits (T, V) for the right tokens (T,)."""
@@ -98,13 +111,22 @@ class Objective(nn.Module):
         return each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
 
 
-def logits_of(model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor:
+def memory_of(model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor:
+    """Return the memory of a batch: (S, D) if it is packed, end to end without any padding, else (B, S, D)."""
+    if isinstance(batch, PackedBatch):
+        assert masks is not None
+        return model.encode(batch.source, masks.source, masks.source_place)
+    return model.encode(batch.source, batch.source_mask)
+
+
+def logits_of(
+    model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None, memory: Tensor
+) -> Tensor:
     """Return the logits of all positions of a batch, (T, V), packed or padded."""
     if isinstance(batch, PackedBatch):
         assert masks is not None
-        return model.forward_packed(batch.source, batch.target_in, masks)
-    logits: Tensor = model(batch.source, batch.target_in, batch.source_mask)
-    return logits.flatten(0, 1)
+        return model.decode(batch.target_in, memory, masks.cross, None, masks.target, masks.target_place)
+    return model.decode(batch.target_in, memory, batch.source_mask).flatten(0, 1)
 
 
 def compiling_pays(model: ModelConfig, settings: TrainingConfig) -> bool:
@@ -327,7 +349,8 @@ class Learner:
         with self._side_by_side(len(teachers)) as beside:
             for number, teacher in enumerate(teachers):
                 with beside(number):
-                    logits.append(logits_of(teacher, batch, masks))
+                    memory = memory_of(teacher, batch, masks)
+                    logits.append(logits_of(teacher, batch, masks, memory))
         found = averaged(logits)
         return found.repeat(2, 1) if self.settings.r_drop else found
 

@@ -169,7 +169,7 @@ class Trainer:
         if settings.invented:
             vocabularies = tokenizers.source.vocabulary(), tokenizers.target.vocabulary()
             target = with_copies(source, target, vocabularies)
-        elif settings.guided:
+        elif settings.guided or settings.guided_memory:
             target = with_places(source, target)
         recut = self._sides(train) if settings.bpe_dropout and not isinstance(train, Shards) else None
         self.as_read, self.recut = (source, target), recut
@@ -181,7 +181,7 @@ class Trainer:
             put_weights(self.model, start, "the model to start from")
         sharded = settings.sharded and distributed.size() > 1
         own = copy.deepcopy(self.model) if sharded else self.model
-        shown = settings if target.places is not None else settings.but(guided=0.0)
+        shown = settings if target.places is not None else settings.but(guided=0.0, guided_memory=0.0)
         self.learner = Learner(own, shown, self.pads[1], teacher)
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
