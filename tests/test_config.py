@@ -47,7 +47,7 @@ DEFAULTS = {
         bpe_dropout 0.0 [0.0, 0.9]; joined 0.0 [0.0, 4.0]; chained 0.0 [0.0, 4.0]; invented 0.0 [0.0, 1.0];
         recased 0.0 [0.0, 1.0]; repunctuated 0.0 [0.0, 1.0]; retyped 0.0 [0.0, 1.0]; mistyped 0.0 [0.0, 1.0];
         carried 0.0 [0.0, 1.0]; guided 0.0 [0.0, 10.0]; guided_memory 0.0 [0.0, 10.0]; r_drop 0.0 [0.0, …];
-        taught 0.5 [0.0, 1.0]; label_smoothing 0.1 [0.0, 0.99]; average 5 [1, …]; patience 0 [0, …];
+        taught 0.5 [0.0, 1.0]; label_smoothing 0.1 [0.0, 0.99]; average 5 [1, …]; patience 0 [0, …]; solved 0 [0, …];
         checkpoint_every 1000 [1, …]; evaluate_every 1000 [1, …]; evaluate_on 1000 [1, …]; seed 1 [0, 9223372036854775807]
     """,
     "decoding": """

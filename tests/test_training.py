@@ -306,6 +306,60 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.M
     assert_identical({n: p.detach() for n, p in resumed.finish().named_parameters()}, seen[8])
 
 
+def test_a_solved_task_ends_soon_with_a_rate_of_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every held-out pair is right at steps 4, 12 and 16, and one is wrong at 8: the run of 40 ends at 18."""
+    said: list[str] = []
+
+    def run(
+        out: Path | None,
+        right: tuple[int, ...] = (4, 12, 16),
+        resume: bool = False,
+        stop: int = 99,
+        pairs: int = 200,
+    ) -> tuple[Trainer, list[loop.Line]]:
+        trainer = small_trainer(
+            out, resume, steps=40, evaluate_every=4, checkpoint_every=1, solved=2, schedule="cosine", warmup=2
+        )
+        trainer.validation = trainer.validation[:1] * pairs
+        monkeypatch.setattr(trainer, "say", said.append)
+        real = loop.evaluate
+
+        def scored(*arguments: object, **options: object) -> object:
+            found = real(*arguments, **options)  # type: ignore[arg-type]
+            found.exact, found.pairs = 99 + (trainer.step in right), 100
+            return found
+
+        monkeypatch.setattr(loop, "evaluate", scored)
+        lines = []
+        for step in trainer.steps():
+            if step.line is not None:
+                lines.append(step.line)
+            if step.step == stop:
+                trainer.save(at_once=True)
+                break
+        monkeypatch.setattr(loop, "evaluate", real)
+        return trainer, lines
+
+    whole, lines = run(None)
+    assert [line.step for line in lines] == [4, 8, 12, 16, 18]
+    assert whole.ended
+    assert (whole.step, whole.last_step) == (18, 18)
+    assert said == [
+        "All 200 held-out pairs are right in 2 lines in a row: the training ends at step 18 of 40."
+    ]
+    assert lines[-2].learning_rate > 0.5 * lines[0].learning_rate  # before the end was known
+    assert lines[-1].learning_rate == pytest.approx(0.0)
+    finished = {name: p.detach() for name, p in whole.finish().named_parameters()}
+    for stop in (14, 17):  # before the end is known, and after
+        run(tmp_path / str(stop), stop=stop)
+        resumed, _ = run(tmp_path / str(stop), resume=True)
+        assert resumed.step == 18
+        assert_identical({n: p.detach() for n, p in resumed.finish().named_parameters()}, finished)
+    assert run(None, pairs=199)[0].step == 40
+    assert run(None, right=(4, 12, 20, 28, 36))[0].step == 40
+    assert run(None, right=(36, 40))[0].step == 40
+
+
 class Clock:
     """A clock that only the test moves, and a run of some seconds by it. Steps that learn nothing are quicker."""
 

@@ -319,6 +319,12 @@ class TrainingConfig(Schema):
         "stop after this many lines of the table without a better score, and keep the best; 0 for never",
         low=0,
     )
+    solved: int = option(
+        0,
+        "lines of the table in a row with all of 200 or more held-out pairs right, after which the training ends "
+        "within a twentieth of its steps; 0 for never",
+        low=0,
+    )
     checkpoint_every: int = option(1000, "steps between checkpoints", low=1)
     evaluate_every: int = option(1000, "steps between lines of the table", low=1)
     evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)

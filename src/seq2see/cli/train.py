@@ -315,12 +315,12 @@ def _table(
     header = f"{'step':>8} {'epoch':>7} {'loss':>10} {'held-out loss':>14} {'exact match':>12} {'seconds':>8}"
     console.print(f"[bold]{header}{' {:>6}'.format('BLEU') * trainer.sentences}[/bold]")
     with progress_bar("steps") as bar:
-        total = trainer.config.training.steps
+        total = trainer.last_step
         task = bar.add_task(trainer.waits or "training", total=total, completed=trainer.step, speed="")
 
         def show(step: Step) -> None:
             speed = f"{step.step / max(trainer.seconds, 1e-9):,.1f}/s"
-            total = trainer.config.training.steps
+            total = trainer.last_step
             bar.update(task, description="training", total=total, completed=step.step, speed=speed)
             if step.line is None:
                 return

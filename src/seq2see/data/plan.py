@@ -307,7 +307,7 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
         # It helped with 800 and with 3,600 words, and on a CPU it did not (RESULTS.md). Others were not measured.
         settings["guided_memory"] = 0.5
     return settings | {
-        "steps": steps, "batch_tokens": batch, "warmup": min(1000, steps // 10),
+        "steps": steps, "batch_tokens": batch, "warmup": min(1000, steps // 10), "solved": 2,
         "checkpoint_every": max(1, steps // 40), "evaluate_every": max(1, steps // 10),
     }  # fmt: skip
 

@@ -30,7 +30,7 @@ from seq2see.data.variation import varied, varies
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.errors import FolderError, UserError
+from seq2see.errors import FolderError, UserError, counted
 from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
@@ -55,6 +55,8 @@ SAMPLES = 3  # answers kept with each line of the table
 SLOW = 0.5  # seconds from which writing a checkpoint is slow
 RESTS = 5  # the pause after a slow one, in multiples of its time
 EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watched run has a line
+ENOUGH_RIGHT = 200  # held-out pairs; if all of fewer are right, the model may still be wrong in one of fifty
+LANDING = 20  # part of the steps in which the learning rate falls to zero when all is right
 NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
 SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
 FITTED = (
@@ -96,10 +98,14 @@ class Best:
     step: int = 0
     score: float = -1.0
     lines_since: int = 0
+    all_right: int = 0  # lines in a row, up to the last one, with every held-out pair right
+    solved: int = 0  # the step of the line after which the training may end; 0: none yet
 
     def after(self, step: int, score: float) -> Best:
         """Return the best after one more line; of equals, the later one."""
-        return Best(step, score) if score >= self.score else replace(self, lines_since=self.lines_since + 1)
+        if score >= self.score:
+            return replace(self, step=step, score=score, lines_since=0)
+        return replace(self, lines_since=self.lines_since + 1)
 
 
 def watched(pairs: Sequence[Pair], most: int) -> list[Pair]:
@@ -322,7 +328,7 @@ class Trainer:
         self.step, self.taken = self.step + 1, last
         distributed.seed(settings.seed, self.step)
         try:
-            return self.learner.learn(batches, learning_rate(self.step, settings, self.config.model.d_model))
+            return self.learner.learn(batches, self._rate())
         except RuntimeError as error:
             if not devices.is_full(error):
                 raise
@@ -389,7 +395,7 @@ class Trainer:
 
     def _diverged(self, what: str) -> str:
         settings = self.config.training
-        rate = learning_rate(self.step, settings, self.config.model.d_model)
+        rate = self._rate()
         self.saved.result()
         steps = checkpoint.steps_in(self.out / CHECKPOINTS) if self.out is not None else []
         kept = f" {self.out} keeps the checkpoint of step {steps[-1]:,}." if steps else ""
@@ -413,6 +419,7 @@ class Trainer:
         line = self._measured(loss) if distributed.first() else None
         score = 0.0 if line is None else self._score(line)
         self.best = self.best.after(self.step, distributed.from_first(score))
+        self._notice_solved()
         if self.out is not None and line is not None:
             with (self.out / LOG).open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(line)) + "\n")
@@ -426,7 +433,7 @@ class Trainer:
             loss=loss,
             validation_loss=scores.loss,
             exact_match=scores.exact_match,
-            learning_rate=learning_rate(self.step, self.config.training, self.config.model.d_model),
+            learning_rate=self._rate(),
             seconds=self.seconds,
             bleu=scores.bleu().score if self.sentences else None,
             samples=scores.answers[:SAMPLES],
@@ -443,9 +450,35 @@ class Trainer:
         return "" if self.learner.built is None else "building kernels, once on this machine"
 
     @property
+    def last_step(self) -> int:
+        """The last step: that of the settings, or sooner if every held-out pair is right.
+
+        The learning rate falls to zero until then, because a model becomes better in the end of its training.
+        """
+        steps = self.config.training.steps
+        return min(steps, self.best.solved + steps // LANDING) if self.best.solved else steps
+
+    def _rate(self) -> float:
+        """Return the learning rate of the present step."""
+        return learning_rate(self.step, self.config.training, self.config.model.d_model, self.last_step)
+
+    def _notice_solved(self) -> None:
+        """After a line: bring the end forward if enough lines in a row have every held-out pair right."""
+        wanted, right = self.config.training.solved, not self.best.lines_since and self.best.score == 1.0
+        right = right and not self.sentences and len(self.validation) >= ENOUGH_RIGHT
+        self.best = replace(self.best, all_right=self.best.all_right + 1 if right else 0)
+        if 0 < wanted <= self.best.all_right and not self.best.solved:
+            self.best = replace(self.best, solved=self.step)
+            if self.last_step < self.config.training.steps:
+                self.say(
+                    f"All {len(self.validation):,} held-out pairs are right in {counted(wanted, 'line')} in a row: the "
+                    f"training ends at step {self.last_step:,} of {self.config.training.steps:,}."
+                )
+
+    @property
     def ended(self) -> bool:
         """Whether all steps are done, or patience has run out."""
-        return self.step >= self.config.training.steps or self._out_of_patience()
+        return self.step >= self.last_step or self._out_of_patience()
 
     def finish(self) -> Transformer:
         """Return the model ready for use: the average of the last checkpoints, or the best one by held-out score.
@@ -502,25 +535,25 @@ class Trainer:
     def _evaluates(self, step: int) -> bool:
         """Whether the table has a line after this step."""
         early = self.early and step in EARLY
-        return early or step % self.config.training.evaluate_every == 0 or step == self.config.training.steps
+        return early or step % self.config.training.evaluate_every == 0 or step == self.last_step
 
     def _saves(self, step: int) -> bool:
         """Whether a checkpoint is written after this step: at the best line so far too; with patience at every line."""
         settings = self.config.training
         every = settings.evaluate_every if settings.patience else settings.checkpoint_every
-        return step % every == 0 or step == settings.steps or step == self.best.step
+        return step % every == 0 or step == self.last_step or step == self.best.step
 
     def _in_average(self, step: int) -> bool:
         """Whether the weights after this step are part of the final average."""
-        settings = self.config.training
+        settings, last = self.config.training, self.last_step
         if settings.patience:
             return step == self.best.step
-        before = (settings.steps - 1) // settings.checkpoint_every  # checkpoints before the last
+        before = (last - 1) // settings.checkpoint_every  # checkpoints before the last
         others = min(settings.average - 1, before)
-        earliest = (before - others + 1) * settings.checkpoint_every if others else settings.steps
+        earliest = (before - others + 1) * settings.checkpoint_every if others else last
         # In a short run the last few checkpoints may include an untrained model.
-        regular = step % settings.checkpoint_every == 0 or step == settings.steps
-        return regular and step >= max(earliest, NOT_AVERAGED * settings.steps)
+        regular = step % settings.checkpoint_every == 0 or step == last
+        return regular and step >= max(earliest, NOT_AVERAGED * last)
 
     def _snapshot(self) -> None:
         """Keep the weights if they are part of the average or the best so far; drop those that no longer are."""
@@ -541,7 +574,7 @@ class Trainer:
         if self.out is None:
             return
         rests = time.monotonic() < self.rested and distributed.size() == 1
-        if rests and not at_once and self.step < self.config.training.steps:
+        if rests and not at_once and self.step < self.last_step:
             return
         self.saved.result()  # one at a time; an error in writing the last one is raised here
         notes = {

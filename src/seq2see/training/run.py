@@ -663,7 +663,7 @@ class Run:
         trainer, ready = self.trainer, self.ready
         shape, steps = trainer.config.model, f"{trainer.step:,} steps"
         if not trainer.ended:
-            steps = f"{trainer.step:,} of {trainer.config.training.steps:,} steps, then it was stopped"
+            steps = f"{trainer.step:,} of {trainer.last_step:,} steps, then it was stopped"
         made = "A Transformer encoder-decoder made by seq2see"
         if isinstance(trainer.model, Ensemble):
             made = f"An ensemble of {len(trainer.model.all)} Transformers made by seq2see, of one shape"
@@ -737,14 +737,12 @@ def progress_bar(run: Run, visible: bool) -> Iterator[Callable[[Step], None]]:
     console = Console(stderr=True)
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True,
                   disable=not (visible and sys.stderr.isatty())) as bar:  # fmt: skip
-        task = bar.add_task(
-            run.trainer.waits, total=run.trainer.config.training.steps, completed=run.trainer.step
-        )
+        task = bar.add_task(run.trainer.waits, total=run.trainer.last_step, completed=run.trainer.step)
         told = ""
 
         def show(step: Step) -> None:
             nonlocal told
-            steps = run.trainer.config.training.steps
+            steps = run.trainer.last_step
             bar.update(task, description=told, total=steps, completed=step.step)
             if step.line is not None:
                 told = f"validation loss {step.line.validation_loss:.4f}, {step.line.exact_match:.1%} right"

@@ -18,8 +18,8 @@ def peak(config: TrainingConfig, d_model: int) -> float:
     return config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
 
 
-def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
-    """Return the rate of a step, counted from 1.
+def learning_rate(step: int, config: TrainingConfig, d_model: int, last: int | None = None) -> float:
+    """Return the rate of a step, counted from 1. ``last`` is the last step, if it is not ``config.steps``.
 
     paper: d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)  (eq. 3), written here as peak · min(√(w/step), step/w)
     """
@@ -30,7 +30,7 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
         return peak(config, d_model) / math.sqrt(rise)
     if config.schedule == "constant":
         return peak(config, d_model)
-    remaining = (step - config.warmup) / max(1, config.steps - config.warmup)
+    remaining = (step - config.warmup) / max(1, (last or config.steps) - config.warmup)
     return peak(config, d_model) * 0.5 * (1 + math.cos(math.pi * min(1.0, remaining)))
 
 
