@@ -315,7 +315,7 @@ def test_a_solved_task_ends_soon_with_a_rate_of_zero(tmp_path: Path, monkeypatch
         right: tuple[int, ...] = (4, 12, 16),
         resume: bool = False,
         stop: int = 99,
-        pairs: int = 200,
+        pairs: int = 100,
     ) -> tuple[Trainer, list[loop.Line]]:
         trainer = small_trainer(
             out, resume, steps=40, evaluate_every=4, checkpoint_every=1, solved=2, schedule="cosine", warmup=2
@@ -345,7 +345,7 @@ def test_a_solved_task_ends_soon_with_a_rate_of_zero(tmp_path: Path, monkeypatch
     assert whole.ended
     assert (whole.step, whole.last_step) == (18, 18)
     assert said == [
-        "All 200 held-out pairs are right in 2 lines in a row: the training ends at step 18 of 40."
+        "All 100 held-out pairs are right in 2 lines in a row: the training ends at step 18 of 40."
     ]
     assert lines[-2].learning_rate > 0.5 * lines[0].learning_rate  # before the end was known
     assert lines[-1].learning_rate == pytest.approx(0.0)
@@ -355,7 +355,7 @@ def test_a_solved_task_ends_soon_with_a_rate_of_zero(tmp_path: Path, monkeypatch
         resumed, _ = run(tmp_path / str(stop), resume=True)
         assert resumed.step == 18
         assert_identical({n: p.detach() for n, p in resumed.finish().named_parameters()}, finished)
-    assert run(None, pairs=199)[0].step == 40
+    assert run(None, pairs=99)[0].step == 40
     assert run(None, right=(4, 12, 20, 28, 36))[0].step == 40
     assert run(None, right=(36, 40))[0].step == 40
 

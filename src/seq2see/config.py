@@ -321,7 +321,7 @@ class TrainingConfig(Schema):
     )
     solved: int = option(
         0,
-        "lines of the table in a row with all of 200 or more held-out pairs right, after which the training ends "
+        "lines of the table in a row with all of 100 or more held-out pairs right, after which the training ends "
         "within a twentieth of its steps; 0 for never",
         low=0,
     )
