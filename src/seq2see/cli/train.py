@@ -252,7 +252,7 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
     if settings.seconds is not None:
         say(f"{size}, {settings.seconds:,.0f} s.")
     elif ready.device == "cpu":
-        left = 1 - run.trainer.step / settings.steps
+        left = (run.trainer.last_step - run.trainer.step) / settings.steps
         time_left = f"about {in_words(left * seconds_of(ready.config))}{' more' if run.trainer.step else ''}"
         say(f"{size}, {settings.steps:,} steps, {time_left}.")
     else:
