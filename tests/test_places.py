@@ -11,10 +11,11 @@ import torch
 from conftest import small_model
 from seq2see.config import Config, TrainingConfig
 from seq2see.data import places as placing
-from seq2see.data.batching import Batches, Ragged
+from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
 from seq2see.data.places import _best, _blocks, with_copies, with_places
 from seq2see.data.variation import chained, invented, made_up, varied, varies
+from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Objective, guided_in
@@ -139,13 +140,13 @@ def test_places_follow_their_rows() -> None:
         )  # these letters are spoken as they are written
 
 
-def test_padded_and_packed_batches_say_where_to_look_alike() -> None:
-    """The guidance of a batch is the same in both layouts, read once or twice, and it is what the equation says."""
+def added_by(settings: TrainingConfig) -> tuple[Transformer, Batch, float]:
+    """Return a model, a padded batch, and what guidance adds to its loss: the same packed, and read once or twice."""
     source, target = sides(words(30))
     target = with_places(source, target)
     model = small_model(norm="pre", dropout=0.0, source_vocabulary=32, target_vocabulary=32).train()
-    settings = TrainingConfig.of(guided=2.0)
-    objective, without = Objective(model, settings, 0), Objective(model, settings.but(guided=0.0), 0)
+    without = Objective(model, settings.but(guided=0.0, guided_memory=0.0), 0)
+    objective = Objective(model, settings, 0)
     padded = Batches(source, target, (0, 0), 10**6, seed=0).everything()
     packed = PackedBatches(source, target, (0, 0), 640, seed=0).batch(np.arange(30))
     losses = []
@@ -154,6 +155,13 @@ def test_padded_and_packed_batches_say_where_to_look_alike() -> None:
         tokens = (batch.target_out != 0).sum()
         losses.append(float((objective(batch, masks, tokens) - without(batch, masks, tokens)).detach()))
     assert losses == pytest.approx([losses[0]] * 4, rel=1e-4)
+    assert losses[0] > 0.1
+    return model, padded, losses[0]
+
+
+def test_the_guided_head_is_told_where_to_look() -> None:
+    settings = TrainingConfig.of(guided=2.0)
+    model, padded, added = added_by(settings)
     kept: dict[str, torch.Tensor] = {}
     attention = guided_in(model, settings)
     assert attention is model.decoder.layers[1].cross_attention
@@ -163,26 +171,12 @@ def test_padded_and_packed_batches_say_where_to_look_alike() -> None:
     weights = kept["it.weights"][:, 0]  # (B, T, S) of the first head
     assert padded.places is not None
     right = weights.gather(-1, padded.places.clamp(min=0)[..., None]).squeeze(-1)
-    by_hand = -(right.log() * (padded.places >= 0)).sum() * 2.0 / (padded.target_out != 0).sum()
-    assert losses[0] == pytest.approx(float(by_hand.detach()), rel=1e-4)
-    assert losses[0] > 0.1
+    by_hand = -(right.log() * (padded.places >= 0)).sum() * 2.0 / padded.tokens
+    assert added == pytest.approx(float(by_hand.detach()), rel=1e-4)
 
 
-def test_padded_and_packed_batches_show_the_memory_its_tokens_alike() -> None:
-    """The loss of the memory is the same in both layouts, read once or twice, and it is what the equation says."""
-    source, target = sides(words(30))
-    target = with_places(source, target)
-    model = small_model(norm="pre", dropout=0.0, source_vocabulary=32, target_vocabulary=32).train()
-    settings = TrainingConfig.of(guided_memory=2.0, label_smoothing=0.0)
-    objective, without = Objective(model, settings, 0), Objective(model, settings.but(guided_memory=0.0), 0)
-    padded = Batches(source, target, (0, 0), 10**6, seed=0).everything()
-    packed = PackedBatches(source, target, (0, 0), 640, seed=0).batch(np.arange(30))
-    losses = []
-    for batch in (padded, packed, padded.twice(), packed.twice()):
-        masks = batch.masks() if isinstance(batch, PackedBatch) else None
-        tokens = (batch.target_out != 0).sum()
-        losses.append(float((objective(batch, masks, tokens) - without(batch, masks, tokens)).detach()))
-    assert losses == pytest.approx([losses[0]] * 4, rel=1e-4)
+def test_the_memory_of_a_source_token_is_told_its_target_tokens() -> None:
+    model, padded, added = added_by(TrainingConfig.of(guided_memory=2.0, label_smoothing=0.0))
     said = model.output(model.encode(padded.source, padded.source_mask)).log_softmax(-1)  # (B, S, V)
     assert padded.places is not None
     by_hand = [
@@ -191,7 +185,7 @@ def test_padded_and_packed_batches_show_the_memory_its_tokens_alike() -> None:
         for place, right in zip(places.tolist(), rights.tolist(), strict=True)
         if place >= 0
     ]
-    assert losses[0] == pytest.approx(2.0 * torch.stack(by_hand).sum().item() / padded.tokens, rel=1e-4)
+    assert added == pytest.approx(2.0 * torch.stack(by_hand).sum().item() / padded.tokens, rel=1e-4)
 
 
 def test_nothing_is_guided_where_the_sides_do_not_come_in_order() -> None:
