@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from conftest import small_model
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches, sizes_of, spans_of
-from seq2see.training.learner import logits_of, memory_of
+from seq2see.training.learner import memory_and_logits
 
 
 def corpus(seed: int = 0, pairs: int = 60, longer: int = 1) -> tuple[Ragged, Ragged]:
@@ -39,7 +39,7 @@ def test_packed_losses_equal_padded_ones(norm: str) -> None:
         np.random.default_rng(1).permutation(60)
     )
     loss = F.cross_entropy(
-        logits_of(model, packed, packed.masks(), memory_of(model, packed, packed.masks())),
+        memory_and_logits(model, packed, packed.masks())[1],
         packed.target_out,
         ignore_index=0,
     )
@@ -112,8 +112,7 @@ def test_a_compiled_step_is_compiled_once() -> None:
     batches = PackedBatches(source, target, (0, 0), 256, seed=0)
 
     def logits_by(batch: PackedBatch) -> torch.Tensor:
-        masks = batch.masks()
-        return logits_of(model, batch, masks, memory_of(model, batch, masks))
+        return memory_and_logits(model, batch, batch.masks())[1]
 
     compiled = torch.compile(logits_by, backend="eager", fullgraph=True, dynamic=False)
     with torch._dynamo.config.patch(error_on_recompile=True):

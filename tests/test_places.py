@@ -142,9 +142,8 @@ def test_places_follow_their_rows() -> None:
 
 def added_by(settings: TrainingConfig) -> tuple[Transformer, Batch, float]:
     """Return a model, a padded batch, and what guidance adds to its loss: the same packed, and read once or twice."""
-    source, target = sides(
-        [*words(30), ([3], [23, 24, 23, 24, 23])]
-    )  # the last one is too long to be aligned
+    too_long = ([3], [23, 24, 23, 24, 23])  # it cannot be aligned
+    source, target = sides([*words(30), too_long])
     target = with_places(source, target)
     model = small_model(norm="pre", dropout=0.0, source_vocabulary=32, target_vocabulary=32).train()
     without = Objective(model, settings.but(guided=0.0, guided_memory=0.0), 0)

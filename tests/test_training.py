@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -271,6 +272,26 @@ def test_the_average_gives_way_only_to_a_model_that_is_clearly_better(
     assert ("The model of step 8 is better on the held-out pairs, and is kept." in said) == better
 
 
+def steps_with_scores(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, right: Callable[[int], int], stop: int = 99
+) -> Iterator[loop.Step]:
+    """Train with given scores, so many of 100 held-out pairs after a step; save and stop after step ``stop``."""
+    real = loop.evaluate
+
+    def scored(*arguments: object, **options: object) -> object:
+        found = real(*arguments, **options)  # type: ignore[arg-type]
+        found.exact, found.pairs = right(trainer.step), 100
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "evaluate", scored)
+        for step in trainer.steps():
+            yield step
+            if step.step == stop:
+                trainer.save(at_once=True)
+                return
+
+
 def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores rise to step 8 and then fall: the run stops three lines later with the weights of step 8, resumed or not."""
     scores = {4: 0.1, 8: 0.6, 12: 0.5, 16: 0.55, 20: 0.4, 24: 0.9}
@@ -279,21 +300,9 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.M
         out: Path | None, resume: bool = False, stop: int = 99
     ) -> tuple[Trainer, dict[int, dict[str, torch.Tensor]]]:
         trainer = small_trainer(out, resume, evaluate_every=4, checkpoint_every=7, patience=3)
-        real = loop.evaluate
-
-        def scored(*arguments: object, **options: object) -> object:
-            found = real(*arguments, **options)  # type: ignore[arg-type]
-            found.exact, found.pairs = int(100 * scores[trainer.step]), 100
-            return found
-
-        monkeypatch.setattr(loop, "evaluate", scored)
         seen = {}
-        for step in trainer.steps():
+        for step in steps_with_scores(trainer, monkeypatch, lambda step: int(100 * scores[step]), stop):
             seen[step.step] = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-            if step.step == stop:
-                trainer.save(at_once=True)
-                break
-        monkeypatch.setattr(loop, "evaluate", real)
         return trainer, seen
 
     whole, seen = run(None)
@@ -322,23 +331,8 @@ def test_a_solved_task_ends_soon_with_a_rate_of_zero(tmp_path: Path, monkeypatch
         )
         trainer.validation = trainer.validation[:1] * pairs
         monkeypatch.setattr(trainer, "say", said.append)
-        real = loop.evaluate
-
-        def scored(*arguments: object, **options: object) -> object:
-            found = real(*arguments, **options)  # type: ignore[arg-type]
-            found.exact, found.pairs = 99 + (trainer.step in right), 100
-            return found
-
-        monkeypatch.setattr(loop, "evaluate", scored)
-        lines = []
-        for step in trainer.steps():
-            if step.line is not None:
-                lines.append(step.line)
-            if step.step == stop:
-                trainer.save(at_once=True)
-                break
-        monkeypatch.setattr(loop, "evaluate", real)
-        return trainer, lines
+        taken = steps_with_scores(trainer, monkeypatch, lambda step: 99 + (step in right), stop)
+        return trainer, [step.line for step in taken if step.line is not None]
 
     whole, lines = run(None)
     assert [line.step for line in lines] == [4, 8, 12, 16, 18]

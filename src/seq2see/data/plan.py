@@ -304,7 +304,7 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
         steps, batch = min(30_000, 3000 + count // 3), 1536 if count < 8000 else 2048
         settings["r_drop"] = 5.0 if count < SOME_WORDS and not forms else 1.0
     if is_cuda(device) and count < SOME_WORDS and not forms:
-        # It helped with 800 and with 3,600 words, and on a CPU it did not (RESULTS.md). Others were not measured.
+        # It helped with 800 words. With 3,600 and on a CPU it changed nothing; the rest was not measured (RESULTS.md).
         settings["guided_memory"] = 0.5
     return settings | {
         "steps": steps, "batch_tokens": batch, "warmup": min(1000, steps // 10), "solved": 2,

@@ -73,8 +73,7 @@ class Objective(nn.Module):
 
         ``taught`` (T, V) are the teacher's log-probabilities.
         """
-        memory = memory_of(self.model, batch, masks)
-        logits = logits_of(self.model, batch, masks, memory)
+        memory, logits = memory_and_logits(self.model, batch, masks)
         loss = self.summed(logits, batch.target_out.flatten(), taught)
         if self.guided is not None and self.guided.asked is not None:
             asked, self.guided.asked = self.guided.asked, None  # a model with these tensors cannot be copied
@@ -111,22 +110,18 @@ class Objective(nn.Module):
         return each.masked_fill(right.chunk(2)[0] == self.pad, 0.0).sum() * 2
 
 
-def memory_of(model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None) -> Tensor:
-    """Return the memory of a batch: (S, D) if it is packed, end to end without any padding, else (B, S, D)."""
+def memory_and_logits(
+    model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None
+) -> tuple[Tensor, Tensor]:
+    """Return the memory of a batch, (S, D) if it is packed, else (B, S, D), and the logits of all positions, (T, V)."""
     if isinstance(batch, PackedBatch):
         assert masks is not None
-        return model.encode(batch.source, masks.source, masks.source_place)
-    return model.encode(batch.source, batch.source_mask)
-
-
-def logits_of(
-    model: Transformer, batch: Batch | PackedBatch, masks: PackedMasks | None, memory: Tensor
-) -> Tensor:
-    """Return the logits of all positions of a batch, (T, V), packed or padded."""
-    if isinstance(batch, PackedBatch):
-        assert masks is not None
-        return model.decode(batch.target_in, memory, masks.cross, None, masks.target, masks.target_place)
-    return model.decode(batch.target_in, memory, batch.source_mask).flatten(0, 1)
+        memory = model.encode(batch.source, masks.source, masks.source_place)
+        return memory, model.decode(
+            batch.target_in, memory, masks.cross, None, masks.target, masks.target_place
+        )
+    memory = model.encode(batch.source, batch.source_mask)
+    return memory, model.decode(batch.target_in, memory, batch.source_mask).flatten(0, 1)
 
 
 def compiling_pays(model: ModelConfig, settings: TrainingConfig) -> bool:
@@ -349,8 +344,7 @@ class Learner:
         with self._side_by_side(len(teachers)) as beside:
             for number, teacher in enumerate(teachers):
                 with beside(number):
-                    memory = memory_of(teacher, batch, masks)
-                    logits.append(logits_of(teacher, batch, masks, memory))
+                    logits.append(memory_and_logits(teacher, batch, masks)[1])
         found = averaged(logits)
         return found.repeat(2, 1) if self.settings.r_drop else found
 

@@ -93,7 +93,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Best:
-    """The line with the best free-running score so far, and the number of lines since."""
+    """The line with the best free-running score so far, the number of lines since, and whether the task is solved."""
 
     step: int = 0
     score: float = -1.0
@@ -101,11 +101,16 @@ class Best:
     all_right: int = 0  # lines in a row, up to the last one, with every held-out pair right
     solved: int = 0  # the step of the line after which the training may end; 0: none yet
 
-    def after(self, step: int, score: float) -> Best:
-        """Return the best after one more line; of equals, the later one."""
+    def after(self, step: int, score: float, wanted: int = 0) -> Best:
+        """Return the best after one more line; of equals, the later one.
+
+        ``wanted`` lines in a row with every held-out pair right solve the task; 0: it is never solved.
+        """
+        all_right = self.all_right + 1 if score == 1.0 else 0
+        solved = self.solved or (step if 0 < wanted <= all_right else 0)
         if score >= self.score:
-            return replace(self, step=step, score=score, lines_since=0)
-        return replace(self, lines_since=self.lines_since + 1)
+            return Best(step, score, 0, all_right, solved)
+        return Best(self.step, self.score, self.lines_since + 1, all_right, solved)
 
 
 def watched(pairs: Sequence[Pair], most: int) -> list[Pair]:
@@ -418,8 +423,15 @@ class Trainer:
                 put_weights(self.model, weights, "the sharded model")
         line = self._measured(loss) if distributed.first() else None
         score = 0.0 if line is None else self._score(line)
-        self.best = self.best.after(self.step, distributed.from_first(score))
-        self._notice_solved()
+        enough = not self.sentences and len(self.validation) >= ENOUGH_RIGHT
+        before, wanted = self.best, self.config.training.solved if enough else 0
+        self.best = before.after(self.step, distributed.from_first(score), wanted)
+        sooner = self.best.solved > before.solved and self.last_step < self.config.training.steps
+        if sooner and distributed.first():
+            self.say(
+                f"All {len(self.validation):,} held-out pairs are right in {counted(wanted, 'line')} in a row: the "
+                f"training ends at step {self.last_step:,} of {self.config.training.steps:,}."
+            )
         if self.out is not None and line is not None:
             with (self.out / LOG).open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(line)) + "\n")
@@ -461,19 +473,6 @@ class Trainer:
     def _rate(self) -> float:
         """Return the learning rate of the present step."""
         return learning_rate(self.step, self.config.training, self.config.model.d_model, self.last_step)
-
-    def _notice_solved(self) -> None:
-        """After a line: bring the end forward if enough lines in a row have every held-out pair right."""
-        wanted, right = self.config.training.solved, not self.best.lines_since and self.best.score == 1.0
-        right = right and not self.sentences and len(self.validation) >= ENOUGH_RIGHT
-        self.best = replace(self.best, all_right=self.best.all_right + 1 if right else 0)
-        if 0 < wanted <= self.best.all_right and not self.best.solved:
-            self.best = replace(self.best, solved=self.step)
-            if self.last_step < self.config.training.steps:
-                self.say(
-                    f"All {len(self.validation):,} held-out pairs are right in {counted(wanted, 'line')} in a row: the "
-                    f"training ends at step {self.last_step:,} of {self.config.training.steps:,}."
-                )
 
     @property
     def ended(self) -> bool:
