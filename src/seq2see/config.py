@@ -14,7 +14,7 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
-from seq2see.errors import ConfigError, FolderError, printable, suggest
+from seq2see.errors import ConfigError, FolderError, counted, printable, suggest
 from seq2see.files import read_text
 
 type_names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -136,6 +136,7 @@ class ModelConfig(Schema):
     source_vocabulary: int = option(37_000, "number of source tokens", 4, 2**24)
     target_vocabulary: int = option(37_000, "number of target tokens", 4, 2**24)
     members: int = option(1, "models of this shape whose probabilities are averaged at each step", 1, 64)
+    backward: int = option(0, "how many of the members read and write from right to left", 0, 63)
     d_model: int = option(512, "width of every vector between sub-layers", 1, 2**16)
     heads: int = option(8, "attention heads, h", 1, 2**12)
     d_k: int | None = option(
@@ -186,6 +187,11 @@ class ModelConfig(Schema):
         if self.positions in ("fairseq", "opennmt") and self.d_model < 4:
             raise ConfigError(
                 f"model.d_model is {self.d_model}; positions {self.positions!r} need at least 4."
+            )
+        if self.backward >= self.members:
+            raise ConfigError(
+                f"model.backward is {self.backward}, but of {counted(self.members, 'member')} at least one must read "
+                "from left to right: choose a smaller number."
             )
         if self.share_embeddings and self.source_vocabulary != self.target_vocabulary:
             raise ConfigError(

@@ -204,9 +204,9 @@ class Network:
         """Return the torch engine; on a GPU the last one, which is ready, if it is for this network."""
         transformer = self.inner()
         if self._torch is None or not self._torch.on_gpu or not self._torch.fits(transformer):
-            from seq2see.decoding.torch_engine import TorchEngine
+            from seq2see.decoding.both_ways import engine_of
 
-            self._torch = TorchEngine(transformer, Special.of(self.tokenizers))
+            self._torch = engine_of(transformer, Special.of(self.tokenizers))
         return self._torch
 
     def _keep_export(self, inputs: int) -> None:

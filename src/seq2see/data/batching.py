@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -135,6 +135,25 @@ class Batch:
         places = None if self.places is None else self.places.repeat(2, 1)
         return Batch(source, target_in, target_out, mask, 2 * self.tokens, places)
 
+    def turned(self, pad: int) -> Batch:
+        """Return the same sentences from right to left; start, end and padding stay where they are."""
+        keys = self.source_mask.keys
+        width = self.source.new_full((len(self.source), 1), self.source.shape[1])
+        source = _turns(self.source, width if keys is None else keys.sum(-1, keepdim=True), 1, 1)
+        length = (self.target_out != pad).sum(-1, keepdim=True)
+        target_in, target_out = _turns(self.target_in, length, 1, 0), _turns(self.target_out, length, 0, 1)
+        places = self.places
+        if places is not None:
+            moved = source.gather(1, places.gather(1, target_out).clamp(min=0))
+            places = moved.masked_fill(places.gather(1, target_out) < 0, -1)
+        return replace(
+            self,
+            source=self.source.gather(1, source),
+            target_in=self.target_in.gather(1, target_in),
+            target_out=self.target_out.gather(1, target_out),
+            places=places,
+        )
+
     def to(self, device: torch.device) -> Batch:
         """Move to a device."""
         mask = self.source_mask
@@ -145,6 +164,13 @@ class Batch:
         )
         places = None if self.places is None else self.places.to(device, non_blocking=True)
         return Batch(source, target_in, target_out, mask, self.tokens, places)
+
+
+def _turns(ids: Tensor, length: Tensor, before: int, after: int) -> Tensor:
+    """Return where each id (B, T) comes from if texts of these lengths (B, 1) are turned without their outer ids."""
+    here = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    inner = (here >= before) & (here < length - after)
+    return torch.where(inner, before + length - after - 1 - here, here)
 
 
 class Batches:

@@ -70,6 +70,19 @@ class PackedBatch:
         second += self.size * (second >= 0)
         return PackedBatch(torch.cat([source.flatten(), target.flatten()]), 2 * self.size, 2 * self.tokens)
 
+    def turned(self) -> PackedBatch:
+        """Return the same sentences from right to left; start and end of each stay where they are.
+
+        Places and sentence numbers stay, and so do the masks.
+        """
+        (read, *of_source), (told, right, belongs, *of_target) = self.source_rows, self.target_rows
+        source = _turns(of_source[-1], 1, 1)
+        target_in, target_out = _turns(of_target[-1], 1, 0), _turns(of_target[-1], 0, 1)
+        belongs = belongs[target_out]
+        moved = torch.where(belongs < 0, -1, source[belongs.clamp(min=0)])
+        laid = [read[source], *of_source, told[target_in], right[target_out], moved, *of_target]
+        return PackedBatch(torch.cat(laid), self.size, self.tokens)
+
     def to(self, device: torch.device) -> PackedBatch:
         """Move to a device."""
         return PackedBatch(self.rows.to(device, non_blocking=True), self.size, self.tokens)
@@ -84,6 +97,14 @@ class PackedBatch:
             source_place=source_place,
             target_place=target_place,
         )
+
+
+def _turns(sentences: Tensor, before: int, after: int) -> Tensor:
+    """Return where each id comes from if each sentence is turned, except its first and last few ids, (T,)."""
+    first, end = (bound.long() for bound in _found(sentences, sentences))
+    here = torch.arange(len(sentences), device=sentences.device)
+    first, end = first + before, end - after
+    return torch.where((here >= first) & (here < end), first + end - 1 - here, here)
 
 
 def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> Mask:

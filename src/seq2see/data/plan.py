@@ -45,6 +45,7 @@ class Plan:
     training: dict[str, Any]
     why: str
     prose: bool = False  # whether texts are translated sentence by sentence
+    both_ways: bool = False  # whether half of an ensemble should read and write from right to left
 
     @property
     def tokenizer(self) -> str:
@@ -64,11 +65,13 @@ class Plan:
             self, training=self.training | less | self._times(8 / 3 if self.preset == "deep" else 1.5)
         )
 
-    def for_ensemble(self) -> Plan:
+    def for_ensemble(self, members: int) -> Plan:
         """Return the plan for several models that learn together.
 
         Deep ones take more steps without R-Drop in the same time, which made a better ensemble (RESULTS.md).
         """
+        if self.both_ways:
+            return replace(self, model=self.model | {"backward": members // 2})
         if self.preset != "deep":
             return self
         return replace(self, training=self.training | {"r_drop": 0.0} | self._times(1.2))
@@ -202,6 +205,8 @@ def choose(
         },
         why=why,
         prose=kinds[0] in SUBWORDS and are_prose(pairs),
+        # measured with 800 and 3,600 words (RESULTS.md)
+        both_ways=name in FOR_WORDS and count < SOME_WORDS and "features" not in kinds,
     )
 
 

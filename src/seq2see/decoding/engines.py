@@ -202,7 +202,13 @@ def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
 def digest_of(path: Path, config: ModelConfig) -> str:
     """Return a digest of a model: of its weights, tokenizers and shape."""
     # A newer setting does not count at its default, so that older exports stay valid.
-    later = {"members": 1, "scale_embeddings": True, "embedding_norm": False, "output_bias": False}
+    later = {
+        "members": 1,
+        "backward": 0,
+        "scale_embeddings": True,
+        "embedding_norm": False,
+        "output_bias": False,
+    }
     shape = {
         name: value
         for name, value in asdict(config).items()

@@ -10,20 +10,17 @@ from typing import NamedTuple
 import torch
 
 from seq2see.config import DecodingConfig, ModelConfig
-from seq2see.data.batching import Batch
+from seq2see.decoding.both_ways import engine_of, log_probabilities
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import PAPER, Special
-from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.devices import in_halves
 from seq2see.errors import InputError
 from seq2see.evaluation.metrics import Score, bleu, chrf, sentence_chrf
-from seq2see.model.transformer import Transformer, at_rest
+from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.folding import fold_unknown
 
 Pair = tuple[str, str]
 Answered = tuple[str, str, str]  # source, expected, given
-ROWS = 128  # pairs scored together
 EDGES = (5, 10, 20, 40)  # words of the source at which the length buckets end
 LETTER_EDGES = (4, 6, 8, 12)  # the same in characters, if most sources are single words
 
@@ -215,7 +212,7 @@ def evaluate(
     given if more than the network answers: a model of sentences splits a text, and mends numbers.
     """
     special = Special.of(tokenizers)
-    engine = engine or TorchEngine(model, special)
+    engine = engine or engine_of(model, special)
     total = Evaluation()
     for part in parts(pairs, batch):
         given = None if answer is None else answer([source for source, _ in part])
@@ -299,27 +296,7 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
         check_pair(model.config, tokenizers, pair)
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    pads = (tokenizers.source.pad, tokenizers.target.pad)
-    device = next(model.parameters()).device
-    found: list[list[float]] = [[] for _ in pairs]
-
-    def likelihoods(rows: Sequence[int]) -> list[list[float]]:
-        batch = Batch.of([sources[i] for i in rows], [targets[i] for i in rows], pads).to(device)
-        with at_rest(model):
-            logits = model(batch.source, batch.target_in, batch.source_mask).float()  # (B, T, V)
-        values: list[list[float]] = (
-            logits.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0].tolist()
-        )
-        return values  # (B, T)
-
-    # Pairs are sorted by length, to save padding.
-    order = sorted(range(len(pairs)), key=lambda i: len(targets[i]))
-    for first in range(0, len(order), ROWS):
-        rows = order[first : first + ROWS]
-        values = in_halves(likelihoods, rows, "the tokens of a pair")
-        for i, row in zip(rows, values, strict=True):
-            found[i] = row[: len(targets[i]) - 1]
-    return found
+    return log_probabilities(model, sources, targets, Special.of(tokenizers))
 
 
 def check_pair(config: ModelConfig, tokenizers: Tokenizers, pair: Pair, number: int | None = None) -> None:

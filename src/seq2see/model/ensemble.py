@@ -30,18 +30,40 @@ class Ensemble(Transformer):
     """P(next | source, so far) = the mean of the members' probabilities.
 
     It is used like one Transformer. The logits are log-probabilities, which a softmax does not change. A memory
-    contains those of all members, (B, M, S, D).
+    contains those of the M members, (B, M, S, D).
+
+    The last ``config.backward`` members read and write from right to left. They have no part in these probabilities: a
+    search asks them by themselves (``decoding.both_ways``).
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, members: Sequence[Transformer] = ()) -> None:
+        """Make new members, or take the given ones."""
         Observable.__init__(self)
         self.config = config
-        self.members = nn.ModuleList(Transformer(replace(config, members=1)) for _ in range(config.members))
+        alone = replace(config, members=1, backward=0)
+        self.members = nn.ModuleList(members or [Transformer(alone) for _ in range(config.members)])
+        for member in self.all[config.members - config.backward :]:
+            member.backward = True
 
     @property
     def all(self) -> list[Transformer]:
         """The members."""
         return [member for member in self.members if isinstance(member, Transformer)]
+
+    @property
+    def ahead(self) -> list[Transformer]:
+        """The members that read and write from left to right."""
+        return self.all[: self.config.members - self.config.backward]
+
+    @property
+    def behind(self) -> Transformer | None:
+        """The members that read and write from right to left, as a network of their own with the same weights."""
+        some = self.all[len(self.ahead) :]
+        if len(some) < 2:
+            return some[0] if some else None
+        together = Ensemble(replace(self.config, members=len(some), backward=0), some)
+        together.backward = True
+        return together
 
     @property
     def encoder(self) -> Encoder:  # type: ignore[override]
@@ -59,11 +81,11 @@ class Ensemble(Transformer):
 
     def empty_cache(self) -> DecoderCache:
         """Begin to decode with nothing remembered."""
-        return EnsembleCache([member.empty_cache() for member in self.all])
+        return EnsembleCache([member.empty_cache() for member in self.ahead])
 
     def encode(self, source: Tensor, mask: Mask = EVERYTHING, place: int | Tensor = 0) -> Tensor:
-        """Map source ids (…, S) to the memories of all members, (…, M, S, D)."""
-        return torch.stack([member.encode(source, mask, place) for member in self.all], dim=-3)
+        """Map source ids (…, S) to the memories of the members that read ahead, (…, M, S, D)."""
+        return torch.stack([member.encode(source, mask, place) for member in self.ahead], dim=-3)
 
     def decode(
         self,
@@ -75,10 +97,10 @@ class Ensemble(Transformer):
         place: int | Tensor = 0,
     ) -> Tensor:
         """Map target ids (…, T) and memories (…, M, S, D) to log-probabilities (…, T, V)."""
-        caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.members)
+        caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.ahead)
         logits = [
             member.decode(target, own, memory_mask, of_member, mask, place)
-            for member, own, of_member in zip(self.all, memory.unbind(-3), caches, strict=True)
+            for member, own, of_member in zip(self.ahead, memory.unbind(-3), caches, strict=True)
         ]
         if isinstance(cache, EnsembleCache):
             cache.length = cache.members[0].length

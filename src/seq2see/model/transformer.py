@@ -26,6 +26,8 @@ class Transformer(Observable):
     torch.Size([1, 2, 9])
     """
 
+    backward = False  # whether it reads and writes from right to left, as some members of an ensemble do
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config

@@ -184,6 +184,7 @@ class Learner:
             self._spread(Objective(member, settings, pad, few), compiles)
             for member in members_of(self.worker)
         ]
+        self.backward = [member.backward for member in members_of(self.worker)]
         self.teacher = None
         if teacher is not None:
             self.teacher = teacher.to(self.device).eval()
@@ -268,7 +269,8 @@ class Learner:
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def _teachers(self) -> list[Transformer]:
-        return [] if self.teacher is None else members_of(self.teacher)
+        """Return the teacher's members that write from left to right, as its pupil does."""
+        return [] if self.teacher is None else [one for one in members_of(self.teacher) if not one.backward]
 
     @contextmanager
     def _side_by_side(self, count: int) -> Iterator[Callable[[int], AbstractContextManager[object]]]:
@@ -313,18 +315,24 @@ class Learner:
         total = torch.zeros((), device=self.device)
         for batch, taught in zip(batches, answers, strict=True):
             masks = batch.masks() if isinstance(batch, PackedBatch) else None
+            turned = self._turned(batch) if any(self.backward) else batch
             found = []
             with self._side_by_side(len(self.losses)) as beside:
                 for number, loss_of in enumerate(self.losses):
                     # gradients are exchanged once a step
                     distributed.exchange(loss_of, now=batch is batches[-1])
                     with beside(number):
-                        loss = loss_of(batch, masks, tokens, taught)
+                        read = turned if self.backward[number] else batch
+                        loss = loss_of(read, masks, tokens, taught)
                         loss.backward()  # type: ignore[no-untyped-call]
                         found.append(loss.detach())
             total = total + torch.stack(found).mean()
         self._await_kernels()  # a capture must not include them
         return total
+
+    def _turned(self, batch: Batch | PackedBatch) -> Batch | PackedBatch:
+        """Return a batch from right to left; a packed one has the same masks."""
+        return batch.turned() if isinstance(batch, PackedBatch) else batch.turned(self.pad)
 
     def _await_kernels(self) -> None:
         built, self.built = self.built, None

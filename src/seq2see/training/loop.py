@@ -27,9 +27,9 @@ from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
 from seq2see.data.variation import varied, varies
+from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FolderError, UserError, counted
 from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate
@@ -157,6 +157,12 @@ class Trainer:
         self.early = False  # whether the run is watched, so that the first steps have lines, too
         self.sentences = bool(self.validation) and are_sentences(self.validation)
         self.pads = (tokenizers.source.pad, tokenizers.target.pad)
+        both = (tokenizers.source, tokenizers.target)
+        if config.model.backward and any((len(one.before), len(one.after)) != (1, 1) for one in both):
+            raise UserError(
+                "model.backward turns texts between their start and end tokens, but this tokenizer has others: set it "
+                "to 0."
+            )
         if isinstance(train, Shards):
             source, target = train.source, train.target
         elif ids is not None:
@@ -197,7 +203,7 @@ class Trainer:
         if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
             self.model.to("meta")
         special = Special.of(tokenizers)
-        self.engine = TorchEngine(self.model, special)
+        self.engine = engine_of(self.model, special)
         #: Threads of a CPU, fixed for the whole run: another number could change the last bits of sums.
         self.threads = (
             torch.get_num_threads() if distributed.size() > 1 else min(torch.get_num_threads(), free_cores())

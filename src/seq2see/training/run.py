@@ -38,8 +38,8 @@ from seq2see.data.plan import (
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
 from seq2see.data.variation import made_up
+from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.devices import CPU, Choice
 from seq2see.errors import InputError, UserError, counted
 from seq2see.evaluation import calibrate
@@ -359,8 +359,8 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     model, training = request.settings["model"], request.settings["training"]
     if request.teacher is not None:
         plan = plan.for_pupil()
-    if request.members > 1:
-        plan = plan.for_ensemble()
+    if request.members > 1 and request.teacher is None:  # a teacher writes from left to right
+        plan = plan.for_ensemble(request.members)
     config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
     if tokenizers is None:
         if found is not None and plan.kinds != ("characters", "characters"):
@@ -454,7 +454,7 @@ def _with_taught(
         sources += made_up(learned.ids[0], count, Random(request.seed))
     if not sources:
         return learned.pairs, learned.ids, 0
-    engine = TorchEngine(request.teacher.network(device), Special.of(tokenizers))
+    engine = engine_of(request.teacher.network(device), Special.of(tokenizers))
     rules = request.teacher.config.decoding
     answers = []
     for first in range(0, len(sources), at_once):
@@ -588,7 +588,7 @@ class Run:
         ready, tokenizers = self.ready, self.trainer.tokenizers
         if ready.plan is None or len({source for source, _ in ready.validation}) < FEWEST:
             return None
-        engine = TorchEngine(self.trainer.model, Special.of(tokenizers))
+        engine = engine_of(self.trainer.model, Special.of(tokenizers))
         chrf = GOOD_CHRF if are_sentences(ready.validation) else None
         seen, others = (
             calibrate.observe(
