@@ -35,6 +35,7 @@ def test_heads_are_free_of_d_model() -> None:
 DEFAULTS = {
     "model": """
         source_vocabulary 37000 [4, 16777216]; target_vocabulary 37000 [4, 16777216]; members 1 [1, 64];
+        backward 0 [0, 63];
         d_model 512 [1, 65536]; heads 8 [1, 4096]; d_k None [1, 65536]; d_v None [1, 65536]; d_ff 2048 [1, 1048576];
         encoder_layers 6 [1, 1024]; decoder_layers 6 [1, 1024]; dropout 0.1 [0.0, 0.9]; norm 'post';
         activation 'relu'; positions 'paper'; max_length 1024 [2, 1048576]; share_embeddings True; share_output True;

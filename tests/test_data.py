@@ -115,11 +115,26 @@ def test_a_pupil_trains_longer_with_less_r_drop() -> None:
 
 def test_an_ensemble_of_deep_models_trains_longer_without_r_drop() -> None:
     deep, few = (choose([("abc", "cba")] * 40, count=count, device="cuda") for count in (120_000, 3000))
-    found = deep.for_ensemble().training
+    found = deep.for_ensemble(5).training
     assert (found["r_drop"], found["layout"]) == (0.0, "packed")
     for name in ("steps", "checkpoint_every", "evaluate_every"):
         assert found[name] == deep.training[name] * 6 // 5
-    assert few.for_ensemble() == few
+    assert "backward" not in deep.for_ensemble(5).model
+    assert few.for_ensemble(5).training == few.training
+
+
+def test_half_of_an_ensemble_for_words_reads_from_right_to_left() -> None:
+    words = [("abc", "cba")] * 40
+    for device in ("cpu", "cuda"):
+        for count in (300, 3000, 19_999):
+            plan = choose(words, count=count, device=device)
+            assert [plan.for_ensemble(size).model["backward"] for size in (2, 3, 5)] == [1, 1, 2]
+    others = [
+        choose(words, count=20_000),
+        choose([("walk <V> <PST>", "walked")] * 40, tokenizer=("features", "characters")),
+        choose([("The cat is red today.", "Le chat est rouge ce jour.")] * 40),
+    ]
+    assert [plan.for_ensemble(5) for plan in others] == others
 
 
 def test_dates_in_words() -> None:

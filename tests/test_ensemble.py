@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from seq2see.cli import app
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatches
+from seq2see.decoding.both_ways import engine_of, log_probabilities, turned
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
-from seq2see.errors import UserError
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.errors import ConfigError, UserError
 from seq2see.model.ensemble import Ensemble, averaged, network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
@@ -33,9 +36,9 @@ QUICK: dict[str, Any] = dict(
 PAIRS = [(f"{n:02}", f"{n:02}"[::-1]) for n in range(60)]
 
 
-def ensemble(members: int = 3, **settings: object) -> Ensemble:
+def ensemble(members: int = 3, backward: int = 0, **settings: object) -> Ensemble:
     """An ensemble of random models."""
-    made = network_of(small_model(**settings).config.but(members=members))
+    made = network_of(small_model(**settings).config.but(members=members, backward=backward))
     assert isinstance(made, Ensemble)
     for number, member in enumerate(made.all):
         member.load_state_dict(small_model(number, **settings).state_dict())
@@ -92,6 +95,126 @@ def test_members_learn_each_by_its_own_loss() -> None:
         for (name, a), b in zip(member.named_parameters(), together.all[number].parameters(), strict=True):
             assert torch.allclose(a, b, atol=1e-6), name
     assert float(loss) == pytest.approx(sum(losses) / len(losses), abs=1e-5)
+
+
+def test_members_of_the_other_direction_learn_from_turned_batches() -> None:
+    """A step changes them as a step on texts that were turned before they became a batch."""
+    settings = TrainingConfig.of(epsilon=0.1, r_drop=1.0, layout="packed", batch_tokens=128)
+    sources = [[1, 5, 6, 2], [1, 7, 2], [1, 9, 3, 8, 4, 2]]
+    targets = [[1, 4, 2], [1, 5, 6, 7, 8, 2], [1, 3, 9, 2]]
+    for kind in (Batches, PackedBatches):
+        both, alone = ensemble(3, 2, dropout=0.0), ensemble(dropout=0.0)
+        together = [Ragged.of(rows) for rows in (sources, targets)]
+        Learner(both, settings, 0).learn([kind(*together, (0, 0), 128, seed=0).at(0)], 0.01)
+        for number, member in enumerate(alone.all):
+            sides = [
+                Ragged.of([turned(row) if number else row for row in rows]) for rows in (sources, targets)
+            ]
+            Learner(member, settings, 0).learn([kind(*sides, (0, 0), 128, seed=0).at(0)], 0.01)
+            for (name, a), b in zip(member.named_parameters(), both.all[number].parameters(), strict=True):
+                assert torch.allclose(a, b, atol=1e-6), (number, name)
+
+
+def test_an_ensemble_of_both_directions_has_the_probabilities_of_one() -> None:
+    model, source, target = ensemble(3, 1), torch.tensor([[1, 4, 5, 2]]), torch.tensor([[1, 6, 3]])
+    assert [member.backward for member in model.all] == [False, False, True]
+    assert torch.equal(model(source, target), averaged([m(source, target) for m in model.all[:2]]))
+    assert model.behind is model.all[2]
+    assert ensemble().behind is None
+    two = ensemble(5, 2)
+    assert isinstance(two.behind, Ensemble)
+    assert two.behind.backward
+    assert two.behind.all == two.all[3:]
+    assert two.behind.config.parameters == two.behind.parameter_count()
+    with pytest.raises(
+        ConfigError, match=r"model\.backward is 3, but of 3 members at least one must read from left"
+    ):
+        ensemble(3, 3)
+
+
+def test_log_probabilities_of_the_other_direction_are_in_the_order_of_the_text() -> None:
+    model, special = ensemble(3, 2), Special(1, 2, 0)
+    assert model.behind is not None
+    sources, targets = [[1, 4, 5, 6, 2], [1, 7, 2]], [[1, 8, 9, 10, 2], [1, 11, 2]]
+    found = log_probabilities(model.behind, sources, targets, special)
+    for source, target, values in zip(sources, targets, found, strict=True):
+        logits = model.behind(torch.tensor([turned(source)]), torch.tensor([turned(target)[:-1]]))[0]
+        each = logits.log_softmax(-1).gather(-1, torch.tensor(turned(target)[1:])[:, None])[:, 0].tolist()
+        assert values == pytest.approx([*each[:-1][::-1], each[-1]], abs=1e-5)
+
+
+@pytest.mark.parametrize("backward", [1, 2])
+def test_both_directions_propose_answers_and_judge_all_of_them(backward: int) -> None:
+    rules = PAPER.but(length_offset=8, min_length=3)
+    model, special = ensemble(3, backward), Special(1, 2, 0)
+    for member in model.all:  # random models seldom end
+        member.output.bias.data[2] += 2.5
+    sources = [[1, 4, 5, 2], [1, 7, 2], [1, 3, 8, 9, 10, 2], [1, 10, 4, 4, 2]]
+    behind, wide, new = model.behind, rules.but(beam=5), 0
+    assert behind is not None
+    there = TorchEngine(model, special).search(sources, wide, 5)
+    back = TorchEngine(behind, special).search([turned(ids) for ids in sources], wide, 5)
+    engine = engine_of(model, special)
+    found = engine.search(sources, rules, 5)
+    assert [some[:1] for some in found] == engine.search(sources, rules)
+    assert [best.ids for best, *_ in found] == engine.ids(sources, rules)
+    for row, some in enumerate(found):
+        ahead = {tuple(one.ids) for one in there[row] if one.finished}
+        proposed = ahead | {tuple(turned([1, *one.ids])[1:]) for one in back[row] if one.finished}
+        scores = {}
+        for ids in proposed:
+            mine, theirs = (
+                log_probabilities(network, [sources[row]], [[1, *ids]], special)[0]
+                for network in (model, behind)
+            )
+            scores[ids] = (sum(mine) + sum(theirs)) / 2 / rules.divisor(len(ids)), mine
+        ranked = sorted(proposed, key=lambda ids: -scores[ids][0])
+        assert [tuple(one.ids) for one in some] == ranked[:5]
+        assert [one.score for one in some] == pytest.approx([scores[ids][0] for ids in ranked[:5]], abs=1e-5)
+        assert some[0].log_probabilities == pytest.approx(scores[ranked[0]][1], abs=1e-5)
+        new += len({*ranked[:5]} - ahead)
+    assert new  # some of the best were proposed from right to left only
+    alone = engine_of(model.all[2], special)
+    for row, [best] in enumerate(alone.search(sources, rules)):
+        [raw] = TorchEngine(model.all[2], special).search([turned(sources[row])], rules)[0]
+        inner = len(raw.ids) - raw.finished
+        assert best.ids == raw.ids[:inner][::-1] + raw.ids[inner:]
+        values = raw.log_probabilities
+        assert best.log_probabilities == pytest.approx(values[:inner][::-1] + values[inner:], abs=1e-5)
+        assert alone.ids([sources[row]], rules) == [best.ids]
+
+
+def test_allowed_answers_are_judged_by_both_directions() -> None:
+    made = seq2see.fit(PAIRS, ensemble=2, model=SHAPE, training=QUICK, progress=False)
+    answers = made.answers(["12", "34"], only=["21", "43", "99"], n_best=3)
+    assert all(
+        {one.output, *(other.output for other in one.alternatives)} == {"21", "43", "99"} for one in answers
+    )
+    network = made.transformer
+    assert isinstance(network, Ensemble)
+    assert network.behind is not None
+    special = Special.of(made.tokenizers)
+    read, told = made.tokenizers.source.encode("12"), made.tokenizers.target.encode
+    score = {
+        text: sum(
+            sum(log_probabilities(one, [read], [told(text)], special)[0]) for one in (network, network.behind)
+        )
+        for text in ("21", "43", "99")
+    }
+    assert answers[0].output == max(score, key=lambda text: score[text])
+
+
+def test_an_answer_that_is_cut_is_given_if_there_is_no_other() -> None:
+    model, special = ensemble(2, 1), Special(1, 2, 0)
+    rules = PAPER.but(max_length=4, suppressed=(2,))
+    [[best]] = engine_of(model, special).search([[1, 4, 5, 2]], rules)
+    assert (len(best.ids), best.finished) == (4, False)
+
+
+def test_a_pupil_reads_the_teachers_members_of_its_own_direction() -> None:
+    teacher, pupil = ensemble(3, 1), small_model()
+    learner = Learner(pupil, TrainingConfig.of(), 0, teacher)
+    assert learner._teachers() == teacher.all[:2]
 
 
 def test_a_teacher_adds_its_probabilities() -> None:
@@ -191,11 +314,15 @@ def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None
     assert not torch.equal(first.encoder.embedding.table.weight, second.encoder.embedding.table.weight)
     texts = [source for source, _ in PAIRS[:9]]
     assert [one.output for one in again.answers(texts)] == [one.output for one in made.answers(texts)]
-    looked = [again.trace("12", target="21", member=number)["logits"] for number in range(3)]
+    looked = [again.trace("12", target="21", member=number)["logits"] for number in range(2)]
     assert looked[0].shape[-1] == again.config.model.target_vocabulary
     assert not torch.equal(looked[0], looked[1])
     with pytest.raises(UserError, match="`member` is 3, but the ensemble has members 0 to 2"):
         again.trace("12", member=3)
+    with pytest.raises(
+        UserError, match=r"Member 2 reads and writes from right to left: .* the members 0 to 1"
+    ):
+        again.trace("12", member=2)
     assert again.evaluate(PAIRS[:5]).pairs == 5
     done = CliRunner().invoke(app, ["export", "--model", str(out)])
     assert "an ensemble of 3" in str(done.exception)
@@ -257,9 +384,8 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
 def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        runs.TorchEngine, "ids", lambda engine, sources, rules: sources
-    )  # it has learned to copy
+    copies = SimpleNamespace(ids=lambda sources, rules: sources)  # it has learned to copy
+    monkeypatch.setattr(runs, "engine_of", lambda network, special: copies)
     pairs = [(text := f"{n * 7919 % 2**13:013b}", text) for n in range(100)]
     teacher = seq2see.fit(pairs, model=SHAPE, training=QUICK | {"steps": 1}, out=tmp_path / "teacher")
     request = runs.Request(teacher=runs.Start.read(tmp_path / "teacher"), device="cpu")
@@ -298,6 +424,8 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
         "training.batch_tokens=128",
         "--set",
         "training.evaluate_every=2",
+        "--set",
+        "decoding.min_length=1",
     ]
     run = CliRunner().invoke
     options += ["--ensemble", "2", "--distil", "--unlabelled", "more.txt", "--out", "m"]

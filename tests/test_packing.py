@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from conftest import small_model
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches, sizes_of, spans_of
+from seq2see.decoding.both_ways import turned
 from seq2see.training.learner import memory_and_logits
 
 
@@ -68,6 +69,40 @@ def test_batches_depend_on_seed_and_step_alone() -> None:
     other = PackedBatches(source, target, (0, 0), 128, seed=3)
     for step in (39, 2, 20, 2):
         assert torch.equal(other.at(step).target_in, seen[step])
+
+
+def test_turned_batches_are_those_of_turned_texts() -> None:
+    """Tokens between start and end are turned, and each still belongs to its source token."""
+    sources, targets = (
+        [[1, 5, 6, 7, 2], [1, 8, 2], [1, 3, 4, 9, 5, 2]],
+        [[1, 4, 6, 2], [1, 7, 8, 9, 2], [1, 2]],
+    )
+    places = [[-1, 1, 3, 4], [-1, 1, -1, 1, 2], [-1, 5]]
+
+    def both(turn: bool) -> tuple[Ragged, Ragged]:
+        rows, known = [], []
+        for source, target, place in zip(sources, targets, places, strict=True):
+            last = len(source) - 1
+            moved = [last - one if 0 < one < last else one for one in place]
+            rows.append((turned(source), turned(target)) if turn else (source, target))
+            known += turned(moved) if turn else place
+        source, target = (Ragged.of(side) for side in zip(*rows, strict=True))
+        return source, Ragged(target.values, target.offsets, np.array(known, dtype=np.int32))
+
+    as_given, expected = (PackedBatches(*both(turn), (0, 0), 128, seed=1) for turn in (False, True))
+    assert torch.equal(as_given.at(0).turned().rows, expected.at(0).rows)
+    for rows in ([0], [0, 1, 2]):
+        found, right = (
+            Batches(*both(turn), (0, 0), 10**6, 0).batch(np.array(rows)) for turn in (False, True)
+        )
+        found = found.turned(0)
+        for name in ("source", "target_in", "target_out", "places"):
+            if name == "target_in":  # what is told after the end does not matter
+                real = right.target_out != 0
+                assert torch.equal(found.target_in[real], right.target_in[real])
+            else:
+                assert torch.equal(getattr(found, name), getattr(right, name)), name
+        assert found.tokens == right.tokens
 
 
 @pytest.mark.parametrize("causal", [True, False])

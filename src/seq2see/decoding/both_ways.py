@@ -101,7 +101,7 @@ def _turned_back(answer: Hypothesis) -> Hypothesis:
 
 
 class BothWays(TorchEngine):
-    """Searches in both directions, and ranks all answers by the mean of both log-probabilities."""
+    """Searches in both directions, and ranks all answers by the mean of both log-probabilities ÷ length penalty."""
 
     def __init__(self, network: Ensemble, special: Special) -> None:
         super().__init__(network, special)
@@ -145,7 +145,8 @@ class BothWays(TorchEngine):
         )
         ranked: list[list[Hypothesis]] = [[] for _ in sources]
         for row, answer, one, other in zip(rows, answers, ahead, behind, strict=True):
-            ranked[row].append(Hypothesis([*answer[1:]], one, (sum(one) + sum(other)) / 2, True))
+            score = (sum(one) + sum(other)) / 2 / rules.divisor(len(one))
+            ranked[row].append(Hypothesis([*answer[1:]], one, score, True))
         return [
             sorted(some, key=lambda answer: -answer.score)[:n_best] or cut[:n_best]
             for some, cut in zip(ranked, proposed, strict=True)
