@@ -360,8 +360,10 @@ def _finish(run: Run) -> None:
     what = "dates" if trainer.config.task == "dates" else "pairs"
     if several := run.members():
         each = ", ".join(f"{share:.2%}" for share in several)
+        backward = trainer.config.model.backward
+        turned = f"; the last {backward} from right to left" if backward else ""
         say(
-            f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%})."
+            f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%}{turned})."
         )
     never, others = "" if run.ready.seen else " never seen", run.unseen(scores)
     say(

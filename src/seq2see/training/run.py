@@ -667,6 +667,8 @@ class Run:
         made = "A Transformer encoder-decoder made by seq2see"
         if isinstance(trainer.model, Ensemble):
             made = f"An ensemble of {len(trainer.model.all)} Transformers made by seq2see, of one shape"
+            if shape.backward:
+                made += f", the last {shape.backward} of which read and write from right to left"
         lines = [
             f"# {trainer.config.task if ready.plan is None or trainer.out is None else trainer.out.name}",
             "",
