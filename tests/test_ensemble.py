@@ -156,8 +156,8 @@ def test_both_directions_propose_answers_and_judge_all_of_them(backward: int) ->
     back = TorchEngine(behind, special).search([turned(ids) for ids in sources], wide, 5)
     engine = engine_of(model, special)
     found = engine.search(sources, rules, 5)
-    assert [some[:1] for some in found] == engine.search(sources, rules)
-    assert [best.ids for best, *_ in found] == engine.ids(sources, rules)
+    assert [best.ids for best, *_ in found] == engine.ids(sources, wide)
+    assert [best.ids for [best] in engine.search(sources, rules)] == engine.ids(sources, rules)
     for row, some in enumerate(found):
         ahead = {tuple(one.ids) for one in there[row] if one.finished}
         proposed = ahead | {tuple(turned([1, *one.ids])[1:]) for one in back[row] if one.finished}
