@@ -19,12 +19,11 @@ from conftest import sweep
 from seq2see import devices
 from seq2see.cli import main
 from seq2see.data.batching import Batches, Ragged
-from seq2see.decoding import graphs, torch_engine
+from seq2see.decoding import both_ways, graphs, torch_engine
 from seq2see.decoding.graphs import Captured, GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FullMemoryError, UserError
-from seq2see.evaluation import evaluate
 from seq2see.evaluation.evaluate import score
 from seq2see.inspection.alignment import align
 from seq2see.model.transformer import Transformer
@@ -314,7 +313,7 @@ def test_a_server_goes_on_and_says_when_it_cannot(monkeypatch: pytest.MonkeyPatc
 
 def test_each_pair_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = seq2see.load("dates")
-    monkeypatch.setattr(evaluate, "ROWS", 16)
+    monkeypatch.setattr(both_ways, "AT_ONCE", 16)
     memory = Small(monkeypatch, 16)
     assert len(score(model.network.inner(), model.tokenizers, PAIRS)) == 40
     assert memory.sizes == [16, 16, 8]

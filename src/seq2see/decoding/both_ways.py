@@ -63,8 +63,8 @@ def log_probabilities(
     return found
 
 
-class Backward(TorchEngine):
-    """Searches with a network that reads and writes from right to left; its answers are turned back."""
+class _Searching(TorchEngine):
+    """An engine with a search of its own."""
 
     def ids(
         self,
@@ -74,6 +74,10 @@ class Backward(TorchEngine):
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
         return [best.ids for best, *_ in self.search(sources, rules, 1, allowed)]
+
+
+class Backward(_Searching):
+    """Searches with a network that reads and writes from right to left; its answers are turned back."""
 
     def search(
         self,
@@ -100,7 +104,7 @@ def _turned_back(answer: Hypothesis) -> Hypothesis:
     )
 
 
-class BothWays(TorchEngine):
+class BothWays(_Searching):
     """Searches in both directions, and ranks all answers by the mean of both log-probabilities ÷ length penalty."""
 
     def __init__(self, network: Ensemble, special: Special) -> None:
@@ -108,15 +112,6 @@ class BothWays(TorchEngine):
         behind = network.behind
         assert behind is not None
         self.behind = Backward(behind, special)
-
-    def ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        rules: DecodingConfig = PAPER,
-        allowed: Automaton | None = None,
-    ) -> list[list[int]]:
-        """Return the best answer's ids to each source."""
-        return [best.ids for best, *_ in self.search(sources, rules, 1, allowed)]
 
     def search(
         self,
