@@ -17,7 +17,7 @@ from seq2see.cli import app
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatches
-from seq2see.decoding.both_ways import engine_of, log_probabilities, turned
+from seq2see.decoding.both_ways import PROPOSED, engine_of, log_probabilities, turned
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.decoding.torch_engine import TorchEngine
@@ -157,6 +157,7 @@ def test_both_directions_propose_answers_and_judge_all_of_them(backward: int) ->
     engine = engine_of(model, special)
     found = engine.search(sources, rules, 5)
     assert [best.ids for best, *_ in found] == engine.ids(sources, wide)
+    assert engine.ids(sources, rules) == engine.ids(sources, rules.but(beam=PROPOSED))
     assert [best.ids for [best] in engine.search(sources, rules)] == engine.ids(sources, rules)
     for row, some in enumerate(found):
         ahead = {tuple(one.ids) for one in there[row] if one.finished}
@@ -367,9 +368,10 @@ def test_the_ensemble_and_the_model_that_it_teaches_get_all_settings(monkeypatch
 
 def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
     out = tmp_path / "one"
-    one = seq2see.fit(PAIRS, ensemble=2, distil=True, model=SHAPE, training=QUICK, out=out)
-    assert one.config.model.members == 1
-    assert seq2see.load(tmp_path / "one-ensemble").config.model.members == 2
+    one = seq2see.fit(PAIRS, ensemble=2, distil=True, model=SHAPE | {"backward": 1}, training=QUICK, out=out)
+    teacher = seq2see.load(tmp_path / "one-ensemble").config.model
+    assert (one.config.model.members, one.config.model.backward) == (1, 0)
+    assert (teacher.members, teacher.backward) == (2, 1)
     with pytest.raises(UserError, match="`distil` trains one model on an ensemble, but `ensemble` is 1"):
         seq2see.fit(PAIRS, distil=True)
     more = seq2see.fit(PAIRS, teacher=out, unlabelled=["77", "88", "99", "é"], model=SHAPE, training=QUICK)
@@ -377,6 +379,10 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
     assert more.tokenizers.source.vocabulary() == one.tokenizers.source.vocabulary()
     with pytest.raises(UserError, match="`unlabelled` are sources that a teacher answers"):
         seq2see.fit(PAIRS, unlabelled=["77"])
+    with pytest.raises(
+        UserError, match=r"model\.backward is 1, but what a teacher teaches reads and writes from left"
+    ):
+        seq2see.fit(PAIRS, teacher=out, ensemble=2, model={"backward": 1})
     with pytest.raises(UserError, match="`tokenizer` is 'bytes', but `teacher` has a tokenizer"):
         seq2see.fit(PAIRS, teacher=out, tokenizer="bytes")
 

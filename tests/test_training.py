@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,15 @@ def small_trainer(
         resume,
         say=(said if said is not None else []).append,
     )
+
+
+def test_texts_with_other_tokens_around_them_cannot_be_turned() -> None:
+    dates_tokens = Tokenizer.characters()
+    other = Tokenizer.of_others(dates_tokens.engine, ["<sos>", "A"], ["<eos>"], "<pad>", dates_tokens.size)
+    config, (train, validation, _) = small_config(), dates.splits(200, 20, 20, seed=1)
+    config = replace(config, model=config.model.but(members=2, backward=1))
+    with pytest.raises(UserError, match=r"model\.backward turns texts between their start and end tokens"):
+        Trainer(config, Tokenizers.one(other), train, validation)
 
 
 def finished(trainer: Trainer) -> dict[str, torch.Tensor]:

@@ -139,9 +139,11 @@ class Batch:
         """Return the same sentences from right to left; start, end and padding stay where they are."""
         keys = self.source_mask.keys
         width = self.source.new_full((len(self.source), 1), self.source.shape[1])
-        source = _turns(self.source, width if keys is None else keys.sum(-1, keepdim=True), 1, 1)
-        length = (self.target_out != pad).sum(-1, keepdim=True)
-        target_in, target_out = _turns(self.target_in, length, 1, 0), _turns(self.target_out, length, 0, 1)
+        end = width if keys is None else keys.sum(-1, keepdim=True)
+        source = turns(torch.ones_like(end), end - 1, self.source.shape[1])
+        end = (self.target_out != pad).sum(-1, keepdim=True)
+        first, length = torch.zeros_like(end), self.target_out.shape[1]
+        target_in, target_out = turns(first + 1, end, length), turns(first, end - 1, length)
         places = self.places
         if places is not None:
             moved = source.gather(1, places.gather(1, target_out).clamp(min=0))
@@ -166,11 +168,10 @@ class Batch:
         return Batch(source, target_in, target_out, mask, self.tokens, places)
 
 
-def _turns(ids: Tensor, length: Tensor, before: int, after: int) -> Tensor:
-    """Return where each id (B, T) comes from if texts of these lengths (B, 1) are turned without their outer ids."""
-    here = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    inner = (here >= before) & (here < length - after)
-    return torch.where(inner, before + length - after - 1 - here, here)
+def turns(first: Tensor, end: Tensor, size: int) -> Tensor:
+    """Return where each of ``size`` ids comes from if those from ``first`` to ``end`` (…, 1 or T) are turned, (…, T)."""
+    here = torch.arange(size, device=first.device)
+    return torch.where((here >= first) & (here < end), first + end - 1 - here, here)
 
 
 class Batches:

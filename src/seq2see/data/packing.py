@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2see.data.batching import Ragged
+from seq2see.data.batching import Ragged, turns
 from seq2see.errors import UserError
 from seq2see.model.masks import Mask, PackedMasks, Spans
 
@@ -76,8 +76,12 @@ class PackedBatch:
         Places and sentence numbers stay, and so do the masks.
         """
         (read, *of_source), (told, right, belongs, *of_target) = self.source_rows, self.target_rows
-        source = _turns(of_source[-1], 1, 1)
-        target_in, target_out = _turns(of_target[-1], 1, 0), _turns(of_target[-1], 0, 1)
+        (first, end), (first_out, end_out) = (_found(side[-1], side[-1]) for side in (of_source, of_target))
+        source = turns(first + 1, end - 1, len(read))
+        target_in, target_out = (
+            turns(first_out + 1, end_out, len(told)),
+            turns(first_out, end_out - 1, len(told)),
+        )
         belongs = belongs[target_out]
         moved = torch.where(belongs < 0, -1, source[belongs.clamp(min=0)])
         laid = [read[source], *of_source, told[target_in], right[target_out], moved, *of_target]
@@ -97,14 +101,6 @@ class PackedBatch:
             source_place=source_place,
             target_place=target_place,
         )
-
-
-def _turns(sentences: Tensor, before: int, after: int) -> Tensor:
-    """Return where each id comes from if each sentence is turned, except its first and last few ids, (T,)."""
-    first, end = (bound.long() for bound in _found(sentences, sentences))
-    here = torch.arange(len(sentences), device=sentences.device)
-    first, end = first + before, end - after
-    return torch.where((here >= first) & (here < end), first + end - 1 - here, here)
 
 
 def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> Mask:

@@ -1,7 +1,8 @@
-"""Searches for an ensemble, some members of which read and write from right to left.
+"""Both directions: the engine of a network, and what it says of given answers, also if it reads from right to left.
 
-Each direction proposes answers, and both judge all of them. A search from left to right decides the first letters before
-it has written the last ones, so both directions make different mistakes (Liu et al., 2016).
+Some members of an ensemble read and write from right to left. Each direction proposes answers, and both judge all of
+them. A search from left to right decides the first letters before it has written the last ones, so both directions make
+different mistakes (Liu et al., 2016).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def turned(ids: Sequence[int]) -> list[int]:
 
 def engine_of(network: Transformer, special: Special) -> TorchEngine:
     """Return the engine that searches with a network."""
-    if isinstance(network, Ensemble) and network.behind is not None:
+    if isinstance(network, Ensemble) and network.config.backward:
         return BothWays(network, special)
     return Backward(network, special) if network.backward else TorchEngine(network, special)
 
@@ -48,18 +49,18 @@ def log_probabilities(
     def judged(rows: Sequence[int]) -> list[list[float]]:
         source, mask = padded([sources[row] for row in rows], special.pad, device)
         target, _ = padded([targets[row] for row in rows], special.end, device)
-        with at_rest(network):
-            logits = network(source, target[:, :-1], mask).float()  # (B, T, V)
+        logits = network(source, target[:, :-1], mask).float()  # (B, T, V)
         values: list[list[float]] = logits.log_softmax(-1).gather(-1, target[:, 1:, None])[..., 0].tolist()
         return values
 
     # Texts are sorted by length, to save padding.
     order = sorted(range(len(targets)), key=lambda row: len(targets[row]))
-    for first in range(0, len(order), AT_ONCE):
-        rows = order[first : first + AT_ONCE]
-        for row, values in zip(rows, in_halves(judged, rows, "the tokens of a pair"), strict=True):
-            own = values[: len(targets[row]) - 1]
-            found[row] = [*own[-2::-1], own[-1]] if network.backward else own
+    with at_rest(network):
+        for first in range(0, len(order), AT_ONCE):
+            rows = order[first : first + AT_ONCE]
+            for row, values in zip(rows, in_halves(judged, rows, "the tokens of a pair"), strict=True):
+                own = values[: len(targets[row]) - 1]
+                found[row] = [*own[-2::-1], own[-1]] if network.backward else own
     return found
 
 
@@ -139,7 +140,7 @@ class BothWays(_Searching):
             for (row, ids), values in zip(missing, found, strict=True):
                 known[row][ids] = values
         ranked = [
-            [Hypothesis([*ids], some[ids], score_of(some[ids], others[ids], rules), True) for ids in some]
+            [Hypothesis([*ids], some[ids], _score(some[ids], others[ids], rules), True) for ids in some]
             for some, others in zip(mine, theirs, strict=True)
         ]
         return [
@@ -148,6 +149,6 @@ class BothWays(_Searching):
         ]
 
 
-def score_of(one: Sequence[float], other: Sequence[float], rules: DecodingConfig) -> float:
+def _score(one: Sequence[float], other: Sequence[float], rules: DecodingConfig) -> float:
     """Return the rank of an answer: the mean of its log-probabilities in both directions ÷ length penalty."""
     return float((sum(one) + sum(other)) / 2 / rules.divisor(len(one)))

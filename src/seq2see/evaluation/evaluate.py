@@ -289,7 +289,6 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     return row[-1]
 
 
-@torch.inference_mode()
 def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> list[list[float]]:
     """Return the log-probability of each token of each target, ``<eos>`` included, given its source."""
     for pair in pairs:

@@ -133,6 +133,15 @@ class Request:
             self.settings["model"]["members"] = self.members
         if self.unlabelled and self.teacher is None:
             raise UserError("`unlabelled` are sources that a teacher answers: give a `teacher` too.")
+        if (
+            self.teacher is not None
+        ):  # a pupil reads and writes from left to right, as its teacher does for it
+            backward = self.settings["model"].pop("backward", 0)  # that of the ensemble which is distilled
+            if backward and self.members > 1:
+                raise UserError(
+                    f"model.backward is {backward}, but what a teacher teaches reads and writes from left to right: "
+                    "leave it out."
+                )
         for role in ("start", "teacher"):
             for name in ("tokenizer", "vocabulary"):
                 if getattr(self, role) is not None and (value := getattr(self, name)) is not None:
@@ -668,7 +677,8 @@ class Run:
         if isinstance(trainer.model, Ensemble):
             made = f"An ensemble of {len(trainer.model.all)} Transformers made by seq2see, of one shape"
             if shape.backward:
-                made += f", the last {shape.backward} of which read and write from right to left"
+                verbs = "reads and writes" if shape.backward == 1 else "read and write"
+                made += f", the last {shape.backward} of which {verbs} from right to left"
         lines = [
             f"# {trainer.config.task if ready.plan is None or trainer.out is None else trainer.out.name}",
             "",
