@@ -22,8 +22,9 @@ from safetensors.torch import load_file
 from conftest import small_model, sweep
 from seq2see.config import PRESETS, Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
-from seq2see.errors import FolderError, UserError
+from seq2see.errors import ConfigError, FolderError, UserError
 from seq2see.evaluation.evaluate import Evaluation
+from seq2see.model.ensemble import Ensemble
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates
@@ -32,6 +33,7 @@ from seq2see.training import checkpoint, loop
 from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
+from seq2see.training.muon import DECAY, ROUNDS, Muon, is_matrix, orthogonal
 from seq2see.training.schedule import learning_rate
 from test_shards import texts_of
 
@@ -493,7 +495,7 @@ def test_a_run_can_start_from_other_weights() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
 @pytest.mark.parametrize("settings", sweep([
-    {"joined": 0.5, "carried": 0.5, "recased": 0.2, "mistyped": 0.2, "retyped": 0.2, "repunctuated": 0.2},
+    {"joined": 0.5, "carried": 0.5, "recased": 0.2, "mistyped": 0.2, "retyped": 0.2, "repunctuated": 0.2, "muon": 5.0},
     {"layout": "packed", "batch_tokens": 256, "r_drop": 1.0, "accumulate": 2},
     {"layout": "packed", "batch_tokens": 256}, {"accumulate": 2}, {"r_drop": 1.0}, {"precision": "bfloat16"},
     {"joined": 0.5, "carried": 0.5, "layout": "packed", "batch_tokens": 256},
@@ -887,6 +889,66 @@ def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone
     for step in (len(seen) - 1, 3, 0):
         assert torch.equal(other.batches.at(step).source, seen[step].source)
     assert sum(len(batch.source) for batch in seen[: trainer.batches.per_epoch]) == pytest.approx(200, abs=30)
+
+
+def test_muon_is_pytorchs_and_moves_the_matrices_of_the_layers_alone() -> None:
+    torch.manual_seed(0)
+    shapes = {
+        "layers.0.w_1": (12, 6),
+        "layers.0.w_2": (6, 12),
+        "layers.1.w_1": (12, 6),
+        "layers.1.w_q": (6, 6),
+    }
+    begun = {name: torch.randn(shape) for name, shape in shapes.items()}
+    others = {"layers.0.bias": torch.randn(6), "embedding": torch.randn(9, 6)}
+    ours = {name: weight.clone().requires_grad_() for name, weight in (begun | others).items()}
+    theirs = {name: weight.clone().requires_grad_() for name, weight in (begun | others).items()}
+    mine = Muon(ours, 5.0, 0.01, (0.9, 0.98), 1e-9)
+    muon = torch.optim.Muon(
+        [theirs[name] for name in begun], lr=0.05, weight_decay=0.0, momentum=DECAY, ns_steps=ROUNDS
+    )
+    adam = Adam([theirs[name] for name in others], 0.01, (0.9, 0.98), 1e-9)
+    for number in range(5):
+        for name, weight in ours.items():
+            weight.grad = (
+                torch.randn_like(weight) if number or name != "layers.1.w_q" else None
+            )  # it comes in later
+            theirs[name].grad = None if weight.grad is None else weight.grad.clone()
+        rate = 0.01 / (number + 1)
+        mine.learning_rate, muon.param_groups[0]["lr"], adam.learning_rate = rate, 5 * rate, rate
+        for optimiser in (mine, muon, adam):
+            optimiser.step()
+        mine.zero_grad()
+        assert all(weight.grad is None for weight in ours.values())
+    for name, weight in begun.items():
+        moved = (theirs[name] - weight).norm()
+        assert (ours[name] - theirs[name]).norm() < 0.02 * moved, name  # PyTorch's computes in bfloat16
+    assert all(torch.equal(ours[name], theirs[name]) for name in others)
+    assert mine.state[ours["layers.0.w_1"]].keys() == {"momentum"}
+
+
+def test_muon_makes_every_direction_equally_long() -> None:
+    torch.manual_seed(0)
+    made = orthogonal(torch.randn(3, 16, 64))
+    assert made.shape == (3, 16, 64)
+    lengths = torch.linalg.svdvals(made)
+    assert lengths.min() > 0.6
+    assert lengths.max() < 1.3
+
+
+def test_muon_learns_the_matrices_of_all_layers_and_a_sharded_training_refuses_it() -> None:
+    trainer = small_trainer(muon=5.0)
+    next(iter(trainer.steps()))
+    learner = trainer.learner
+    by_muon = {
+        name for name, weight in learner.trained.items() if "momentum" in learner.optimiser.state[weight]
+    }
+    assert {name.split(".")[-2] for name in by_muon} == {"w_q", "w_k", "w_v", "w_o", "w_1", "w_2"}
+    assert len(by_muon) == 16  # 6 of the encoder's layer, 10 of the decoder's
+    several = Ensemble(small_config().model.but(members=2))
+    assert sum(is_matrix(name, weight) for name, weight in several.named_parameters()) == 2 * 16
+    with pytest.raises(ConfigError, match=r"training\.muon is 5, but Muon needs whole matrices"):
+        TrainingConfig(muon=5.0, sharded=True)
 
 
 def test_adam_is_pytorchs_and_a_training_does_not_import_its_compiler() -> None:

@@ -252,6 +252,13 @@ class TrainingConfig(Schema):
     beta1: float = option(0.9, "Adam's first moment decay", 0.0, 0.99999)
     beta2: float = option(0.98, "Adam's second moment decay", 0.0, 0.99999)
     epsilon: float = option(1e-9, "Adam's ε", 0.0)
+    muon: float = option(
+        0.0,
+        "the matrices of the layers are changed by Muon instead of Adam, with this many times the learning rate; "
+        "0 for Adam alone",
+        0.0,
+        1000.0,
+    )
     clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
     accumulate: int = option(1, "batches whose gradients are summed for one step", low=1)
     sharded: bool = option(
@@ -335,6 +342,14 @@ class TrainingConfig(Schema):
     evaluate_every: int = option(1000, "steps between lines of the table", low=1)
     evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)
     seed: int = option(1, "seed of every random choice", 0, 2**63 - 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.muon and self.sharded:
+            raise ConfigError(
+                f"training.muon is {self.muon:g}, but Muon needs whole matrices, and training.sharded cuts them: set one "
+                "of them to 0 or false."
+            )
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,10 @@ from seq2see.model.masks import EVERYTHING, PackedMasks
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 from seq2see.training.adam import Adam
+from seq2see.training.muon import Muon
 
 FEW_LOGITS = 2048  # largest target vocabulary for which a small model's loss needs no kernel of ours
+KEPT = ("step", "exp_avg", "exp_avg_sq", "momentum")  # what an optimiser keeps of a parameter
 WARM_STEPS = 3  # before a step is captured: kernels are compiled and buffers allocated
 #: Operations of a training, or its seconds, from which compiling pays: it takes about 24 s on an H200, and a step of the
 #: base model is a seventh faster. 4e16 operations take two minutes there.
@@ -192,13 +194,7 @@ class Learner:
                 self.teacher = copy.deepcopy(teacher).bfloat16()
         self.learning_rate = torch.zeros((), device=self.device)
         self.trained = dict(model.named_parameters())
-        self.optimiser = Adam(
-            self.trained.values(),
-            self.learning_rate if self.captures else 0.0,
-            (settings.beta1, settings.beta2),
-            settings.epsilon,
-            capturable=self.captures,
-        )
+        self.optimiser = self._optimiser()
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = 0  # steps by graph so far
         self.stream = torch.cuda.Stream(self.device) if self.captures else None  # type: ignore[no-untyped-call]
@@ -207,6 +203,13 @@ class Learner:
             torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             for _ in range(max(len(self.losses), len(self._teachers())) if self.captures else 0)
         ]
+
+    def _optimiser(self) -> Adam:
+        settings, rate = self.settings, self.learning_rate if self.captures else 0.0
+        betas = (settings.beta1, settings.beta2)
+        if settings.muon:
+            return Muon(self.trained, settings.muon, rate, betas, settings.epsilon, self.captures)
+        return Adam(self.trained.values(), rate, betas, settings.epsilon, self.captures)
 
     def _spread(self, objective: Objective, compiles: bool) -> Callable[..., Tensor]:
         """Compile the objective if that pays, and divide the work among the processes."""
@@ -427,11 +430,9 @@ class Learner:
             parameter.copy_(distributed.cut_like(weights[name], parameter))
         for name, leaf in self.trained.items():
             self.optimiser.state[leaf] = {
-                "step": state[f"step/{name}"].to(self.device),
-                **{
-                    key: distributed.cut_like(state[f"{key}/{name}"], leaf)
-                    for key in ("exp_avg", "exp_avg_sq")
-                },
+                key: distributed.cut_like(value, leaf) if value.ndim else value.to(self.device)
+                for key in KEPT
+                if (value := state.get(f"{key}/{name}")) is not None
             }
         torch.set_rng_state(state["random"])
         if self.device.type == "cuda":

@@ -1,0 +1,92 @@
+"""Muon (Jordan et al., 2024): the matrices of the layers move by their momentum, made orthogonal; Adam moves the rest.
+
+A gradient mostly points into the few directions that the model has learned already. Made orthogonal, it moves a matrix
+equally far in all directions, so that rare ones are learned, too: fewer steps are needed. ``torch.optim.Muon`` computes
+the same in bfloat16, one matrix after the other; here all matrices of one shape are one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from seq2see.training.adam import Adam
+
+DECAY = 0.95  # of the momentum
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's polynomial: it raises small singular values fastest
+ROUNDS = 3  # of the polynomial; with 5, as in Jordan's text, a step of a small model takes a quarter longer
+
+
+def is_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether Muon moves a parameter: a matrix of a layer. Embeddings, the output, biases and norms are Adam's."""
+    return parameter.ndim == 2 and "layers." in name
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Return U·Vᵀ, nearly, for matrices U·S·Vᵀ (M, rows, columns), rows ≤ columns: X ← a·X + (b·X·Xᵀ + c·(X·Xᵀ)²)·X."""
+    a, b, c = COEFFICIENTS
+    x: Tensor = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(ROUNDS):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+class Muon(Adam):
+    """M ← μ·M + (1−μ)·G,  W ← W − f·lr·√max(1, rows / columns)·U·Vᵀ, where U·S·Vᵀ is μ·M + (1−μ)·G
+
+    for the matrices of the layers; ``factor`` is f. Adam moves the other parameters.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        factor: float,
+        learning_rate: float | Tensor,
+        betas: tuple[float, float],
+        epsilon: float,
+        capturable: bool = False,
+    ) -> None:
+        self.factor = factor
+        self.matrices = [weight for name, weight in parameters.items() if is_matrix(name, weight)]
+        others = [weight for name, weight in parameters.items() if not is_matrix(name, weight)]
+        super().__init__(others, learning_rate, betas, epsilon, capturable)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Change all parameters that have a gradient."""
+        alike: dict[tuple[int, int], list[Tensor]] = {}
+        for weight in self.matrices:
+            if weight.grad is not None:
+                alike.setdefault((min(weight.shape), max(weight.shape)), []).append(weight)
+        for weights in alike.values():
+            self._move(weights)
+        super().step()
+
+    def _move(self, weights: list[Tensor]) -> None:
+        """Move matrices of one shape, or of its transpose."""
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        for weight in weights:
+            if weight not in self.state:
+                self.state[weight] = {"momentum": torch.zeros_like(weight)}
+        momenta = [self.state[weight]["momentum"] for weight in weights]
+        torch._foreach_lerp_(momenta, gradients, 1 - DECAY)
+        ahead = torch._foreach_lerp(gradients, momenta, DECAY)
+        moves = orthogonal(
+            torch.stack([one if _wide(one) else one.mT for one in ahead])
+        )  # (M, rows, columns)
+        for weight, move in zip(weights, moves.unbind(), strict=True):
+            rate = self.factor * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5 * self.learning_rate
+            weight.sub_(rate * (move if _wide(weight) else move.mT))
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        super().zero_grad()
+        for weight in self.matrices:
+            weight.grad = None
+
+
+def _wide(matrix: Tensor) -> bool:
+    return matrix.shape[0] <= matrix.shape[1]
