@@ -33,7 +33,7 @@ from seq2see.training import checkpoint, loop
 from seq2see.training.adam import Adam
 from seq2see.training.learner import Learner, Objective
 from seq2see.training.loop import CHECKPOINTS, LOG, Trainer
-from seq2see.training.muon import DECAY, ROUNDS, Muon, is_matrix, orthogonal
+from seq2see.training.muon import ROUNDS, Muon, is_matrix, orthogonal
 from seq2see.training.schedule import learning_rate
 from test_shards import texts_of
 
@@ -904,9 +904,7 @@ def test_muon_is_pytorchs_and_moves_the_matrices_of_the_layers_alone() -> None:
     ours = {name: weight.clone().requires_grad_() for name, weight in (begun | others).items()}
     theirs = {name: weight.clone().requires_grad_() for name, weight in (begun | others).items()}
     mine = Muon(ours, 5.0, 0.01, (0.9, 0.98), 1e-9)
-    muon = torch.optim.Muon(
-        [theirs[name] for name in begun], lr=0.05, weight_decay=0.0, momentum=DECAY, ns_steps=ROUNDS
-    )
+    muon = torch.optim.Muon([theirs[name] for name in begun], lr=0.05, ns_steps=ROUNDS)
     adam = Adam([theirs[name] for name in others], 0.01, (0.9, 0.98), 1e-9)
     for number in range(5):
         for name, weight in ours.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seq2see.training.adam import Adam
 
-DECAY = 0.95  # of the momentum
+MOMENTUM, DECAY = 0.95, 0.1  # μ, and the weights' decay d: PyTorch's defaults
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's polynomial: it raises small singular values fastest
 ROUNDS = 3  # of the polynomial; with 5, as in Jordan's text, a step of a small model takes a quarter longer
 
@@ -35,9 +35,9 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 class Muon(Adam):
-    """M ← μ·M + (1−μ)·G,  W ← W − f·lr·√max(1, rows / columns)·U·Vᵀ, where U·S·Vᵀ is μ·M + (1−μ)·G
+    """M ← μ·M + (1−μ)·G,  W ← (1 − d·r)·W − r·√max(1, rows / columns)·U·Vᵀ, where U·S·Vᵀ = μ·M + (1−μ)·G
 
-    for the matrices of the layers; ``factor`` is f. Adam moves the other parameters.
+    for the matrices of the layers; r is ``factor`` times the learning rate. Adam moves the other parameters.
     """
 
     def __init__(
@@ -72,14 +72,15 @@ class Muon(Adam):
             if weight not in self.state:
                 self.state[weight] = {"momentum": torch.zeros_like(weight)}
         momenta = [self.state[weight]["momentum"] for weight in weights]
-        torch._foreach_lerp_(momenta, gradients, 1 - DECAY)
-        ahead = torch._foreach_lerp(gradients, momenta, DECAY)
+        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
+        ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
         moves = orthogonal(
             torch.stack([one if _wide(one) else one.mT for one in ahead])
         )  # (M, rows, columns)
+        rate = self.factor * self.learning_rate
         for weight, move in zip(weights, moves.unbind(), strict=True):
-            rate = self.factor * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5 * self.learning_rate
-            weight.sub_(rate * (move if _wide(weight) else move.mT))
+            longer = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
+            weight.mul_(1 - DECAY * rate).sub_(rate * longer * (move if _wide(weight) else move.mT))
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
