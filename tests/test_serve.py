@@ -320,9 +320,9 @@ REQUESTS = {
     """,
     "TextRequest": "model=null; input; format=\"text\" ['text', 'html', 'markdown', 'srt', 'po', 'json']; glossary=null",
     "TraceRequest": """
-        model=null; input; prefix=[] >=0.0; muted=[]; patches=[] items<=8; drawn=null; names=["*"] length<=100 items<=64;
-        beam=1 >=1.0; compact=false; head=null >=0.0; column=null >=0.0; also=[] items<=2 ['lens', 'saliency'];
-        step=null >=0.0; anyway=false; glossary=null
+        model=null; input; member=0 >=0.0; prefix=[] >=0.0; muted=[]; patches=[] items<=8; drawn=null;
+        names=["*"] length<=100 items<=64; beam=1 >=1.0; compact=false; head=null >=0.0; column=null >=0.0;
+        also=[] items<=2 ['lens', 'saliency']; step=null >=0.0; anyway=false; glossary=null
     """,
 }
 
