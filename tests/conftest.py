@@ -19,8 +19,12 @@ from hypothesis import settings
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from seq2see.cli import output
-from seq2see.config import ModelConfig
+from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.model.ensemble import Ensemble
 from seq2see.model.transformer import Transformer
+from seq2see.seq2seq import Seq2Seq
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests run beside each other
 #: Exports of large models are kept for the next run, but not among those of the user.
@@ -150,6 +154,29 @@ def small_model(seed: int = 0, **settings: object) -> Transformer:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     return model.eval()
+
+
+def several_models() -> Seq2Seq:
+    """A random ensemble for the letters a to j, the last of three members from right to left.
+
+    Its members answer bcd otherwise than all together. Member 0 answers ee as all do, member 1 does not.
+    """
+    letters = Tokenizer.characters(["<pad>", "<sos>", "<eos>", "<unk>", *"abcdefghij"])
+    config = ModelConfig.of(
+        source_vocabulary=letters.size, target_vocabulary=letters.size, d_model=16, heads=2, d_ff=16, encoder_layers=1,
+        decoder_layers=1, max_length=12, members=3, backward=1, share_embeddings=False, share_output=False,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    network = Ensemble(config)
+    for member in network.all:
+        member.output.weight.data *= 2
+        member.output.bias.data[letters.end] += 1.2  # some answers come to their end
+    made = Seq2Seq(Config("pairs", config, TrainingConfig()), Tokenizers.one(letters), network.eval())
+    together = made.predict(["bcd", "ee"])
+    each = [[made.trace(text, member=number).output for text in ("bcd", "ee")] for number in (0, 1)]
+    assert together[0] not in (each[0][0], each[1][0])
+    assert together[1] == each[0][1] != each[1][1]
+    return made
 
 
 @contextmanager

@@ -72,7 +72,10 @@ def test_commands_and_options_are_frozen() -> None:
     assert options["serve"] == [
         "--access-log", "--device", "--engine", "--host", "--model", "--open", "--port", "--proxy", "--token-file",
     ]  # fmt: skip
-    assert options["see"] == ["--bits", "--html", "--model", "--open"]
+    assert options["see"] == ["--bits", "--html", "--member", "--model", "--open"]
+    assert options["trace"] == [
+        "--attention", "--explain", "--format", "--member", "--model", "--mute", "--name", "--out",
+    ]  # fmt: skip
     assert options["site"] == ["--model"]
     assert options["inspect"] == ["--seconds"]
     assert options["watch"] == ["--host", "--open", "--port"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load
 from typer.testing import CliRunner
 
 import seq2see
-from conftest import small_model
+from conftest import several_models, small_model
 from seq2see.cli import app
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
@@ -22,9 +25,12 @@ from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import ConfigError, UserError
+from seq2see.files import STEP
 from seq2see.model.ensemble import Ensemble, averaged, network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
+from seq2see.page.live import weights_in
+from seq2see.seq2seq import Seq2Seq
 from seq2see.training import fitting
 from seq2see.training import run as runs
 from seq2see.training.learner import Learner, Objective
@@ -451,6 +457,66 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     scored = run(app, ["evaluate", "mine.tsv", "--model", "m-ensemble", "--json"])
     assert json.loads(scored.stdout)["pairs"] == len(PAIRS)
     assert "--distil trains one model" in str(run(app, ["train", "mine.tsv", "--distil"]).exception)
+
+
+def test_the_command_traces_a_chosen_member_and_tells_what_all_answer(tmp_path: Path) -> None:
+    model, folder, run = several_models(), str(tmp_path / "several"), CliRunner().invoke
+    model.save(folder)
+    asked = ["trace", "bcd", "--model", folder, "--member", "1"]
+    done = run(app, [*asked, "--name", "logits", "--format", "json"])
+    alone, together = model.trace("bcd", member=1), model.predict(["bcd"])[0]
+    told = json.loads(done.stdout)
+    assert told["output"] == alone.output != together
+    assert torch.allclose(torch.tensor(told["values"]["logits"]["values"]), alone["logits"], atol=1e-4)
+    assert done.stderr == f"seq2see: This is member 1 of 3. Together they answer: {together}\n"
+    muted = run(app, [*asked, "--mute", "0.1", "--attention", "cross"]).stdout
+    assert f"without muting: {alone.output}" in " ".join(muted.split())
+    assert "right to left" in str(run(app, [*asked[:-1], "2"]).exception)
+    done = run(app, ["trace", "1845-01-05", "--member", "1"])
+    assert "--member is 1, but this model is no ensemble" in str(done.exception)
+    assert run(app, ["trace", "1845-01-05", "--name", "encoder.memory"]).stderr == ""
+
+
+def saved_in(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        re.findall(r'id="saved">(.*)</script>', file.read_text(encoding="utf-8"))[0]
+    )
+    return found
+
+
+def test_a_page_file_is_said_to_hold_one_member(tmp_path: Path) -> None:
+    folder, file = str(tmp_path / "several"), tmp_path / "page.html"
+    model = several_models()
+    model.save(folder)
+    asked = ["see", "bcd", "--model", folder, "--html", str(file)]
+    for number, options in ((0, []), (1, ["--member", "1"])):
+        done = CliRunner().invoke(app, [*asked, *options])
+        assert f"It shows member {number} of 3: the ensemble may answer otherwise." in " ".join(
+            done.output.split()
+        )
+        held = saved_in(file)
+        assert held["model"]["ensemble"] == {"member": number, "members": 3, "traceable": 2}
+        assert held["trace"]["output"] == model.trace("bcd", member=number).output
+    assert "right to left" in str(CliRunner().invoke(app, [*asked, "--member", "2"]).exception)
+    searching = model.config.decoding.but(min_length=1)  # the page does not know it
+    frozen = Seq2Seq(replace(model.config, decoding=searching), model.tokenizers, model.transformer)
+    frozen.save(tmp_path / "frozen")
+    done = CliRunner().invoke(app, [*asked[:3], str(tmp_path / "frozen"), *asked[4:]])
+    assert "it shows this answer alone, because" in " ".join(done.output.split())
+    assert "It shows member 0 of 3" in " ".join(done.output.split())
+    assert saved_in(file)["model"]["ensemble"]["output"] == frozen.predict(["bcd"])[0]
+
+
+def test_a_file_holds_a_member_of_a_compressed_ensemble(tmp_path: Path) -> None:
+    several_models().save(tmp_path / "several")
+    CliRunner().invoke(
+        app, ["compress", "--model", str(tmp_path / "several"), "--out", str(tmp_path / "small")]
+    )
+    small = seq2see.load(tmp_path / "small")
+    held, second = weights_in(small, 8, member=1), small.transformer.member(1)
+    assert {name.removesuffix(STEP) for name in load(held.file)} == dict(second.named_parameters()).keys()
+    for ours, theirs in zip(held.network.parameters(), second.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.heavy

@@ -8,6 +8,7 @@ import re
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from PIL import Image
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
-from conftest import PATIENCE, downloaded, forgotten, sweep
+from conftest import PATIENCE, downloaded, forgotten, several_models, sweep
 from seq2see.answering.translation import read, translate
 from seq2see.config import Config, ModelConfig, TrainingConfig
+from seq2see.evaluation.confidence import Confidence, Measured
+from seq2see.evaluation.familiar import Familiar
 from seq2see.inspection.attribution import logit_lens, saliency
 from seq2see.inspection.tables import array_of
-from seq2see.inspection.trace import Trace
+from seq2see.inspection.trace import Trace, mute_head
 from seq2see.model.transformer import Transformer
 from seq2see.page import WORKER
 from seq2see.page.describe import describe_model
@@ -78,6 +81,12 @@ def address(folder: Path) -> Iterator[str]:
     listener = listen("127.0.0.1", 0)
     # models of its own: a model is traced by one thread at a time
     models = {"dates": seq2see.load("dates"), "pre": seq2see.load(folder), "en-fr": seq2see.load("en-fr")}
+    several = models["several"] = several_models()
+    by_sentences = replace(several.config, decoding=several.config.decoding.but(sentences=True))
+    models["sentences"] = Seq2Seq(by_sentences, several.tokenizers, several.transformer)
+    known, measured = ["bcd", "ee", "bcde"] * 5, Measured.of([0.9, 0.4], [True, False])
+    familiar = Familiar.learn(known, 50, known)
+    several.confidence = Confidence("exact", 50.0, [0.0, 1, 0, 0, 0, 0], 99, measured, familiar)
     models["en-fr"].answers(["Hello."])  # its engine is there before a browser waits for it
     app = create_app(models)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
@@ -402,8 +411,6 @@ def test_another_token_by_mouse_and_the_difference(open_page: Open) -> None:
 
 
 def test_a_head_is_switched_off_and_on(open_page: Open, model: Seq2Seq) -> None:
-    from seq2see.inspection.trace import mute_head
-
     page = open_page()
     page.get_by_role("switch", name="cross layer 1, head 3").click()
     expected = model.trace("1845-01-05", edit={"decoder.layers.1.cross_attention.z": mute_head(3)})
@@ -484,6 +491,59 @@ def test_a_view_can_be_linked(open_page: Open) -> None:
     assert arithmetic(again) == before
     beyond = open_page("layer=99&head=99&step=99&query=99&pin=nonsense~1~1~1")
     expect(beyond.locator('[data-head="cross.1.3"]')).to_have_class(re.compile("chosen"))
+
+
+def test_the_reader_chooses_the_member_that_is_looked_into(open_page: Open) -> None:
+    model = several_models()
+    together = model.predict(["bcd"])[0]
+    muted = {"decoder.layers.0.cross_attention.z": mute_head(1)}
+    page = open_page("model=several&text=bcd&muted=cross.0.1")
+    answer(page).to_have_text(model.trace("bcd", edit=muted).output)
+    remark, member = page.locator("#remark"), page.locator("#member")
+    expect(remark).to_contain_text("This is member 0 of 3; the ensemble may answer otherwise.")
+    member.select_option("1")
+    answer(page).to_have_text(model.trace("bcd", edit=muted, member=1).output)
+    page.get_by_role("button", name="undo").click()
+    alone = model.trace("bcd", member=1)
+    answer(page).to_have_text(alone.output)
+    expect(remark).to_contain_text(f"Member 1 writes this. All 3 members together answer: {together}")
+    assert "member=1" in page.url
+    filled(page)
+    page.locator("#probabilities").scroll_into_view_if_needed()
+    expect(page.locator("#probabilities .chosen")).to_contain_text(
+        f"{100 * alone.steps()[0].probability:.1f}"
+    )
+    page.locator("#lens").scroll_into_view_if_needed()  # what is fetched later is of the same member
+    expect(page.locator("#lens tbody tr").last.locator("td span")).to_have_text(alone.output_tokens)
+    page.go_back()
+    page.go_back()
+    expect(member).to_have_value("0")
+    beyond = open_page("model=several&text=ee&member=2")  # it cannot be looked into
+    answer(beyond).to_have_text(model.predict(["ee"])[0])
+    said, same = beyond.locator("#remark"), model.predict(["ee"])[0]
+    expect(said).to_contain_text("Member 0 of 3; together they give the same answer.confidence 6.2%: of 100")
+    beyond.locator("#member").select_option("1")
+    answer(beyond).to_have_text(model.trace("ee", member=1).output)
+    expect(said).to_contain_text(f"All 3 members together answer: {same}, with confidence 6.2%.")
+    beyond.locator("#model").select_option("dates")
+    answer(beyond).to_have_text("January 5, 1845")
+    expect(beyond.locator("#member")).to_be_hidden()
+    expect(beyond.locator("#remark")).not_to_contain_text("ember")
+    assert "member=" not in beyond.url
+
+
+def test_a_member_reads_the_sentences_that_all_members_have_written(open_page: Open) -> None:
+    page, model = open_page("model=sentences&text=ee&member=1"), several_models()
+    answer(page).to_have_text(model.predict(["ee"])[0])
+    expect(page.locator("#remark")).to_contain_text(
+        "The numbers are those of member 1, which reads what all 3 members together have answered."
+    )
+    shares = model.trace("ee", target=model.predict(["ee"])[0], member=1).steps()
+    for step in (0, 1):
+        page.locator("#step").fill(str(step))
+        expect(page.locator("#probabilities .chosen")).to_contain_text(
+            f"{100 * shares[step].probability:.1f}"
+        )
 
 
 def test_the_beam_is_a_tree_whose_branches_can_be_followed(open_page: Open, model: Seq2Seq) -> None:
@@ -1210,8 +1270,6 @@ def test_a_large_models_file_holds_every_head(
 
 
 def test_a_notebook_shows_the_page_in_a_frame(open_page: Open, model: Seq2Seq, tmp_path: Path) -> None:
-    from seq2see.inspection.trace import mute_head
-
     edit = {"decoder.layers.1.cross_attention.z": mute_head(3)}
     trace = model.trace("1845-01-05", edit=edit)
     path = tmp_path / "notebook.html"

@@ -15,13 +15,15 @@ import torch
 from playwright.sync_api import BrowserContext, Page, expect
 
 import seq2see
-from conftest import PATIENCE, downloaded, forgotten, sweep
+from conftest import PATIENCE, downloaded, forgotten, several_models, sweep
 from seq2see.config import DecodingConfig
+from seq2see.errors import UserError
 from seq2see.inspection.attribution import saliency
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import TakeOver, mute_head
-from seq2see.page.describe import describe_model
+from seq2see.page.describe import describe_ensemble, describe_model
 from seq2see.page.live import live_page, why_not
+from seq2see.page.single_file import single_file
 from seq2see.seq2seq import Seq2Seq
 
 Open = Callable[..., Page]
@@ -198,7 +200,7 @@ def test_no_example_is_drawn_as_empty_boxes(open_file: Open) -> None:
 
 
 def test_the_files_are_small(files: dict[str, Path]) -> None:
-    assert files["dates"].stat().st_size <= 490_000
+    assert files["dates"].stat().st_size <= 492_000
     assert files["en-fr"].stat().st_size <= 35_000_000
 
 
@@ -312,6 +314,46 @@ def test_a_text_is_translated_sentence_by_sentence_without_a_server(open_file: O
     page.locator("#answer .phrase").nth(1).click()
     expect(page.locator("#remark")).to_contain_text("Sentence 2 of 2")
     expect(page.locator("#scrub .chip").first).to_have_text("Où")
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_a_file_holds_one_member_of_an_ensemble_and_says_so(
+    open_file: Open, tmp_path: Path, bits: int
+) -> None:
+    model, file = several_models(), tmp_path / "page.html"
+    file.write_text(live_page("several", model, "ee", bits, member=1), encoding="utf-8")
+    page = open_file(file)
+    for text in ("ee", "bcd"):
+        page.locator("#text").fill(text)
+        answer(page).to_have_text(model.trace(text, member=1).output)
+        expect(page.locator("#remark")).to_contain_text(
+            "This is member 1 of 3; the ensemble may answer otherwise."
+        )
+    expect(page.locator("#member")).to_be_hidden()
+    page.evaluate("() => { location.hash = 'step=1'; }")
+    expect(page.locator("#step")).to_have_value("1")
+    assert "member=1" in page.url
+    with pytest.raises(UserError, match="right to left"):
+        live_page("several", model, "ee", member=2)
+
+
+def test_a_frozen_answer_of_a_member_comes_with_that_of_the_ensemble(open_file: Open, tmp_path: Path) -> None:
+    model, file = several_models(), tmp_path / "page.html"
+    [together] = model.answers(["bcd"])
+    about = describe_model("several", model.config, "", None)
+    about["ensemble"] = describe_ensemble(model.config.model, 1, together)
+    file.write_text(single_file(about, model.trace("bcd", member=1)), encoding="utf-8")
+    page = open_file(file)
+    answer(page).to_have_text(model.trace("bcd", member=1).output)
+    expect(page.locator("#remark")).to_contain_text(
+        f"Member 1 writes this. All 3 members together answer: {together.output}"
+    )
+    page.locator("#cross .plane").first.click()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".take").first.get_by_role("button", name="copy as Python").click()
+    expect(page.locator(".take").first).to_contain_text("copied")
+    code = page.evaluate("navigator.clipboard.readText()")
+    assert 'trace = model.trace("bcd", member=1)' in code
 
 
 def test_a_model_that_cannot_run_in_the_page_says_why() -> None:

@@ -33,6 +33,7 @@ from uvicorn.server import ServerState
 import seq2see
 from benchmarks.clients import besiege, dates, ours
 from benchmarks.load import running, wait_for
+from conftest import several_models
 from seq2see import machine
 from seq2see.answering import translation
 from seq2see.answering.options import Options
@@ -128,6 +129,26 @@ def test_a_trace_holds_the_models_numbers(client: TestClient, model: Seq2Seq) ->
         assert step["entropy"] == pytest.approx(expected.entropy, abs=1e-5)
         assert len(step["top"]) == 20
         assert step["top"][0]["id"] == step["id"]
+
+
+def test_a_trace_looks_into_a_member_and_names_the_answer_of_all() -> None:
+    model = several_models()
+    with TestClient(create_app({"several": model})) as client:
+        shape = client.get("/api/models").json()["models"][0]["config"]
+        assert (shape["members"], shape["backward"]) == (3, 1)
+        together = client.post("/api/predict", json={"inputs": "bcd"}).json()["answers"][0]["output"]
+        for member in (1, 0):
+            told = client.post("/api/trace", json={"input": "bcd", "names": [], "member": member}).json()
+            assert told["output"] == model.trace("bcd", member=member).output != together
+            assert told["ensemble"] == {"member": member, "members": 3, "traceable": 2, "output": together}
+        for member, message in (
+            (2, "from right to left"),
+            (3, "members 0 to 2"),
+            (-1, "member: Input should be"),
+        ):
+            refused = client.post("/api/trace", json={"input": "bcd", "member": member})
+            assert refused.status_code == 422
+            assert message in error_of(refused)
 
 
 def test_a_trace_says_what_is_wrong_with_its_glossary_or_its_drawn_row(client: TestClient) -> None:
@@ -299,9 +320,9 @@ REQUESTS = {
     """,
     "TextRequest": "model=null; input; format=\"text\" ['text', 'html', 'markdown', 'srt', 'po', 'json']; glossary=null",
     "TraceRequest": """
-        model=null; input; prefix=[] >=0.0; muted=[]; patches=[] items<=8; drawn=null; names=["*"] length<=100 items<=64;
-        beam=1 >=1.0; compact=false; head=null >=0.0; column=null >=0.0; also=[] items<=2 ['lens', 'saliency'];
-        step=null >=0.0; anyway=false; glossary=null
+        model=null; input; member=0 >=0.0; prefix=[] >=0.0; muted=[]; patches=[] items<=8; drawn=null;
+        names=["*"] length<=100 items<=64; beam=1 >=1.0; compact=false; head=null >=0.0; column=null >=0.0;
+        also=[] items<=2 ['lens', 'saliency']; step=null >=0.0; anyway=false; glossary=null
     """,
 }
 

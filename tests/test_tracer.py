@@ -6,10 +6,15 @@ import pytest
 import torch
 
 import seq2see
+from conftest import several_models
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
+from seq2see.errors import UserError
+from seq2see.evaluation.confidence import Confidence, Measured
+from seq2see.evaluation.familiar import Familiar
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve import api_trace
-from seq2see.serve.api_trace import Tracer
+from seq2see.serve.api_trace import HeadName, Patch, Tracer, TraceRequest, describe_trace
+from seq2see.serve.batching import Limits
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +88,66 @@ def test_a_large_model_is_drafted_in_fewer_bits_and_shows_what_its_numbers_choos
     found = tracer.trace("2025-09-03")
     assert found.output == "September 3, 2025"
     assert found.output_ids == found["logits"].argmax(-1).tolist()
+
+
+def test_the_last_trace_is_that_of_one_member() -> None:
+    model = several_models()
+    tracer = Tracer(model)
+    for member in (0, 1, 0):
+        tracer.look_into(member)
+        found, expected = tracer.trace("bcd"), model.trace("bcd", member=member)
+        assert found.output == expected.output
+        torch.testing.assert_close(found["logits"], expected["logits"], atol=1e-5, rtol=1e-5)
+        tracer.look_into(member)
+        assert tracer.trace("bcd") is found
+
+
+def test_a_trace_of_a_member_says_what_all_members_answer() -> None:
+    model = several_models()
+    tracer, together = Tracer(model), model.predict(["bcd"])[0]
+    for member in (0, 1):
+        told = describe_trace(tracer, TraceRequest(input="bcd", names=[], member=member))
+        assert told["output"] == model.trace("bcd", member=member).output
+        assert told["ensemble"] == {"member": member, "members": 3, "traceable": 2, "output": together}
+    head = HeadName(attention="cross", layer=0, head=1)
+    edited = describe_trace(tracer, TraceRequest(input="bcd", names=[], member=1, muted=[head]))
+    assert edited["ensemble"] == {"member": 1, "members": 3, "traceable": 2}
+    # what is taken over is of the same member
+    patch = Patch(input="ee", name="decoder.out")
+    taken = describe_trace(tracer, TraceRequest(input="ee", names=[], member=1, patches=[patch]))
+    assert taken["output"] == model.trace("ee", member=1).output
+    for member, message in ((2, "Member 2 reads and writes from right to left"), (3, "members 0 to 2")):
+        with pytest.raises(UserError, match=message):
+            describe_trace(tracer, TraceRequest(input="bcd", names=[], member=member))
+    plain = Tracer(seq2see.load("dates"))
+    with pytest.raises(UserError, match="this model is no ensemble"):
+        describe_trace(plain, TraceRequest(input="1845-01-05", names=[], member=1))
+    assert "ensemble" not in describe_trace(plain, TraceRequest(input="1845-01-05", names=[]))
+
+
+def test_the_confidence_of_an_ensemble_is_that_of_its_own_answer() -> None:
+    model, texts = several_models(), ["bcd", "ee", "bcde"] * 5
+    measured = Measured.of([0.9, 0.4], [True, False])
+    familiar = Familiar.learn(texts, 50, texts)
+    model.confidence = Confidence("exact", 50.0, [0.0, 1, 0, 0, 0, 0], 99, measured, familiar)
+    tracer, [answer] = Tracer(model), model.answers(["ee"])
+    told = describe_trace(tracer, TraceRequest(input="ee", names=[], member=1))
+    assert told["ensemble"]["confidence"] == answer.confidence
+    assert answer.confidence
+    assert "confidence" not in told
+    [answer] = model.answers(["j" * 10])
+    told = describe_trace(tracer, TraceRequest(input="j" * 10, names=[]))
+    assert told["remark"] == answer.remark is not None
+    assert "confidence" not in told["ensemble"]
+
+
+def test_what_all_members_answer_is_work_too() -> None:
+    model = several_models()
+    once = model.config.model.parameters * (5 + 12)
+    for work, refused in ((2.5 * once, True), (4 * once, False)):
+        tracer = Tracer(model, Limits(work=work))
+        if refused:
+            with pytest.raises(UserError, match="multiplications"):
+                tracer.check_size("bcd", [], 1, False, 0)
+        else:
+            tracer.check_size("bcd", [], 1, False, 0)

@@ -375,13 +375,6 @@ class Seq2Seq:
 
         self.texts.check(text)
         target = None if target is None else self.texts.folded(target)
-        shape = self.config.model
-        if not 0 <= member < shape.members:
-            raise UserError(f"`member` is {member}, but the ensemble has members 0 to {shape.members - 1}.")
-        if member >= (ahead := shape.members - shape.backward):
-            raise UserError(
-                f"Member {member} reads and writes from right to left: a trace shows the members 0 to {ahead - 1}."
-            )
         return trace_text(
             self.transformer.member(member),
             self.tokenizers,

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from seq2see.cli.output import console, say
-from seq2see.cli.predict import ModelName
+from seq2see.cli.output import complain, console, say
+from seq2see.cli.predict import Member, ModelName
 from seq2see.errors import UserError, suggest
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def trace(
         list[str] | None,
         typer.Option(metavar="LAYER.HEAD", help="Switch a head off. May be given several times."),
     ] = None,
+    member: Member = 0,
 ) -> None:
     """Answer a text and show every number on the way.
 
@@ -149,10 +150,15 @@ def trace(
 
     loaded = load(model)
     heads = [(attention, layer, head) for layer, head in muted]
-    traced = loaded.trace(text, edit=muting(loaded.transformer, heads))
+    edit = muting(loaded.transformer.member(member), heads)
+    traced = loaded.trace(text, edit=edit, member=member)
+    if (several := loaded.config.model.members) > 1:
+        [together] = loaded.texts.search([text], loaded.config.decoding)
+        complain(f"This is member {member} of {several}. Together they answer: {together.output}")
     names = traced.names if name is None else traced.match(name)
     remark = (
-        f"with {' and '.join(mute or [])} of {attention} attention muted; without muting: {loaded(text)}"
+        f"with {' and '.join(mute or [])} of {attention} attention muted; without muting: "
+        f"{loaded.trace(text, member=member).output}"
         if muted
         else ""
     )

@@ -35,6 +35,11 @@ ModelName = Annotated[
     str, typer.Option("--model", "-m", metavar="NAME|DIR", help="A model that ships, or a model folder.")
 ]
 
+Member = Annotated[
+    int,
+    typer.Option("--member", min=0, metavar="N", help="Of an ensemble, which member to look into, from 0."),
+]
+
 Threads = Annotated[
     int | None,
     typer.Option(

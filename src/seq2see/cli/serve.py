@@ -11,7 +11,7 @@ import typer
 
 from seq2see.cli.answering import loaded
 from seq2see.cli.output import complain, say
-from seq2see.cli.predict import Device, ModelName
+from seq2see.cli.predict import Device, Member, ModelName
 from seq2see.errors import UserError
 
 
@@ -139,34 +139,43 @@ def see(
             help="Bits per weight in the file; 32 for a model of up to 100,000 weights, else 8.",
         ),
     ] = None,
+    member: Member = 0,
     open_: Annotated[bool, typer.Option("--open", help="Open the file in a browser.")] = False,
 ) -> None:
     """Write the page as a single file that needs no server: the model runs in it and answers any text.
 
-    The file opens with the answer to TEXT.
+    The file opens with the answer to TEXT. Of an ensemble it holds one member.
 
     [dim]seq2see see 1845-01-05 --html january.html[/dim]
     """
     if bits not in (None, 32, 16, 8):
         raise UserError(f"--bits is {bits}: 32, 16 or 8 was expected.")
-    from seq2see.page.describe import describe_model
+    from seq2see.page.describe import describe_ensemble, describe_model
     from seq2see.page.live import live_page, why_not
     from seq2see.page.single_file import single_file
     from seq2see.seq2seq import load
     from seq2see.storage.folder import write_atomically
 
     loaded, name = load(model), Path(model).name
+    several = loaded.config.model.members
     why = why_not(loaded.tokenizers, loaded.config.decoding)
     if why is None:
-        page = live_page(name, loaded, text, bits)
+        page = live_page(name, loaded, text, bits, member=member)
     else:
+        trace = loaded.trace(text, member=member)
         described = describe_model(name, loaded.config, loaded.card, loaded.path)
-        page = single_file(described, loaded.trace(text))
+        if several > 1:
+            [together] = loaded.texts.search([text], loaded.config.decoding)
+            described["ensemble"] = describe_ensemble(loaded.config.model, member, together)
+        page = single_file(described, trace)
     data = page.encode()
     write_atomically(html, data)
     size = f"{len(data) / 1e6:.1f} MB" if len(data) >= 1e6 else f"{len(data) / 1e3:.0f} KB"
     does = "it answers any text, offline" if why is None else f"it shows this answer alone, because {why}"
-    say(f"{html}: {size}; {does}. Open it in a browser.")
+    only = (
+        f" It shows member {member} of {several}: the ensemble may answer otherwise." if several > 1 else ""
+    )
+    say(f"{html}: {size}; {does}.{only} Open it in a browser.")
     if open_:
         typer.launch(html.resolve().as_uri())
 

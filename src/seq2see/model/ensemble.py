@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
+from seq2see.errors import UserError
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
 from seq2see.model.fast.cache import DecoderCache
@@ -76,7 +77,14 @@ class Ensemble(Transformer):
         return self.all[0].decoder
 
     def member(self, number: int = 0) -> Transformer:
-        """Return one member, to look into it."""
+        """Return one member that reads from left to right, to look into it."""
+        if not 0 <= number < len(self.all):
+            raise UserError(f"`member` is {number}, but the ensemble has members 0 to {len(self.all) - 1}.")
+        if number >= len(self.ahead):
+            raise UserError(
+                f"Member {number} reads and writes from right to left: a trace shows the members 0 to "
+                f"{len(self.ahead) - 1}."
+            )
         return self.all[number]
 
     def empty_cache(self) -> DecoderCache:

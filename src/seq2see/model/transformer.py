@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
+from seq2see.errors import UserError
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
 from seq2see.model.fast.cache import DecoderCache
@@ -59,6 +60,10 @@ class Transformer(Observable):
 
     def member(self, number: int = 0) -> Transformer:
         """Return the network that can be inspected: this one, since it is not an ensemble."""
+        if number:
+            raise UserError(
+                f"`member` is {number}, but this model is no ensemble: its only member is 0, the default."
+            )
         return self
 
     def empty_cache(self) -> DecoderCache:

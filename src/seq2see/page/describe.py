@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from seq2see.answering.answer import Answer
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.files import digest, parsed, read_text
@@ -116,6 +117,20 @@ def describe_network(config: ModelConfig) -> dict[str, Any]:
     """Describe a network: its shape, whether it is small enough to send whole, and the code that computes each part."""
     parameters = config.parameters
     return {"config": vars(config), "parameters": parameters, "small": parameters <= SMALL, "code": code()}
+
+
+def describe_ensemble(config: ModelConfig, member: int, answer: Answer | None = None) -> dict[str, Any]:
+    """Say which member of an ensemble is shown and, if it is known, what all members together answer."""
+    found: dict[str, Any] = {
+        "member": member,
+        "members": config.members,
+        "traceable": config.members - config.backward,
+    }
+    if answer is not None and answer.output is not None:
+        found["output"] = answer.output
+        if answer.confidence is not None:  # it was fitted on the answers of all members together
+            found["confidence"] = answer.confidence
+    return found
 
 
 def describe(

@@ -20,7 +20,7 @@ from seq2see.inspection.glossary import GLOSSARY
 from seq2see.inspection.trace import trace_text
 from seq2see.model.transformer import Transformer
 from seq2see.page import STATIC, WORKER
-from seq2see.page.describe import describe_model
+from seq2see.page.describe import describe_ensemble, describe_model
 from seq2see.page.single_file import Inside, bare, single_file
 from seq2see.page.wire import SMALL
 from seq2see.storage.folder import WEIGHTS, Tokenizers, weights_head
@@ -73,18 +73,28 @@ class Weights:
     network: Transformer
 
 
-def live_page(name: str, model: Model, text: str, bits: int | None = None, home: str | None = None) -> str:
+def live_page(
+    name: str,
+    model: Model,
+    text: str,
+    bits: int | None = None,
+    home: str | None = None,
+    member: int = 0,
+) -> str:
     """Return the page as one file that answers any text, with the answer to one text to show at first.
 
     Weights have this number of ``bits``; by default 32 for a small model and 8 for others. On a site the page
-    links to its ``home``.
+    links to its ``home``. Of an ensemble the page holds one ``member``, and says so.
     """
-    weights = weights_in(model, bits or (32 if model.config.model.parameters <= SMALL else 8))
+    shape = model.config.model
+    weights = weights_in(model, bits or (32 if shape.parameters <= SMALL else 8), member)
     model.texts.check(text)
     trace = trace_text(
         weights.network, model.tokenizers, model.texts.folded(text), rules=model.config.decoding
     )
     description = describe_model(name, model.config, model.card, model.path)
+    if shape.members > 1:
+        description["ensemble"] = describe_ensemble(shape, member)
     size, parts = packed(weights.file)
     is_own = model.tokenizers.source.own and model.tokenizers.target.own
     modules = tuple(module for module in WORKER if not (is_own and module == SENTENCEPIECE))
@@ -164,15 +174,16 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def weights_in(model: Model, bits: int) -> Weights:
-    """Return the weights of a model in this number of bits, and a network with exactly these weights."""
-    if bits == 8 and model.path is not None and is_rounded(model):
-        return Weights((model.path / WEIGHTS).read_bytes(), model.network.inner())
-    weights = weights_of(model.network.inner())
+def weights_in(model: Model, bits: int, member: int = 0) -> Weights:
+    """Return the weights of a model, or of a member, in this number of bits, and a network with exactly these weights."""
+    network = model.network.inner().member(member)
+    if bits == 8 and model.path is not None and is_rounded(model) and model.config.model.members == 1:
+        return Weights((model.path / WEIGHTS).read_bytes(), network)
+    weights = weights_of(network)
     if bits == 32:
-        return Weights(weights_bytes(weights), model.network.inner())
+        return Weights(weights_bytes(weights), network)
     small = in_eight_bits(weights) if bits == 8 else {key: value.half() for key, value in weights.items()}
-    network = copy.deepcopy(model.network.inner())
+    network = copy.deepcopy(network)
     put_weights(network, whole(small), "the rounded weights")
     return Weights(weights_bytes(small), network)
 

@@ -35,9 +35,9 @@ from seq2see.inspection.trace import (
 )
 from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
-from seq2see.page.describe import describe
+from seq2see.page.describe import describe, describe_ensemble
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Hasty, Request_, Text, check_work
+from seq2see.serve.api_predict import Hasty, Request_, Text, check_work, cost_of
 from seq2see.serve.batching import Limits
 
 #: What is edited in a trace: heads that are off, copied values, a drawn row.
@@ -83,6 +83,7 @@ class TraceRequest(Request_):
     """A text to answer, with every number on the way."""
 
     input: Text = Field(description="The text.")
+    member: int = Field(0, ge=0, description="Of an ensemble, which member to look into; it answers alone.")
     prefix: Annotated[list[Annotated[int, Field(ge=0)]], Hasty()] = Field(
         [], description="Ids that the answer must begin with."
     )
@@ -127,12 +128,19 @@ class Tracer:
 
     def __init__(self, model: Seq2Seq, limits: Limits | None = None) -> None:
         self.model, self.limits = model, limits or Limits()
+        self.member = 0  # of an ensemble
         self.last: tuple[tuple[int, ...], _Edits, Trace] | None = None
 
     @cached_property
     def network(self) -> Transformer:
         """The traced network; it is read for the first trace."""
-        return view_of(self.model.network.inner().member())
+        return view_of(self.model.network.inner().member(self.member))
+
+    def look_into(self, member: int) -> None:
+        """Trace another member of an ensemble from now on. All members have the same values, by the same names."""
+        if member != self.member:
+            self.network = view_of(self.model.network.inner().member(member))
+            self.member, self.last = member, None
 
     @cached_property
     def names(self) -> list[str]:
@@ -164,7 +172,10 @@ class Tracer:
             )
         once = config.parameters * (source + target)
         backward = 3 * once * (target if saliencies is None else saliencies)
-        check_work(2 * once + config.parameters * target * (beam if beam > 1 else 0) + backward, limits)
+        together = cost_of(self.model, self.model.config.decoding, len(text)) if config.members > 1 else 0
+        check_work(
+            2 * once + config.parameters * target * (beam if beam > 1 else 0) + backward + together, limits
+        )
         asked = globbed(names)
         sent = {**recorded, **{name: value.numel() for name, value in self.network.named_parameters()}}
         size = sum(count for name, count in sent.items() if asked(name)) * (2 if compact else 4) * 4 // 3
@@ -316,6 +327,7 @@ class Tracer:
 def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
     """Answer the text of a request and describe the trace. With a glossary the answer with its terms is forced."""
     text, prefix, muted = request.input, request.prefix, request.heads
+    tracer.look_into(request.member)
     _check_head(tracer.network, request.head)
     saliencies = 0 if "saliency" not in request.also else None if request.step is None else 1
     tracer.check_size(text, request.names, request.beam, request.compact, saliencies, request.anyway)
@@ -331,8 +343,15 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
         traced, request.names, request.beam, request.compact, request.head, request.also, request.step, request.column
     )  # fmt: skip
     found = {**described, **known, "forced": len(prefix), "muted": [list(key) for key in muted]}
+    config = tracer.model.config
     is_edited = bool(prefix or muted or request.patches or request.drawn)
-    if not is_edited:  # the answer is the model's own
+    if config.model.members > 1:
+        answer = None
+        if not is_edited:  # the answer is the member's own: all members together may give another one
+            [answer] = tracer.model.texts.search([text], config.decoding)
+            found |= {} if answer.remark is None else {"remark": answer.remark}
+        found["ensemble"] = describe_ensemble(config.model, request.member, answer)
+    elif not is_edited:  # the answer is the model's own
         values = [one["log_probability"] for one in found["steps"]]
         sure, remark = tracer.model.texts.judged(text, values, found["finished"])
         found |= {} if sure is None else {"confidence": sure}

@@ -182,9 +182,9 @@ export class Trace {
 
   /** The request that this trace answers; the view may already ask for another. */
   get question() {
-    const { model, text, muted, patches, drawn } = this.json;
+    const { model, ensemble, text, muted, patches, drawn } = this.json;
     return {
-      model, input: text, muted: muted.map((/** @type {[string, number, number]} */ [kind, layer, head]) => ({ attention: kind, layer, head })),
+      model, ...(ensemble?.member ? { member: ensemble.member } : {}), input: text, muted: muted.map((/** @type {[string, number, number]} */ [kind, layer, head]) => ({ attention: kind, layer, head })),
       ...(patches?.length ? { patches } : {}), ...(drawn ? { drawn } : {}),
     };
   }

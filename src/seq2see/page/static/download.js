@@ -77,12 +77,13 @@ export function zipped(/** @type {[string, Uint8Array<ArrayBuffer>][]} */ files)
 export function python(/** @type {Trace} */ trace, /** @type {Cell} */ { name, head }) {
   const quoted = JSON.stringify;
   const { muted, forced, text } = trace.json;
+  const looked = view.member ? [`member=${view.member}`] : [];
   /** What is done to each value. @type {Map<string, string[]>} */ const edits = new Map();
   const act = (/** @type {string} */ value, /** @type {string} */ call) => edits.set(value, [...(edits.get(value) ?? []), call]);
   for (const [kind, layer, one] of muted) act(`${attention(kind, layer)}.z`, `mute_head(${one})`);
   for (const { input, name: value, ...places } of trace.json.patches ?? []) {
     const chosen = [["head", places.head], ["row", places.row], ["col", places.col], ["from_row", places.fromRow]].filter(([, place]) => place >= 0).map(([key, place]) => `, ${key}=${place}`);
-    act(value, `TakeOver(model.trace(${quoted(input)})[${quoted(value)}], ${quoted(value)}${chosen.join("")})`);
+    act(value, `TakeOver(model.trace(${[quoted(input), ...looked].join(", ")})[${quoted(value)}], ${quoted(value)}${chosen.join("")})`);
   }
   const { drawn } = trace.json;
   if (drawn) {
@@ -91,7 +92,7 @@ export function python(/** @type {Trace} */ trace, /** @type {Cell} */ { name, h
   }
   const edit = [...edits].map(([value, calls]) => `${quoted(value)}: ${calls.length > 1 ? `all_of(${calls.join(", ")})` : calls[0]}`);
   const used = ["TakeOver", "all_of", "mute_head"].filter((each) => edit.some((line) => line.includes(`${each}(`)));
-  const settings = [...(forced ? [`target=${quoted(trace.output)}`] : []), ...(edit.length ? [`edit={${edit.join(", ")}}`] : [])];
+  const settings = [...looked, ...(forced ? [`target=${quoted(trace.output)}`] : []), ...(edit.length ? [`edit={${edit.join(", ")}}`] : [])];
   const byPosition = /\.(q|k|v|z)$/.test(name);
   return [
     ...(drawn ? ["import torch"] : []), "import seq2see", ...(used.length ? [`from seq2see.inspection.trace import ${used.join(", ")}`] : []),

@@ -221,7 +221,7 @@ export function figurePanel(/** @type {Network} */ network) {
   };
   const facts = [
     [config.d_model, "numbers in every vector on the way, d_model"], [config.heads, `heads of ${config.d_k} numbers in every attention`], [config.d_ff, "numbers in the middle of a feed-forward network"],
-    [config.target_vocabulary, "tokens that might come next"], [network.parameters, "numbers learned in all"],
+    [config.target_vocabulary, "tokens that might come next"], [network.parameters, config.members > 1 ? `numbers learned in all ${config.members} members` : "numbers learned in all"],
   ];
   const make = () => [h("div", { className: "figure-row" }, h("div", { className: "drawing" }, new Drawing(config).picture()),
     h("dl", { className: "facts" }, ...facts.map(([n, says]) => h("div", {}, h("dt", {}, thousands(n)), h("dd", {}, says)))))];

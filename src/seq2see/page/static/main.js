@@ -5,7 +5,7 @@ import { askText, askTrace, forgetTraining, inside, isTrained, listModels, live,
 import { beamPanel } from "./beams.js";
 import { comparePanel, patchForm, showComparison } from "./compare.js";
 import { KINDS, place, Trace } from "./data.js";
-import { announce, byId, canShow, h, roving, visible } from "./dom.js";
+import { announce, byId, canShow, h, percent, roving, visible } from "./dom.js";
 import { fitLength, fitText, setUpField } from "./field.js";
 import { figurePanel } from "./figure.js";
 import { buildFlight, followFlight, redrawFlight } from "./flight.js";
@@ -49,7 +49,7 @@ const chosenModel = () => learned ?? models.find(({ name }) => name === view.mod
 /** @returns {Promise<Trace>} */
 function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /** @type {string[]} */ muted, /** @type {string[]} */ patches = [], drawn = drawnRow("")) {
   const { small } = chosenModel();
-  const body = { model: view.model, input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches), ...(drawn ? { drawn } : {}) };
+  const body = { ...chosen(), input, prefix, muted: heads(muted), names: small ? ["*"] : AT_ONCE, compact: !small, ...anyway(), ...taken(patches), ...(drawn ? { drawn } : {}) };
   const key = JSON.stringify(body);
   if (!cache.has(key)) {
     if (cache.size > 8) cache.clear();
@@ -59,6 +59,9 @@ function getTrace(/** @type {string} */ input, /** @type {number[]} */ prefix, /
   }
   return /** @type {Promise<Trace>} */ (cache.get(key));
 }
+
+/** Which network is asked. */
+const chosen = () => ({ model: view.model, ...(view.member ? { member: view.member } : {}) });
 
 /** Whether the reader wants to see what the model does with a text that it was not made for. */
 const anyway = () => (view.anyway ? { anyway: true } : {});
@@ -132,7 +135,7 @@ const asking = (/** @type {Trace} */ of) => ({
     const muted = [...question.muted, { attention: kind, layer, head }];
     return Trace.of(await askTrace({ ...question, prefix: of.steps.map(({ id }) => id), muted, names: [], ...anyway() }));
   },
-  read: async (/** @type {string} */ input) => Trace.of(await askTrace({ model: view.model, input, names: AT_ONCE, compact: true })),
+  read: async (/** @type {string} */ input) => Trace.of(await askTrace({ ...chosen(), input, names: AT_ONCE, compact: true })),
   current: () => of === trace,
 });
 
@@ -348,12 +351,25 @@ function buildRemark(/** @type {Trace} */ found) {
   if (found.json.unfit) remarks.push(h("span", { className: "warning" }, `Not to be trusted: ${found.json.unfit} It has learned nothing about such texts, and must write something.`));
   const said = looked && !isTouched() ? saidOf(looked) : saidOf({ source: "", finished, confidence, remark });
   remarks.push(...said.map((each) => h("span", each.startsWith("confidence") ? { className: "sure" } : {}, each)));
+  remarks.push(...aboutMember(found));
   const undo = (/** @type {string} */ text, /** @type {any} */ changes) => h("span", { className: "changed" }, text, " ", h("button", { type: "button", className: "link", onclick: () => change(changes) }, "undo"));
   if (view.prefix.length) remarks.push(undo(`${view.prefix.length} ${view.prefix.length === 1 ? "token" : "tokens"} forced`, { prefix: [] }));
   if (view.patches.length) remarks.push(undo("numbers taken over", { patches: [] }));
   if (view.drawn) remarks.push(undo("a row drawn", { drawn: "" }));
   if (view.muted.length) remarks.push(undo(`${view.muted.length} ${view.muted.length === 1 ? "head" : "heads"} off`, { muted: [] }));
   byId("remark").replaceChildren(...remarks);
+}
+
+/** Which member of an ensemble is shown, and what all of them answer. @returns {HTMLElement[]} */
+function aboutMember(/** @type {Trace} */ { json, output }) {
+  const ensemble = json.ensemble ?? saved?.model.ensemble;
+  if (!ensemble) return [];
+  const { member, members, output: theirs, confidence } = ensemble;
+  if (looked && json.ensemble && !isTouched()) return [h("span", {}, `The numbers are those of member ${member}, which reads what all ${members} members together have answered.`)];
+  if (theirs === undefined) return [h("span", {}, `This is member ${member} of ${members}; the ensemble may answer otherwise.`)];
+  if (theirs !== output) return [h("span", {}, `Member ${member} writes this. All ${members} members together answer: `, h("b", {}, theirs), confidence === undefined ? "" : `, with confidence ${percent(confidence)}.`)];
+  const same = h("span", {}, `Member ${member} of ${members}; together they give the same answer.`);
+  return confidence === undefined ? [same] : [same, h("span", { className: "sure" }, saidOf({ source: "", confidence })[0])];
 }
 
 /** Which sentence is shown inside, and the way to its neighbours. @returns {HTMLElement[]} */
@@ -444,10 +460,12 @@ function onKey(/** @type {KeyboardEvent} */ event) {
 onChange((changed) => {
   if (changed.has("model") && live) {
     byId("model").value = (learned ? offered : chosenModel())?.name;
+    offerMembers();
     showExamples(chosenModel());
     offerTraining();
   }
-  if (["model", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "drawn", "anyway"].some((key) => changed.has(key))) {
+  if (changed.has("member")) byId("member").value = String(view.member);
+  if (["model", "member", "text", "terms", "form", "sentence", "prefix", "muted", "patches", "drawn", "anyway"].some((key) => changed.has(key))) {
     load();
     return;
   }
@@ -483,10 +501,21 @@ function uncover() {
 /** The tour and the puzzles say what was measured of one model. */
 const hasTour = (model = chosenModel()) => live && Boolean(model.puzzles);
 
+/** How many members of a model can be looked into: those that write from left to right. */
+const traceable = (/** @type {Model} */ { config }) => config.members - config.backward;
+
+/** Offer the members of an ensemble. */
+function offerMembers(count = traceable(chosenModel())) {
+  byId("member-choice").hidden = saved !== null || count < 2;
+  byId("member").replaceChildren(...Array.from({ length: count }, (_, number) => h("option", {}, String(number))));
+}
+
 /** Leave out of a view what a model does not have. */
 function without(/** @type {Partial<import("./state.js").View>} */ wanted, /** @type {Model} */ model) {
   if (Number(wanted.tour) > STOPS.length || !hasTour(model)) wanted.tour = 0;
   if (Number(wanted.puzzle) > PUZZLES.length || !hasTour(model)) wanted.puzzle = 0;
+  if (saved) wanted.member = saved.model.ensemble?.member ?? 0; // the only one that is in the file
+  else if (Number(wanted.member) >= traceable(model)) wanted.member = 0;
   return wanted;
 }
 
@@ -536,8 +565,9 @@ async function start() {
   byId("model").addEventListener("change", () => {
     const chosen = models.find(({ name }) => name === byId("model").value) ?? models[0];
     learned = null;
-    change({ model: chosen.name, text: chosen.examples[0] ?? view.text, terms: "", form: "", sentence: 0, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
+    change({ model: chosen.name, member: 0, text: chosen.examples[0] ?? view.text, terms: "", form: "", sentence: 0, prefix: [], muted: [], patches: [], pin: null, against: "", step: 0 });
   });
+  byId("member").addEventListener("change", () => change({ member: Number(byId("member").value) }));
   byId("model-choice").hidden = saved !== null;
   if (!live) {
     byId("text").readOnly = byId("invite").hidden = true;

@@ -6,6 +6,7 @@
 /**
  * @typedef {object} View
  * @property {string} model
+ * @property {number} member of an ensemble, which one is looked into
  * @property {string} text
  * @property {string} against another text to compare with
  * @property {string} terms the glossary, a term a line
@@ -33,7 +34,7 @@
 
 /** @type {View} */
 export const view = {
-  model: "", text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
+  model: "", member: 0, text: "", terms: "", form: "", sentence: 0, against: "", prefix: [], muted: [], patches: [], kind: "cross", layer: 0, head: 0, step: 0, query: 0, beam: 3,
   side: "source", part: "encoder.feed_forward", box: "", drawn: "", zoom: "", tour: 0, puzzle: 0, anyway: false, pin: null,
 };
 
@@ -48,7 +49,7 @@ export function onChange(/** @type {(changed: Set<string>) => void} */ listener)
 }
 
 /** Changes that the browser’s Back undoes. The others, such as a step, are too small and too many. */
-const BIG = ["model", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "drawn", "beam", "box", "zoom", "tour", "puzzle", "anyway"];
+const BIG = ["model", "member", "text", "terms", "form", "sentence", "against", "prefix", "muted", "patches", "drawn", "beam", "box", "zoom", "tour", "puzzle", "anyway"];
 
 /** Change the view, write it to the address, and tell the listeners what changed. A `passing` change is not a page of the history. */
 export function change(/** @type {Partial<View>} */ changes, passing = false) {
@@ -97,7 +98,7 @@ export const framed = location.protocol === "about:";
 
 export const BEAMS = [1, 2, 3, 4, 8]; // the widths that the page offers
 const LISTS = ["prefix", "muted"];
-const NUMBERS = ["layer", "head", "step", "query", "beam", "tour", "puzzle", "sentence"];
+const NUMBERS = ["layer", "head", "step", "query", "beam", "tour", "puzzle", "sentence", "member"];
 /** @type {View} */
 const START = structuredClone(view);
 
