@@ -444,12 +444,12 @@ def test_the_command_trains_an_ensemble_and_tells_of_its_members(
     done = run(app, ["train", "mine.tsv", *options])
     assert done.exit_code == 0, (done.output, done.exception)
     assert "Members on the held-out pairs: " in done.output
-    assert "; the last 1 from right to left)." in done.output.replace("\n", " ")
+    assert "; the last from right to left)." in done.output.replace("\n", " ")
     assert "One model learns from the ensemble in m-ensemble." in done.output
     assert "2 that the teacher answered" in Path("m/card.md").read_text()
     described = Path("m-ensemble/card.md").read_text().splitlines()[2]
     assert described.startswith(
-        "An ensemble of 2 Transformers made by seq2see, of one shape, the last 1 of which"
+        "An ensemble of 2 Transformers made by seq2see, of one shape, the last of which"
     )
     answered = run(app, ["predict", "--model", "m-ensemble", "12"])
     assert answered.exit_code == 0

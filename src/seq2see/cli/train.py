@@ -361,7 +361,8 @@ def _finish(run: Run) -> None:
     if several := run.members():
         each = ", ".join(f"{share:.2%}" for share in several)
         backward = trainer.config.model.backward
-        turned = f"; the last {backward} from right to left" if backward else ""
+        last = "the last" if backward == 1 else f"the last {backward}"
+        turned = f"; {last} from right to left" if backward else ""
         say(
             f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%}{turned})."
         )

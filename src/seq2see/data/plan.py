@@ -300,9 +300,8 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
     forms = "features" in kinds
     settings: dict[str, Any] = {"guided": 0.5} | ({"invented": 0.5} if forms else {"chained": 1.0})
     if not is_cuda(device):
-        steps, batch = min(20_000, count), 512
-        if count < FEW_WORDS:
-            steps, settings["muon"] = 1200 + count // 2, 7.5
+        few_words = count < FEW_WORDS
+        steps, batch = (2100 + count, 256) if few_words else (min(20_000, count), 512)
         settings["r_drop"] = 0.0  # it reads every batch twice
     elif preset == "words":
         steps, batch = 4000, 768

@@ -677,8 +677,12 @@ class Run:
         if isinstance(trainer.model, Ensemble):
             made = f"An ensemble of {len(trainer.model.all)} Transformers made by seq2see, of one shape"
             if shape.backward:
-                verbs = "reads and writes" if shape.backward == 1 else "read and write"
-                made += f", the last {shape.backward} of which {verbs} from right to left"
+                last = (
+                    "the last of which reads and writes"
+                    if shape.backward == 1
+                    else f"the last {shape.backward} of which read and write"
+                )
+                made += f", {last} from right to left"
         lines = [
             f"# {trainer.config.task if ready.plan is None or trainer.out is None else trainer.out.name}",
             "",
