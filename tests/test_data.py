@@ -19,13 +19,13 @@ from seq2see.tasks import dates
 CHOSEN = """
 words 2499 cpu: words None 0.3 batch=256 warmup=459 r_drop=0.0 guided=0.5 chained=1.0 steps=4599 solved=2 saved=114 scored=459
 words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 guided_memory=0.5 steps=4000 solved=2 saved=100 scored=400
-words 2500 cpu: words None 0.3 batch=512 warmup=250 r_drop=0.0 guided=0.5 chained=1.0 steps=2500 solved=2 saved=62 scored=250
+words 2500 cpu: words None 0.3 batch=1024 warmup=111 r_drop=0.0 guided=0.5 chained=1.0 muon=7.5 steps=1111 solved=2 saved=27 scored=111
 words 2500 cuda: lexicon None 0.3 batch=1536 warmup=383 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=3833 solved=2 saved=95 scored=383
 words 7999 cuda: lexicon None 0.3 batch=1536 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=5666 solved=2 saved=141 scored=566
 words 8000 cuda: lexicon None 0.3 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=5666 solved=2 saved=141 scored=566
 words 19999 cuda: lexicon None 0.3 warmup=966 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=9666 solved=2 saved=241 scored=966
 words 20000 cuda: lexicon None 0.2 warmup=966 guided=0.5 chained=1.0 steps=9666 solved=2 saved=241 scored=966
-words 99999 cpu: words None 0.3 batch=512 warmup=1000 r_drop=0.0 guided=0.5 chained=1.0 steps=20000 solved=2 saved=500 scored=2000
+words 99999 cpu: words None 0.3 batch=1024 warmup=888 r_drop=0.0 guided=0.5 chained=1.0 muon=7.5 steps=8888 solved=2 saved=222 scored=888
 words 99999 cuda: lexicon None 0.2 guided=0.5 chained=1.0 steps=30000 solved=2 saved=750 scored=3000
 words 100000 cpu: small None None steps=2000 batch=4096 cosine warmup=200 rate=0.001 saved=100 scored=100 on=200
 words 100000 cuda: deep None 0.2 warmup=219 steps=2197 saved=36 scored=109 on=200
@@ -286,10 +286,12 @@ def cosine(batch: int, warmup: int, rate: float = 0.001) -> dict[str, object]:
     ("small", "characters", 100_000, "cuda", (23_437, 1171, 1171), cosine(8192, 1171)),
     ("base", "bpe", 10_000_000, "cuda", (73_242, 3662, 3662), cosine(16_384, 3662, 0.0007)),
     ("words", "characters", 800, "cpu", (2900, 72, 290), of_words(256, 290, chained=1.0, r_drop=0.0)),
-    ("words", "characters", 3600, "cpu", (3600, 90, 360), of_words(512, 360, chained=1.0, r_drop=0.0)),
-    ("words", "features", 10_000, "cpu", (10_000, 250, 1000), of_words(512, 1000, invented=0.5, r_drop=0.0)),
+    ("words", "characters", 3600, "cpu", (1600, 40, 160), of_words(1024, 160, chained=1.0, r_drop=0.0, muon=7.5)),
+    ("words", "features", 10_000, "cpu", (4444, 111, 444),
+     of_words(1024, 444, invented=0.5, r_drop=0.0, muon=7.5)),
     ("words", "characters", 800, "cuda", (4000, 100, 400), of_words(768, 400, chained=1.0, guided_memory=0.5)),
-    ("words", "characters", 30_000, "cpu", (20_000, 500, 2000), of_words(512, 1000, chained=1.0, r_drop=0.0)),
+    ("words", "characters", 30_000, "cpu", (8888, 222, 888),
+     of_words(1024, 888, chained=1.0, r_drop=0.0, muon=7.5)),
     ("lexicon", "characters", 3000, "cuda", (4000, 100, 400),
      of_words(1536, 400, chained=1.0, guided_memory=0.5, r_drop=5.0)),
     ("lexicon", "characters", 20_000, "cuda", (9666, 241, 966), of_words(2048, 966, chained=1.0, r_drop=1.0)),
