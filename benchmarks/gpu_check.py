@@ -57,7 +57,9 @@ COMPILED = (
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def losses(device: str, precision: str, width: int, norm: str, steps: int = 10) -> list[float]:
+def losses(
+    device: str, precision: str, width: int, norm: str, steps: int = 10, muon: float = 0.0
+) -> list[float]:
     """Train a model on packed dates and return the loss of each step; on a GPU a wide one is compiled."""
     tokenizer = Tokenizer.characters()
     pairs, _, _ = splits(2000, 1, 1, seed=1)
@@ -71,7 +73,7 @@ def losses(device: str, precision: str, width: int, norm: str, steps: int = 10) 
     )  # fmt: skip
     model = Transformer(config).to(device)
     settings = TrainingConfig.of(
-        layout="packed", precision=precision, batch_tokens=2048, steps=10**9
+        layout="packed", precision=precision, batch_tokens=2048, muon=muon, steps=10**9
     )  # long enough to be compiled
     learner = Learner(model, settings, pad=67)
     return [float(learner.learn([batches.at(step)], 0.003)) for step in range(steps)]
@@ -370,14 +372,15 @@ def searches() -> Iterator[tuple[str, float, float]]:
 
 def trainings() -> Iterator[tuple[str, float, float]]:
     """Yield a precision, how far its losses are from those of the CPU, relatively, and may be."""
-    for width, norm in ((64, "post"), (64, "pre"), (320, "post")):
-        reference = losses("cpu", "float32", width, norm)
+    for width, norm, muon in ((64, "post", 0.0), (64, "pre", 0.0), (64, "pre", 2.0), (320, "post", 0.0)):
+        reference = losses("cpu", "float32", width, norm, muon=muon)
         for precision, tolerance in (("float32", 1e-3), ("bfloat16", 3e-2)):
             started = time.perf_counter()
-            found = losses("cuda", precision, width, norm)
+            found = losses("cuda", precision, width, norm, muon=muon)
             worst = max(abs(a - b) / b for a, b in zip(found, reference, strict=True))
             told = f"losses {found[0]:.4f} … {found[-1]:.4f}, {time.perf_counter() - started:.1f} s"
-            yield f"training, d_model {width}, {norm}, {precision}, {told}", worst, tolerance
+            by = " by Muon" if muon else ""
+            yield f"training{by}, d_model {width}, {norm}, {precision}, {told}", worst, tolerance
     for layout in ("padded", "packed"):  # as it is, and captured with all members beside each other
         reference = ensemble_losses("cpu", "float32", layout)
         for precision, tolerance in (("float32", 1e-3), ("bfloat16", 3e-2)):

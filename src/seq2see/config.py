@@ -347,8 +347,8 @@ class TrainingConfig(Schema):
         super().__post_init__()
         if self.muon and self.sharded:
             raise ConfigError(
-                f"training.muon is {self.muon:g}, but Muon needs whole matrices, and training.sharded cuts them: set one "
-                "of them to 0 or false."
+                f"training.muon is {self.muon:g}, but Muon needs whole matrices, and training.sharded cuts them: set "
+                "training.muon to 0, or training.sharded to false."
             )
 
 

@@ -429,11 +429,12 @@ class Learner:
         for name, parameter in self.model.named_parameters():
             parameter.copy_(distributed.cut_like(weights[name], parameter))
         for name, leaf in self.trained.items():
-            self.optimiser.state[leaf] = {
-                key: distributed.cut_like(value, leaf) if value.ndim else value.to(self.device)
-                for key in KEPT
-                if (value := state.get(f"{key}/{name}")) is not None
-            }
+            kept = {key: state[f"{key}/{name}"] for key in KEPT if f"{key}/{name}" in state}
+            if kept:
+                self.optimiser.state[leaf] = {
+                    key: distributed.cut_like(value, leaf) if value.ndim else value.to(self.device)
+                    for key, value in kept.items()
+                }
         torch.set_rng_state(state["random"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random-cuda"], self.device)

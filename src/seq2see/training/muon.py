@@ -16,7 +16,7 @@ from seq2see.training.adam import Adam
 
 MOMENTUM, DECAY = 0.95, 0.1  # μ, and the weights' decay d: PyTorch's defaults
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's polynomial: it raises small singular values fastest
-ROUNDS = 3  # of the polynomial; with 5, as in Jordan's text, a step of a small model takes a quarter longer
+ROUNDS = 3  # of the polynomial; with 5, as in Jordan's text, a step of a small model takes a tenth longer
 
 
 def is_matrix(name: str, parameter: Tensor) -> bool:
@@ -74,11 +74,9 @@ class Muon(Adam):
         momenta = [self.state[weight]["momentum"] for weight in weights]
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
         ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
-        moves = orthogonal(
-            torch.stack([one if _wide(one) else one.mT for one in ahead])
-        )  # (M, rows, columns)
+        wide = torch.stack([one if _wide(one) else one.mT for one in ahead])  # (M, rows, columns)
         rate = self.factor * self.learning_rate
-        for weight, move in zip(weights, moves.unbind(), strict=True):
+        for weight, move in zip(weights, orthogonal(wide).unbind(), strict=True):
             longer = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
             weight.mul_(1 - DECAY * rate).sub_(rate * longer * (move if _wide(weight) else move.mT))
 
