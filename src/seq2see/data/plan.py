@@ -300,8 +300,9 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
     forms = "features" in kinds
     settings: dict[str, Any] = {"guided": 0.5} | ({"invented": 0.5} if forms else {"chained": 1.0})
     if not is_cuda(device):
-        steps, batch = 2100 + count, 256
-        if count >= FEW_WORDS:  # with fewer, Muon brought nothing (RESULTS.md); it pays with large batches
+        if count < FEW_WORDS:  # Muon brought nothing certain (RESULTS.md)
+            steps, batch = 2100 + count, 256
+        else:
             steps, batch, settings["muon"] = min(20_000, count) * 4 // 9, 1024, 7.5
         settings["r_drop"] = 0.0  # it reads every batch twice
     elif preset == "words":

@@ -133,9 +133,8 @@ class Request:
             self.settings["model"]["members"] = self.members
         if self.unlabelled and self.teacher is None:
             raise UserError("`unlabelled` are sources that a teacher answers: give a `teacher` too.")
-        if (
-            self.teacher is not None
-        ):  # a pupil reads and writes from left to right, as its teacher does for it
+        # A pupil reads and writes from left to right, as its teacher does for it.
+        if self.teacher is not None:
             backward = self.settings["model"].pop("backward", 0)  # that of the ensemble which is distilled
             if backward and self.members > 1:
                 raise UserError(
