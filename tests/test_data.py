@@ -17,8 +17,8 @@ from seq2see.tasks import dates
 #: What is chosen for pairs by their kind, number and device, on both sides of each bound: the preset, the size of the
 #: vocabulary, dropout, and the settings of the training that differ from the preset.
 CHOSEN = """
-words 2499 cpu: words None 0.3 batch=256 warmup=459 r_drop=0.0 guided=0.5 chained=1.0 steps=4599 solved=2 saved=114 scored=459
-words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 guided_memory=0.5 steps=4000 solved=2 saved=100 scored=400
+words 2499 cpu: words None 0.3 batch=512 warmup=244 r_drop=0.0 guided=0.5 chained=1.0 muon=7.5 steps=2449 solved=2 saved=61 scored=244
+words 2499 cuda: words None 0.3 guided=0.5 chained=1.0 muon=7.5 guided_memory=0.5 steps=4000 solved=2 saved=100 scored=400
 words 2500 cpu: words None 0.3 batch=1024 warmup=111 r_drop=0.0 guided=0.5 chained=1.0 muon=7.5 steps=1111 solved=2 saved=27 scored=111
 words 2500 cuda: lexicon None 0.3 batch=1536 warmup=383 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=3833 solved=2 saved=95 scored=383
 words 7999 cuda: lexicon None 0.3 batch=1536 warmup=566 r_drop=5.0 guided=0.5 chained=1.0 guided_memory=0.5 steps=5666 solved=2 saved=141 scored=566
@@ -285,11 +285,12 @@ def cosine(batch: int, warmup: int, rate: float = 0.001) -> dict[str, object]:
     ("small", "characters", 1000, "cpu", (2000, 100, 100), cosine(4096, 200)),
     ("small", "characters", 100_000, "cuda", (23_437, 1171, 1171), cosine(8192, 1171)),
     ("base", "bpe", 10_000_000, "cuda", (73_242, 3662, 3662), cosine(16_384, 3662, 0.0007)),
-    ("words", "characters", 800, "cpu", (2900, 72, 290), of_words(256, 290, chained=1.0, r_drop=0.0)),
+    ("words", "characters", 800, "cpu", (1600, 40, 160), of_words(512, 160, chained=1.0, r_drop=0.0, muon=7.5)),
     ("words", "characters", 3600, "cpu", (1600, 40, 160), of_words(1024, 160, chained=1.0, r_drop=0.0, muon=7.5)),
     ("words", "features", 10_000, "cpu", (4444, 111, 444),
      of_words(1024, 444, invented=0.5, r_drop=0.0, muon=7.5)),
-    ("words", "characters", 800, "cuda", (4000, 100, 400), of_words(768, 400, chained=1.0, guided_memory=0.5)),
+    ("words", "characters", 800, "cuda", (4000, 100, 400),
+     of_words(768, 400, chained=1.0, guided_memory=0.5, muon=7.5)),
     ("words", "characters", 30_000, "cpu", (8888, 222, 888),
      of_words(1024, 888, chained=1.0, r_drop=0.0, muon=7.5)),
     ("lexicon", "characters", 3000, "cuda", (4000, 100, 400),

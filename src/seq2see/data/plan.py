@@ -300,16 +300,18 @@ def _for_words(preset: str, kinds: tuple[str, str], count: int, device: str) -> 
     forms = "features" in kinds
     settings: dict[str, Any] = {"guided": 0.5} | ({"invented": 0.5} if forms else {"chained": 1.0})
     if not is_cuda(device):
-        if count < FEW_WORDS:  # Muon brought nothing certain (RESULTS.md)
-            steps, batch = 2100 + count, 256
+        if count < FEW_WORDS:
+            steps, batch = 1200 + count // 2, 512
         else:
-            steps, batch, settings["muon"] = min(20_000, count) * 4 // 9, 1024, 7.5
+            steps, batch = min(20_000, count) * 4 // 9, 1024
         settings["r_drop"] = 0.0  # it reads every batch twice
     elif preset == "words":
         steps, batch = 4000, 768
     else:
         steps, batch = min(30_000, 3000 + count // 3), 1536 if count < 8000 else 2048
         settings["r_drop"] = 5.0 if count < SOME_WORDS and not forms else 1.0
+    if preset == "words" or not is_cuda(device):  # for more words a GPU learns as well by Adam (RESULTS.md)
+        settings["muon"] = 7.5
     if is_cuda(device) and count < SOME_WORDS and not forms:
         # It helped with 800 words. With 3,600 and on a CPU it changed nothing; the rest was not measured (RESULTS.md).
         settings["guided_memory"] = 0.5
