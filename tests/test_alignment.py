@@ -177,7 +177,7 @@ def test_the_command_writes_numbers_or_words_with_places() -> None:
     assert last["target"] == {"number": 3, "word": "1845", "span": [11, 15]}
     assert 0 < last["weight"] <= 1
     text = command("1845-01-05", "--n-best", "2")[1][0].split("\t")
-    assert [text[0], text[2].split()[3]] == ["January 5, 1845", "0-3"]
+    assert [text[0], text[4].split()[3]] == ["January 5, 1845", "0-3"]
 
 
 def test_an_interrupted_file_is_gone_on_with(tmp_path: Path) -> None:

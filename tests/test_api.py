@@ -157,6 +157,25 @@ def test_an_answer_says_how_sure_it_is(model: seq2see.Seq2Seq) -> None:
     assert all(alternative.log_probability < answer.log_probability for alternative in answer.alternatives)
 
 
+def test_the_first_answer_has_the_score_that_ranks_it_too(model: seq2see.Seq2Seq) -> None:
+    for penalty in (0.0, 0.6):
+        (answer,) = model.answers(["1845-01-05"], n_best=4, length_penalty=penalty)
+        ranks = [answer.score, *(other.score for other in answer.alternatives)]
+        assert None not in ranks
+        assert ranks == sorted(ranks, key=lambda rank: -(rank or 0.0))
+        assert (answer.score == pytest.approx(answer.log_probability)) == (penalty == 0)
+        assert model.answers(["1845-01-05"], n_best=4, length_penalty=penalty, probabilities=False) == [
+            answer
+        ]
+
+
+def test_predict_gives_one_answer_and_names_what_gives_several(model: seq2see.Seq2Seq) -> None:
+    with pytest.raises(
+        UserError, match=r"`n_best` is 3, but `predict` gives one .* `model\.answers\(texts, n_best=3\)`"
+    ):
+        model.predict(["1845-01-05"], beam=5, n_best=3)
+
+
 def test_bad_inputs_do_not_keep_the_others_from_being_answered(model: seq2see.Seq2Seq) -> None:
     texts = ["1845-01-05", "2023-02-30", "x" * 10_000, "2025-09-03"]
     with pytest.raises(RefusedInputs, match="2 of 4 inputs were refused") as caught:
@@ -430,7 +449,7 @@ def test_fit_takes_pairs_in_every_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("data", "columns", "message"), [
     ({"id": ["1"], "en": ["a"], "fr": ["b"]}, None, r"3 columns \(id, en, fr\), and two .* columns=\('id', 'en'\)"),
     ({"en": ["a"]}, None, r"1 column \(en\), and two"),
-    ({"en": ["a"], "fr": ["b"]}, ("en", "de"), "`columns` names 'de', which does not exist. Known: en, fr"),
+    ({"en": ["a"], "fr": ["b"]}, ("en", "de"), "`columns` names 'de', which the data does not have. Known: en, fr"),
     ({"en": ["a"], "fr": ["b"]}, ("en",), "two names or numbers were expected"),
     ({"en": ["a", "b"], "fr": ["b"]}, None, "2 and 1 rows"),
     ([{"en": "a", "fr": "b"}, {"en": "a"}], None, "Pair 2 holds None"),
@@ -446,9 +465,7 @@ def test_fit_says_what_is_wrong_with_a_table(data: Any, columns: Any, message: s
 def test_validation_and_test_are_kept_apart() -> None:
     seen: list[Any] = []
     fitted = little(on_step=seen.append)
-    assert (
-        "| measured on test pairs, which are not in the training | |\n|---|---|\n| pairs | 4 |" in fitted.card
-    )
+    assert "| measured on test pairs never seen | |\n|---|---|\n| pairs | 4 |" in fitted.card
     assert "| validated on | 1 pair, no source in two parts |" in fitted.card
     assert "35 for training, 1 for validation, 4 for the test" in fitted.card
     assert "| trained on | 35 pairs, 6 steps" in fitted.card
@@ -459,10 +476,24 @@ def test_validation_and_test_are_kept_apart() -> None:
     told = "3 pairs, 3 validation pairs (100.0%) and 1 test pair (50.0%) with a training source"
     assert told in given.card
     assert "| exact match on the 1 pairs whose source is not in the training |" in given.card
-    assert "which are not in the training" not in given.card
+    assert "never seen" not in given.card
+    half = little(validation=PAIRS[:3])
+    assert (
+        "3 for validation, 4 for the test, the validation as given, the test split off by source with seed 1;"
+        in half.card
+    )
+    same = little(validation=PAIRS[:3], test=PAIRS[1:4], unseen=True)
+    assert (
+        "no validation or test source is in the training; 2 test pairs with a validation source |"
+        in same.card
+    )
+    assert "| measured on test pairs whose sources are not in this training | |" in same.card
     apart = little(validation=PAIRS[:3], test={"a": ["01", "77"], "b": ["10", "77"]}, unseen=True)
     assert "37 for training, 3 for validation, 2 for the test, as given" in apart.card
-    assert "no validation or test source is in the training |" in apart.card
+    assert (
+        "no validation or test source is in the training; 1 test pair with a validation source |"
+        in apart.card
+    )
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -59,7 +59,7 @@ def test_commands_and_options_are_frozen() -> None:
         "--seconds", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard", "--test", "--threads",
         "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
-    assert options["doctor"] == ["--columns", "--json", "--preset", "--test"]
+    assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []
@@ -263,6 +263,24 @@ def test_columns_of_a_file_are_chosen_by_number_or_by_name(tmp_path: Path) -> No
     assert "--columns chooses columns of lines" in done.stderr
 
 
+def test_columns_that_no_line_has_are_refused_once(tmp_path: Path) -> None:
+    table, records = tmp_path / "in.tsv", tmp_path / "in.jsonl"
+    table.write_text("walk\tV;PST\n" * 3, encoding="utf-8")
+    records.write_text('{"lemma": "walk", "tags": "V;PST", "n": 1}\n' * 3, encoding="utf-8")
+    for path, columns, told in (
+        (table, "1+3", "--columns is 1+3: a number from 1 to 2 was expected for each"),
+        (table, "0", "--columns is 0: numbers from 1 on were expected"),
+        (records, "lemma+tag", "has no text lemma or tag, which --columns names"),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            list(lines_of(path, columns.split("+")))
+    done = run("predict", "--columns", "1+3", stdin="walk\tV;PST\n" * 3)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    [first, *_] = lines_of(records)
+    assert isinstance(first, NoText)
+    assert first.reason.endswith(" --columns 'lemma+tags' reads others.")
+
+
 def test_the_questions_are_not_overwritten(tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("1845-01-05\n")
@@ -464,8 +482,8 @@ the worst answers, by chrF
     "evaluate pairs.tsv --json": """
 {"pairs": 3, "beam": 1, "exact": 2, "exact_match": 0.6666, "character_error_rate": 0.0204, "token_error_rate": 0.1111, \
 "by_source": {"sources": 3, "exact_match": 0.6666, "token_error_rate": 0.1111}, "bleu": null, "chrf": {"score": 89.2073, \
-"signature": "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:…"}, "loss": 0.4000, "seconds": …, \
-"confusions": [{"expected": "8", "given": "9", "times": 1, "place": 0.6176}], \
+"signature": "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:…"}, "loss": 0.4000, "loss_pairs": 3, \
+"seconds": …, "confusions": [{"expected": "8", "given": "9", "times": 1, "place": 0.6176}], \
 "by_length": [{"characters": "9-12", "pairs": 3, "exact_match": 0.6666, "bleu": null}], \
 "worst": [{"chrf": 69.5304, "input": "2020-02-29", "expected": "February 28, 2020", "output": "February 29, 2020"}]}
 """,
@@ -487,12 +505,13 @@ exact match|bs:1000|rs:12345
     "doctor pairs.tsv": """
 pairs            3 in pairs.tsv
 written in       digits → Latin letters (a guess)
+split            1 for training, 1 for validation, 1 for the test
 source length    12 tokens (median), 12 at 95 %, 12 at most (median: 10 characters)
 target length    19 tokens (median), 19 at 95 %, 19 at most (median: 17 characters)
-cut into         characters (12 tokens) → characters (25 tokens)
-fits             words (3 pairs of short texts)
-model            787,296 parameters, 2,103 steps
-memory           29 MiB for the worst batch (an estimate)
+cut into         characters (8 tokens) → characters (14 tokens)
+fits             words (1 pair of short texts)
+model            785,856 parameters, 1,200 steps
+memory           46 MiB for the worst batch (an estimate)
 time             …
 fault: 3 pairs are too few to train on.
     → collect at least 500; about 2,000 suffice for a simple rule
@@ -501,7 +520,7 @@ fault: 3 pairs are too few to train on.
 page.html: … KB; it answers any text, offline. Open it in a browser.
 """,
     "predict 1845-01-05 --n-best 2 --align": """
-January 5, 1845\tJanuary 5, 1847\t2-0 4-1 4-2 0-3
+January 5, 1845\t-0.0000\tJanuary 5, 1847\t-6.7478\t2-0 4-1 4-2 0-3
 """,
     "predict 1845-01-05 --verbose": """
 seq2see: answered by ctranslate2, float32

@@ -6,6 +6,7 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,12 +14,20 @@ from typer.testing import CliRunner
 import seq2see
 from seq2see.cli import app
 from seq2see.data import plan, shards
-from seq2see.data.pairs import Corpus, read_pairs
+from seq2see.data.pairs import Corpus, corpus_of, read_pairs
 from seq2see.errors import UserError
 
 ROWS = [("1", "one", "un"), ("2", "two", "deux"), ("3", "three", "trois")]
 PAIRS = [(english, french) for _, english, french in ROWS]
 TINY = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+
+
+class Dataset(dict[str, list[str]]):
+    """A stand-in for ``datasets.Dataset``."""
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self)
 
 
 def write(path: Path, data: str) -> Path:
@@ -277,6 +286,51 @@ def test_fit_takes_columns_of_a_file(tmp_path: Path) -> None:
     assert "w" in made.tokenizers.source.vocabulary()
     with pytest.raises(UserError, match="are one in each file"):
         seq2see.fit((path, path), columns=("en", "fr"))
+
+
+def test_columns_of_features_in_memory() -> None:
+    import pandas
+    import polars
+
+    rows = [("walk", "V;PST", "walked"), ("talk", "V;PRS;3", "talks")]
+    names = ("lemma", "tags", "form")
+    table = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    expected = [("walk <V> <PST>", "walked"), ("talk <V> <PRS> <3>", "talks")]
+    forms: list[Any] = [table, [dict(zip(names, row, strict=True)) for row in rows], pandas.DataFrame(table),
+                        polars.DataFrame(table), Dataset(table)]  # fmt: skip
+    for data in forms:
+        assert corpus_of(data, ("lemma+tags", "form")).pairs == expected, type(data)
+        assert corpus_of(data, ("1+2", "3")).pairs == expected, type(data)
+        with pytest.raises(UserError, match=r"columns=\('lemma\+tags', 'form'\)\.$"):
+            corpus_of(data)
+        with pytest.raises(
+            UserError, match=r"names 'tag', which the data does not have\. Did you mean 'tags'"
+        ):
+            corpus_of(data, ("lemma+tag", "form"))
+    for data in (rows, iter(rows), list(map(list, rows))):
+        assert corpus_of(data, ("1+2", "3")).pairs == expected
+    assert corpus_of([row[:1] + row[2:] for row in rows], ("2", "1")).pairs[0] == ("walked", "walk")
+    assert corpus_of({"a+b": ["x"], "c": ["y"]}, ("a+b", "c")).pairs == [("x", "y")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (
+            [("walk", "V;PST", "walked")],
+            None,
+            r"two texts were expected.*columns=\('1\+2', '3'\) adds features",
+        ),
+        ([("walk", "walked", "V;PST")], None, r"columns=\('1\+3', '2'\) adds features"),
+        ([("a", "b", "c")], ("a+b", "c"), r"no named columns: give numbers from 1 to 3, such as"),
+        ([("a", "b", "c")], ("1+4", "3"), "names column 4, but the first row has 3, counted from 1"),
+        ([("a", "b", "c"), ("a", "b")], ("1+2", "3"), r"Pair 2 is \('a', 'b'\): 3 texts were expected"),
+        ([("a", None, "c")], ("1+2", "3"), r"Pair 1 holds \['a', None\] of type list: a text was expected"),
+    ],
+)
+def test_rows_in_memory_that_cannot_be_used(rows: Any, columns: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        corpus_of(rows, columns)
 
 
 def test_nothing_is_said_of_two_columns() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -312,7 +314,10 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     file.write_text("".join(f"{word}\t{word.upper()}\n" for word in words) + "日本\tX\n")
     done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "1 pair left out" in done.stderr
+    assert (
+        "1 pair left out, since the model does not take the source. The first: '日本'"
+        in done.stderr.replace("\n", " ")
+    )
     assert "fitted on                    144 sources" in done.stdout
     loaded = seq2see.load(copy)
     assert loaded.confidence is not None
@@ -330,6 +335,38 @@ def test_an_existing_folder_is_calibrated_by_a_file(trained: Path, tmp_path: Pat
     assert "1 source that the model takes, and 1 of the answers are complete: 50 or more" in str(
         refused.exception
     )
+
+
+def test_a_target_that_cannot_be_written_is_a_wrong_answer(trained: Path, tmp_path: Path) -> None:
+    """As in a training. A source in capitals is read as `predict` reads it."""
+    copy, file = tmp_path / "copy", tmp_path / "pairs.tsv"
+    seq2see.load(trained).save(copy)
+    rows = [(word, word.upper()) for word in WORDS] + [
+        (word.title() + "da", word.upper() + "DÄ") for word in WORDS
+    ]
+    file.write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
+    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file), "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "left out" not in done.stderr
+    said = json.loads(done.stdout)
+    assert (said["fitted_on"], said["pairs"]) == (96, 96)
+    assert said["right"] <= 0.5
+
+
+def test_a_calibration_without_sure_answers_prints_no_empty_table(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, file = tmp_path / "copy", tmp_path / "pairs.tsv"
+    seq2see.load(trained).save(copy)
+    file.write_text("".join(f"{word}{end}\tx\n" for word in WORDS for end in ("", "ka")))
+    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "no answer has a confidence of 0.50 or more\n" in done.stdout
+    assert "answered    right" not in done.stdout
+    file.write_text("日本\tx\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["calibrate", str(copy), "--file", str(file)])
+    assert isinstance(done.exception, UserError)
+    assert "The model takes no source of" in str(done.exception)
 
 
 # --- what resembles the training -------------------------------------------------------------------------------------
@@ -388,12 +425,26 @@ def test_the_curve_of_errors_has_fifty_points_and_the_last_one() -> None:
     assert found.risk[-1] == (1.0, 51 / 203)
 
 
-@pytest.mark.parametrize(("fitted", "warns"), [(499, True), (500, False)])
+@pytest.mark.parametrize(
+    ("fitted", "least", "warns"), [(499, 0.5, True), (500, 0.5, False), (499, 0.0, False)]
+)
 def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
-    fitted: int, warns: bool, caplog: pytest.LogCaptureFixture
+    fitted: int, least: float, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     model: Any = SimpleNamespace(
         config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted)
     )
-    seq2see.Seq2Seq._check(model, Options(min_confidence=0.5))
+    seq2see.Seq2Seq._check(model, Options(min_confidence=least))
     assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns
+
+
+def test_the_command_prints_the_warning_once_as_one_of_its_own(trained: Path, tmp_path: Path) -> None:
+    file = tmp_path / "words.txt"
+    file.write_text("karala\n" * 8200)  # more than one window
+    words = ["predict", "--model", str(trained), "--min-confidence", "0.5", "--file", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "seq2see", *words], capture_output=True, text=True, check=True
+    )
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("seq2see: The confidence of this model was fitted on only 60 pairs")
+    assert "fitted" not in "".join(rest)

@@ -12,7 +12,7 @@ from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.data import language, shards
 from seq2see.data.doctor import EFFICIENCY, Report, examine, in_words, inspect, memory_of, seconds_of
-from seq2see.data.pairs import Corpus, read_pairs
+from seq2see.data.pairs import Corpus, read_pairs, split
 from seq2see.data.plan import choose, config_of, tokenizers_of
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
@@ -81,11 +81,15 @@ PLANTED = [
     "line 41): is not UTF-8 text",
     "line 51): has more than 20,000 characters",
     "line 61): is empty",
-    "equal to an earlier one (line 72)",
     "two identical sides (lines 81, 82, 83, 84, 85)",
     "with swapped sides: French → English (line 91; a guess)",
     "more than 512 tokens (line 111)",
+]
+#: What `train` uses as given, on purpose.
+REMARKED = [
+    "equal to an earlier one (line 72)",
     "test sources are also in the training (lines 1, 2 of test.tsv)",
+    "very different length (line 101)",
 ]
 
 
@@ -100,7 +104,9 @@ def test_every_planted_fault_is_found(broken: Path, tmp_path: Path) -> None:
         assert any(planted in text for text in faults), planted
     assert len(faults) == len(PLANTED) + 1  # the long pair has two long sides
     assert all(finding.advice for finding in report.faults)
-    assert any("very different length (line 101)" in finding.text for finding in report.findings)
+    remarks = [finding.text for finding in report.findings if not finding.fault]
+    for planted in REMARKED:
+        assert any(planted in text for text in remarks), planted
     assert ("written in", "English → French (a guess)") in report.facts
 
 
@@ -114,7 +120,8 @@ def test_a_sound_file_has_no_fault(sound: Path) -> None:
     facts = facts_of(report)
     assert facts["pairs"] == "600 in sound.tsv"
     assert facts["source coverage"] == "100.0% of held-out words occur in training"
-    assert facts["fits"] == "tiny (600 pairs of sentences)"
+    assert facts["split"] == "513 for training, 27 for validation, 60 for the test"
+    assert facts["fits"] == "tiny (513 pairs of sentences)"
     assert facts["cut into"].startswith("bpe (")
     assert "tokens (median)" in facts["source length"]
     assert {"memory", "time", "model"} <= facts.keys()
@@ -233,6 +240,83 @@ def test_what_training_has_never_seen_is_said() -> None:
     assert facts["target coverage"] == "66.7% of held-out words occur in training"
     said = "2 characters of held-out sources do not occur in training: 'z' 'ö'"
     assert said in [finding.text for finding in report.findings]
+
+
+#: Syllables of 14 jamo; those with a sum that 5 divides are not in the training.
+SYLLABLES = {
+    chr(0xAC00 + 588 * a + 28 * b + c): (a + b + c) % 5 for a in range(5) for b in range(5) for c in range(5)
+}
+KNOWN = [syllable for syllable, rest in SYLLABLES.items() if rest]
+JAMO = [(KNOWN[n % 100] + KNOWN[7 * n % 93], f"t{n % 7} a s{n % 5}") for n in range(600)]
+
+
+def test_held_out_texts_are_judged_by_the_tokens_of_the_training() -> None:
+    """A new syllable of known jamo is no alarm, and a new symbol of known characters is one."""
+    new = "".join(syllable for syllable, rest in SYLLABLES.items() if not rest)
+    held = [(new, "t1 a s9"), (KNOWN[3], "t1 as s2")]
+    report = examine(corpus_of(JAMO), corpus_of(held, "test.tsv"), validation=corpus_of(JAMO[:9], "dev.tsv"))
+    facts = facts_of(report)
+    assert facts["cut into"].startswith("decomposed (")
+    assert facts["source coverage"] == "100.0% of held-out tokens occur in training"
+    assert facts["target coverage"] == "93.9% of held-out symbols occur in training"  # 31 of 33, with dev.tsv
+    said = {finding.text: finding.advice for finding in report.findings}
+    symbols = "2 symbols of held-out targets do not occur in training: 'as' 's9'"
+    assert said[symbols].startswith("the model cannot write them, so these answers will be wrong")
+    assert not any("held-out source" in text for text in said)
+
+
+def test_given_parts_are_described_as_train_uses_them(tmp_path: Path) -> None:
+    """With both parts given all pairs train, so that no character that occurs in them is unknown."""
+    pairs = [(f"s{n % 7}{n}", f"t{n}") for n in range(600)]
+    splits = split(pairs, test=[("s1", "t1")])
+    rare = pairs.index(splits.validation[0])  # without --validation it would be set aside
+    pairs[rare] = (pairs[rare][0], "tõ")
+    names = {"train": pairs, "dev": [pairs[0], ("s", "tx")], "test": [("s1", "tõ")]}
+    for name, rows in names.items():
+        tsv(tmp_path / f"{name}.tsv", [f"{s}\t{t}".encode() for s, t in rows])
+    train, dev, test = (str(tmp_path / f"{name}.tsv") for name in names)
+
+    def said(*arguments: str) -> tuple[dict[str, str], list[str]]:
+        done = CliRunner().invoke(app, ["doctor", train, *arguments, "--json"])
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)
+        return found["facts"], [finding["text"] for finding in found["findings"]]
+
+    unknown = "character of held-out targets does not occur in training: {}"
+    facts, texts = said("--test", test)
+    assert facts["split"] == "570 for training, 30 for validation, 1 for the test"
+    assert f"1 {unknown.format(repr('õ'))}" in texts
+    facts, texts = said("--validation", dev, "--test", test)
+    assert facts["split"] == "600 for training, 2 for validation, 1 for the test"
+    assert (facts["validation"], facts["test"]) == ("2 pairs in dev.tsv", "1 pair in test.tsv")
+    assert f"1 {unknown.format(repr('x'))}" in texts
+    assert "1 of 2 validation sources are also in the training (line 1 of dev.tsv)" in texts
+    assert facts["fits"] == "words (600 pairs of short texts)"
+    facts, _ = said("--preset", "base")
+    assert facts["preset"].startswith("base (")
+    assert "fits" not in facts
+
+
+def test_duplicates_and_overlaps_are_used_as_given() -> None:
+    rows = [(f"s{n}", f"t{n}") for n in range(600)]
+    report = examine(corpus_of(rows + rows[:30]), corpus_of(rows[:5], "test.tsv"))
+    assert not report.faults
+    advice = {finding.text: finding.advice for finding in report.findings}
+    twice = advice["30 rows (4.8%) equal to an earlier one (lines 601, 602, 603, 604, 605 …)"]
+    assert "each row counts" in twice
+    both = advice["5 of 5 test sources are also in the training (lines 1, 2, 3, 4, 5 of test.tsv)"]
+    assert "uses them as given" in both
+    assert "`train --unseen` leaves their rows out" in both
+
+
+def test_pairs_that_cannot_be_split_are_described_without_held_out_texts() -> None:
+    report = examine(corpus_of([("same", f"t{n}") for n in range(50)]))
+    assert facts_of(report)["split"] == "50 for training, 0 for validation, 0 for the test"
+    assert "source coverage" not in facts_of(report)
+
+
+def corpus_of(pairs: list[tuple[str, str]], name: str = "a.tsv") -> Corpus:
+    return Corpus(name, pairs, list(range(1, len(pairs) + 1)))
 
 
 def test_a_batch_that_this_machine_cannot_hold_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,8 +331,9 @@ def test_fit_trains_an_ensemble_that_lives_in_one_folder(tmp_path: Path) -> None
     ):
         again.trace("12", member=2)
     assert again.evaluate(PAIRS[:5]).pairs == 5
-    done = CliRunner().invoke(app, ["export", "--model", str(out)])
-    assert "an ensemble of 3" in str(done.exception)
+    for form in ("ctranslate2", "hf", "onnx", "web"):  # before a package is asked for, which may be missing
+        done = CliRunner().invoke(app, ["export", "--model", str(out), "--to", form])
+        assert "an ensemble of 3" in str(done.exception)
 
 
 def test_an_ensemble_resumes_to_the_same_weights(tmp_path: Path) -> None:
@@ -391,6 +392,42 @@ def test_one_model_is_taught_by_an_ensemble(tmp_path: Path) -> None:
         seq2see.fit(PAIRS, teacher=out, ensemble=2, model={"backward": 1})
     with pytest.raises(UserError, match="`tokenizer` is 'bytes', but `teacher` has a tokenizer"):
         seq2see.fit(PAIRS, teacher=out, tokenizer="bytes")
+
+
+def test_unlabelled_sources_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file is read; unknown sources are counted, and those of the test are told or left out."""
+    train, held = PAIRS[:50], PAIRS[50:]
+    teacher = seq2see.fit(train, held[:5], held[5:], model=SHAPE, training=QUICK)
+    given: dict[str, Any] = dict(teacher=teacher, model=SHAPE, training=QUICK)
+    (tmp_path / "more.txt").write_text("77\n 88 \n\né\n58\n59\n", encoding="utf-8")
+    taught = seq2see.fit(train, held[:5], held[5:], unlabelled=tmp_path / "more.txt", **given)
+    assert (
+        "1 of 5 unlabelled sources with tokens that the teacher does not know, such as 'é': left out."
+        in caplog.text
+    )
+    assert "2 test pairs (40.0%) with a training source" in taught.card
+    assert "| exact match on the 3 pairs whose source is not in the training |" in taught.card
+    apart = seq2see.fit(
+        train, held[:5], held[5:], unlabelled=str(tmp_path / "more.txt"), unseen=True, **given
+    )
+    assert "2 unlabelled sources of validation and test: left out." in caplog.text
+    assert "no validation or test source is in the training |" in apart.card
+    # the teacher may have seen them
+    assert "| measured on test pairs whose sources are not in this training | |" in apart.card
+    (tmp_path / "more.txt").write_text("\n")
+    with pytest.raises(UserError, match=r"more\.txt is empty: sources were expected, one per line"):
+        seq2see.fit(train, unlabelled=tmp_path / "more.txt", **given)
+    with pytest.raises(UserError, match="`ensemble` is 0: the number of models was expected"):
+        seq2see.fit(train, ensemble=0)
+
+
+@pytest.mark.parametrize("engine", ["int8", "ctranslate2"])
+def test_only_torch_answers_by_an_ensemble(tmp_path: Path, engine: str) -> None:
+    several_models().save(tmp_path / "several")
+    with pytest.raises(
+        UserError, match=f"`engine` is {engine}, but several is an ensemble of . models, which only"
+    ):
+        seq2see.load(tmp_path / "several", engine=engine)
 
 
 def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(

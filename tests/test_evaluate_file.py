@@ -56,7 +56,7 @@ def test_lengths_are_told_apart(file: Path) -> None:
     done = run(str(file))
     assert done.exit_code == 0, done.output
     assert "dates, pair 4: " in done.output
-    assert "loss                  unknown: some pairs cannot be scored" in done.output
+    assert "nats a token, teacher-forced, of 3 of 4 pairs" in done.output
     assert "characters of the source" in done.output  # most sources are single words
     head, *rows = done.output[done.output.index("characters of the source") :].split("\n\n")[0].splitlines()
     assert {len(row) for row in rows} == {len(head)}
@@ -64,6 +64,28 @@ def test_lengths_are_told_apart(file: Path) -> None:
         line.split()[:3] for line in done.output.splitlines() if line.strip().startswith(("9-12", "over 12"))
     ]
     assert [row[:2] for row in rows] == [["9-12", "3"], ["over", "12"]]
+
+
+def test_the_loss_is_of_the_pairs_that_can_be_scored(file: Path) -> None:
+    whole = json.loads(run(str(file), "--json").stdout)
+    with file.open("a", encoding="utf-8") as more:
+        more.write("2025-09-04\tle 4 août\n")
+    done = run(str(file))
+    assert "nats a token, teacher-forced, of 3 of 4 pairs\n" in done.stdout
+    left_out = (
+        "seq2see: The loss leaves out 1 pair that cannot be scored. The first, pair 4: 'le 4 août' has 'û'"
+    )
+    assert left_out in done.stderr.replace("\n", " ")
+    said = json.loads(run(str(file), "--json").stdout)
+    assert (said["pairs"], said["loss_pairs"]) == (4, 3)
+    assert (whole["pairs"], whole["loss_pairs"]) == (3, 3)
+    scores = seq2see.load("dates").evaluate(file)
+    assert scores.loss_pairs == 3
+    assert scores.loss == pytest.approx(said["loss"]) == pytest.approx(whole["loss"])
+    file.write_text("2025-09-04\tle 4 août\n", encoding="utf-8")
+    assert "loss                  unknown: no pair can be scored" in run(str(file)).stdout
+    said = json.loads(run(str(file), "--json").stdout)
+    assert (said["loss"], said["loss_pairs"]) == (None, 0)
 
 
 def test_sentences_stand_one_under_the_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +164,11 @@ def test_many_bad_rows_are_counted_not_listed(file: Path) -> None:
     assert "20 more pairs are refused by dates." in said
 
 
-def test_an_evaluation_shows_its_misses_and_not_every_answer() -> None:
-    rows = [("a", "b", "c"), ("d", "e", "e")]
-    assert "misses=[('a', 'b', 'c')]" in repr(Evaluation.of(rows))
-    assert "'d'" not in repr(Evaluation.of(rows))
+def test_an_evaluation_shows_its_counts_and_not_every_answer() -> None:
+    found = Evaluation.of([("a", "b", "c"), ("d", "e", "e")])
+    assert repr(found).startswith("Evaluation(pairs=2, exact=1, ")
+    assert "'" not in repr(found)
+    assert found.misses == [("a", "b", "c")]
 
 
 def test_any_target_of_a_source_counts_and_symbols_are_cut_at_their_separator() -> None:

@@ -240,3 +240,20 @@ def test_the_command_says_where_the_export_is_and_how_far_it_agrees(tmp_path: Pa
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(f"{tmp_path / 'ctranslate2'}: float32; ")
     assert "agree, and the log-probabilities differ by at most" in done.stdout
+
+
+def test_all_missing_packages_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2see.cli.interchange.find_spec", lambda name: name == "onnxscript" or None)
+    done = CliRunner().invoke(app, ["export", "--to", "onnx", "--out", "x"])
+    assert str(done.exception) == (
+        "--to onnx needs 2 packages more (onnx, onnxruntime): pip install onnx onnxruntime."
+    )
+
+
+def test_no_folder_is_named_for_an_export_that_stays_in_the_model_s_own() -> None:
+    done = CliRunner().invoke(app, ["export", "--model", "dates", "there"])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith(
+        "there was given as the folder to write, but the CTranslate2 format"
+    )
+    assert str(folder.find("dates")) in str(done.exception)

@@ -224,13 +224,24 @@ def test_json_of_other_options_is_not_gone_on_with(options: dict[str, Any]) -> N
     assert not command._same(plain, "1845-01-06", mine)
 
 
+@pytest.mark.parametrize("align", [False, True])
+def test_the_digits_of_a_score_do_not_keep_a_run_from_being_gone_on_with(align: bool) -> None:
+    asked = job(n_best=2, align=align)
+    cells = next(asked.lines(asked.answers(["1845-01-05"]))).split("\t")
+    assert [float(cells[1]), float(cells[3])] == sorted([float(cells[1]), float(cells[3])], reverse=True)
+    moved = [*cells[:3], "-9.8765", *cells[4:]]
+    assert command._same(asked, "1845-01-05", "\t".join(moved))
+    other = [*cells[:2], "May 5, 1845", *cells[3:]]
+    assert not command._same(asked, "1845-01-05", "\t".join(other))
+
+
 def test_an_answer_is_one_line_and_one_column_whatever_is_in_it() -> None:
     model: Any = SimpleNamespace(texts=SimpleNamespace(raw=lambda answer: f"<sos>{answer.output}<eos>"))
-    answers = [Answer("x", "one\ntwo\r\tthree", alternatives=[Alternative("a\tb\n", -1.0)])]
+    answers = [Answer("x", "one\ntwo\r\tthree", alternatives=[Alternative("a\tb\n", -1.0, -0.5)], score=-0.1)]
     form = job(model, 2)
-    assert list(form.lines(answers)) == ["one two  three\ta b "]
+    assert list(form.lines(answers)) == ["one two  three\t-0.1000\ta b \t-0.5000"]
     form = job(model, 2, raw=True)
-    assert list(form.lines(answers)) == ["<sos>one two  three<eos>\ta b "]
+    assert list(form.lines(answers)) == ["<sos>one two  three<eos>\t-0.1000\ta b \t-0.5000"]
     form = job(model, 2, as_json=True)
     assert json.loads(next(form.lines(answers)))["output"] == "one\ntwo\r\tthree"
 

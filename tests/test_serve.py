@@ -39,11 +39,13 @@ from seq2see.answering import translation
 from seq2see.answering.options import Options
 from seq2see.cli import app
 from seq2see.cli.output import complain
+from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.documents.formats import Document
 from seq2see.errors import UserError
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import TakeOver, mute_head
+from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.serve.api_predict import Automata, _Reader
 from seq2see.serve.app import create_app
@@ -61,6 +63,8 @@ from seq2see.serve.server import (
     serve,
 )
 from seq2see.stopping import go_on
+from seq2see.storage.folder import Tokenizers
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 LIMITS = Limits(characters=50, inputs=5, body=4000, beam=4)
 
@@ -101,9 +105,54 @@ def test_one_text_and_many_are_answered(client: TestClient) -> None:
     body = {"model": "dates", "inputs": ["2025-09-03", "2023-02-30", "1426-08-10"], "beam": 3, "n_best": 2}
     first, second, third = client.post("/api/predict", json=body).json()["answers"]
     assert (first["output"], third["output"]) == ("September 3, 2025", "August 10, 1426")
+    assert first["alternatives"][0]["score"] < first["score"] < 0
+    assert "score" not in one["answers"][0]
     assert len(first["alternatives"]) == 1
     assert set(second) == {"input", "error"}
     assert "February 2023 has 28 days" in second["error"]
+
+
+def test_features_are_taken_as_a_list_and_as_an_object() -> None:
+    source = Tokenizer.features(["walk <V> <PST>"])
+    shape = ModelConfig.of(
+        source_vocabulary=source.size, target_vocabulary=source.size, d_model=16, heads=2, d_ff=16, encoder_layers=1,
+        decoder_layers=1, max_length=20, share_embeddings=False, share_output=False,
+    )  # fmt: skip
+    network = Transformer(shape).eval()
+    inflecting = Seq2Seq(Config("pairs", shape, TrainingConfig()), Tokenizers.one(source), network)
+    with TestClient(create_app({"walk": inflecting}, LIMITS)) as client:
+        body = {
+            "inputs": [["walk", "V;PST"], {"lemma": "walk", "tags": "V;PST"}, "walk\tV;PST"],
+            "max_length": 3,
+        }
+        answers = client.post("/api/predict", json=body).json()["answers"]
+        assert [one["input"] for one in answers] == ["walk <V> <PST>"] * 2 + ["walk\tV;PST"]
+        assert answers[0]["output"] == answers[1]["output"] == answers[2]["output"]
+        refused = client.post("/api/predict", json={"inputs": ["walk", ["walk"]]})
+        assert (refused.status_code, "a word and its features" in error_of(refused)) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([["x", "N;DAT"]], "A text was expected, but ['x', 'N;DAT'] is of type list: give one text."),
+        ([{"lemma": "x", "tags": "N"}], "is of type dict: give one text."),
+        (
+            ["x", 7],
+            "inputs: input 2 is not a text, nor a word and its features as a list or an object of texts",
+        ),
+        ([["x", None]], "inputs: input 1 is not a text, nor a word"),
+        ({"lemma": "x", "tags": "N"}, "inputs: a text or a list of inputs was expected"),
+        (7, "inputs: a text or a list of inputs was expected"),
+    ],
+)
+def test_inputs_of_a_wrong_form_are_refused_in_plain_words(
+    client: TestClient, inputs: Any, message: str
+) -> None:
+    refused = client.post("/api/predict", json={"inputs": inputs})
+    assert refused.status_code == 422
+    assert message in error_of(refused)
+    assert not re.search(r"function-after|\[_whole|list\[|union|Input should", error_of(refused))
 
 
 def test_models_health_and_the_description_of_the_interface(client: TestClient) -> None:
@@ -570,7 +619,7 @@ def test_without_probabilities_only_the_texts_are_told(client: TestClient) -> No
     assert answer == {"input": "1845-01-05", "output": "January 5, 1845", "finished": True}
     body["n_best"] = 2
     (answer,) = client.post("/api/predict", json=body).json()["answers"]
-    assert set(answer) == {"input", "output", "finished", "alternatives"}
+    assert set(answer) == {"input", "output", "finished", "score", "alternatives"}
 
 
 # --- under fire ----------------------------------------------------------------------------------------

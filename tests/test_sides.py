@@ -6,6 +6,7 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Engine
@@ -212,6 +213,80 @@ def test_features_may_follow_a_word_after_a_tab() -> None:
     letters = Tokenizer.characters_of(["walk VPST;"])
     others = Texts(texts.config, Tokenizers(letters, letters), model.network, None)
     assert others.read("walk\tV;PST") == "walk V;PST", "a tab is white space for any other model"
+
+
+FORMS = [
+    (stem, tags, stem + ending)
+    for stem in ("walk", "talk", "jump", "look", "play", "bark", "kick", "rest", "lift", "melt")
+    for tags, ending in (("V;PST", "ed"), ("V;PRS;3", "s"), ("V;PTCP", "ing"))
+]
+
+
+def inflecting(**given: Any) -> seq2see.Seq2Seq:
+    """A barely trained model of words with features, from tuples of three texts."""
+    little: dict[str, Any] = dict(
+        training={"steps": 1}, model=TINY, decoding={"max_length": 4}, progress=False
+    )
+    return seq2see.fit(FORMS, columns=("1+2", "3"), **little, **given)
+
+
+def test_a_model_of_features_takes_them_in_a_tuple_a_list_and_a_dict() -> None:
+    model = inflecting()
+    assert model.tokenizers.source.kind == "features"
+    inputs: list[Any] = [
+        ("walk", "V;PST"),
+        ["walk", "V;PST"],
+        {"lemma": "walk", "tags": "V;PST"},
+        "walk\tV;PST",
+    ]
+    assert [answer.input for answer in model.answers(inputs)] == ["walk <V> <PST>"] * 3 + ["walk\tV;PST"]
+    assert model.predict(inputs) == model.predict(["walk <V> <PST>"]) * 4 == [model(inputs[0])] * 4
+    assert model.trace(("walk", "V;PST")).text == "walk <V> <PST>"
+    scores = model.evaluate([(("walk", "V;PST"), "walked"), ("talk <V> <PST>", "talked")])
+    assert [source for source, _, _ in scores.answers] == ["walk <V> <PST>", "talk <V> <PST>"]
+    assert model.evaluate(FORMS, columns=("1+2", "3")).pairs == len(FORMS)
+    bad: Any
+    for bad in (("walk",), ["walk", None], {}):
+        with pytest.raises(
+            UserError, match=r"a word and its features were expected, such as \('walk', 'V;PST'\)"
+        ):
+            model.predict([bad])
+
+
+def test_a_model_without_features_takes_one_text() -> None:
+    model = seq2see.load("dates")
+    message = r"expected, but \('x', 'N'\) is of type tuple: give one text\. Only a model that was trained on words with"
+    with pytest.raises(UserError, match=message):
+        model.predict([("x", "N")])
+    with pytest.raises(UserError, match=message):
+        model.evaluate([(("x", "N"), "y")])
+    with pytest.raises(UserError, match="is of type dict: give one text"):
+        model({"lemma": "x", "tags": "N"})
+
+
+def test_a_refused_text_is_quoted_as_it_was_given(tmp_path: Path) -> None:
+    model = inflecting(out=tmp_path / "model")
+    for text in ("Walk;V;PST", "walk V;PST"):
+        with pytest.raises(InputError) as refused:
+            model(text)
+        assert str(refused.value) == (
+            f"'{text}' has no features: the model reads a word and its features, with a tab between them, as in "
+            "walk<TAB>V;PST."
+        )
+    with pytest.raises(InputError, match="'WALK% <V>', read with similar characters: 'walk% <V>' has '%'"):
+        model("WALK%\tV")
+    letters = seq2see.fit(words(60), training={"steps": 1}, model=TINY, progress=False)
+    with pytest.raises(
+        InputError, match=r"^'ab\\tc' has a tab, which separates columns, .*predict --columns 1` reads"
+    ):
+        letters("ab\tc")
+    said = CliRunner().invoke(app, ["tokenize", "walk\tV;PST", "--model", str(tmp_path / "model")])
+    assert said.exit_code == 0, said.exception
+    assert "features: 6 tokens" in said.output
+    table = tmp_path / "forms.tsv"
+    table.write_text("".join("\t".join(row) + "\n" for row in FORMS))
+    said = CliRunner().invoke(app, ["tokenize", "walk\tV;PST", "--data", str(table), "--columns", "1+2,3"])
+    assert "w|a|l|k|␣<V>|␣<PST>" in said.output, said.exception
 
 
 def test_features_follow_a_text() -> None:

@@ -494,6 +494,45 @@ def test_a_long_preparation_tells_its_speed(tmp_path: Path, monkeypatch: pytest.
     assert re.search(r"\d+ pairs were read and cut in \d+ s, [\d,]+ a second\.", done.stderr)
 
 
+def test_what_a_training_expects_is_told(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of all members, a warm-up without an end, a typing mistake in the folder to resume."""
+    monkeypatch.setattr("seq2see.data.doctor.seconds_of", lambda config: 200.0)
+    done = run(
+        "train",
+        str(corpus),
+        "--resume",
+        "--out",
+        "new",
+        "--ensemble",
+        "3",
+        "--set",
+        "training.warmup=4",
+        *LITTLE,
+    )
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "new has no training to resume: a new one starts." in done.stderr
+    assert (
+        "The learning rate rises for 4 steps, so it does not fall in 4: set training.warmup lower"
+        in done.stderr
+    )
+    assert "4 steps, about 10 minutes." in done.output
+    whole = run("train", str(corpus), "--out", "other", "--set", "training.warmup=3", *LITTLE)
+    assert "4 steps, about 3 minutes." in whole.output
+    assert "to resume" not in whole.stderr
+    assert "rises" not in whole.stderr
+
+
+def test_a_model_of_pairs_is_not_scored_on_dates(trained: tuple[Path, Result]) -> None:
+    one = str(trained[0] / "runs" / "mine")
+    assert (
+        refused("evaluate", "--model", one)
+        == f"Only dates are generated: give a file of pairs to score {one} on."
+    )
+    told = refused("evaluate", "dates", "--model", one, "--sample", "9")
+    assert told.startswith(f"{one} takes no dates: ")
+    assert told.endswith("Give a file of pairs to score it on.")
+
+
 def test_tensorboard_sees_a_line_while_the_training_goes_on(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -6,6 +6,7 @@ it is set; an unknown key is an error that names the nearest known one.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import tomllib
@@ -59,9 +60,8 @@ class Schema:
         known = {setting.name for setting in fields(cls)}
         for key in settings:
             if key not in known:
-                raise ConfigError(
-                    f"There is no setting {cls.section}.{printable(key)}. {_elsewhere(key) or suggest(key, known)}"
-                )
+                near = _elsewhere(key, cls.section) or suggest(key, known)
+                raise ConfigError(f"There is no setting {cls.section}.{printable(key)}. {near}")
         return cls(**settings)
 
     def but(self, **settings: Any) -> Self:
@@ -69,12 +69,17 @@ class Schema:
         return type(self).of(**{**asdict(self), **settings})
 
 
-def _elsewhere(key: str) -> str:
-    """Return a sentence that names the section of a setting, if one has this name."""
-    for schema in (ModelConfig, TrainingConfig, DecodingConfig):
-        if key in {setting.name for setting in fields(schema)}:
-            return f"It is in another section: {schema.section}.{key}."
-    return ""
+def _elsewhere(key: str, section: str) -> str:
+    """Return a sentence that names the setting of another section that has this name, or nearly."""
+    named = {
+        setting.name: schema.section
+        for schema in (DecodingConfig, TrainingConfig, ModelConfig)
+        for setting in fields(schema)
+    }
+    if key in named:
+        return f"It is in another section: {named[key]}.{key}."
+    near = difflib.get_close_matches(key, named, n=1, cutoff=0.8)
+    return f"Did you mean {named[near[0]]}.{near[0]}?" if near and named[near[0]] != section else ""
 
 
 def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:

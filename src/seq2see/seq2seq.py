@@ -20,7 +20,7 @@ from seq2see import devices, machine
 from seq2see.answering.answer import Answer, or_withheld
 from seq2see.answering.network import Network
 from seq2see.answering.options import Given, Options, listed
-from seq2see.answering.texts import Texts
+from seq2see.answering.texts import Input, Texts
 from seq2see.config import Config
 from seq2see.decoding import engines
 from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
@@ -142,8 +142,9 @@ class Seq2Seq:
 
         folder.write(Path(path), self.config, self.tokenizers, data, self.card, copied, self.confidence)
 
-    def __call__(self, text: str) -> str:
+    def __call__(self, text: Input) -> str:
         """Answer one text."""
+        text = self.texts.text_of(text)
         self.texts.check(text)
         [answer] = self.answers([text], probabilities=False)
         if answer.error is not None:
@@ -152,7 +153,7 @@ class Seq2Seq:
 
     def predict(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Input],
         options: Options | None = None,
         *,
         on_error: str = "raise",
@@ -160,10 +161,14 @@ class Seq2Seq:
     ) -> list[str]:
         """Answer many texts, in order.
 
+        For a model of words with features, an input may be a tuple, a list or a dict: ``("walk", "V;PST")`` or
+        ``{"lemma": "walk", "tags": "V;PST"}``. The word is the first value of a dict, whatever the names are.
+
         Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates texts
         sentence by sentence, unless ``whole`` is set. If some texts are refused, or their confidence is below
         ``min_confidence``, ``RefusedInputs`` is raised with the answers to the others; ``answers`` gives the reason for
-        each text. ``on_error="none"`` is deprecated: it puts None in the place of a refused text.
+        each text, and several answers to it. ``on_error="none"`` is deprecated: it puts None in the place of a refused
+        text.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"], beam=4)
@@ -180,7 +185,13 @@ class Seq2Seq:
                 DeprecationWarning,
                 stacklevel=2,
             )
-        answers = self._answers(texts, Options.of(options, given, "beam"), probabilities=False)
+        asked = Options.of(options, given, "beam")
+        if asked.n_best > 1:
+            raise UserError(
+                f"`n_best` is {asked.n_best}, but `predict` gives one answer to each text: call "
+                f"`model.answers(texts, n_best={asked.n_best})`, whose answers have the others as `alternatives`."
+            )
+        answers = self._answers(texts, asked, probabilities=False)
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
         if reasons and on_error == "raise":
@@ -189,7 +200,7 @@ class Seq2Seq:
 
     def answers(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Input],
         options: Options | None = None,
         *,
         probabilities: bool = True,
@@ -207,11 +218,12 @@ class Seq2Seq:
         """
         return self._answers(texts, Options.of(options, given, "beam"), probabilities)
 
-    def _answers(self, texts: Iterable[str], options: Options, probabilities: bool) -> list[Answer]:
+    def _answers(self, texts: Iterable[Input], options: Options, probabilities: bool) -> list[Answer]:
         self._check(options)
         if options.format is not None:
             raise UserError("`format` is for one document: use `translate`.")
-        inputs, rules = listed(texts), options.rules(self.config.decoding)
+        inputs = [self.texts.text_of(text) for text in listed(texts)]
+        rules = options.rules(self.config.decoding)
         automaton, least = self.texts.allowed(options), options.min_confidence
         sure = probabilities or least is not None
         by_sentences = rules.sentences and options.n_best == 1 and automaton is None and not options.whole
@@ -248,7 +260,7 @@ class Seq2Seq:
                 f"`min_confidence` is {options.min_confidence}, but the confidence of this model is not "
                 "fitted: `seq2see calibrate` fits it on pairs that were not in the training."
             )
-        if options.min_confidence is not None and self.confidence is not None:
+        if options.min_confidence and self.confidence is not None:  # above 0 is every answer
             fitted = self.confidence.fitted_on
             if fitted < ENOUGH_FITTED:
                 logging.getLogger("seq2see").warning(
@@ -302,8 +314,8 @@ class Seq2Seq:
     ) -> Evaluation:
         """Score the answers of ``predict`` to pairs: exact match, error rates, BLEU, chrF, loss, every miss.
 
-        The pairs may be in anything that ``fit`` takes: a list, a table, a file. A source that the model cannot take
-        counts as wrong.
+        The pairs may be in anything that ``fit`` takes: a list, a table, a file. A source may be in any form that
+        ``predict`` takes; one that the model cannot take counts as wrong.
 
         >>> import seq2see
         >>> scores = seq2see.load("dates").evaluate([("1845-01-05", "January 5, 1845")])
@@ -315,7 +327,9 @@ class Seq2Seq:
         from seq2see.data.pairs import corpus_of
         from seq2see.evaluation.evaluate import evaluate
 
-        pairs = corpus_of(pairs, columns, or_two=True, prepare=self.texts.folded).pairs
+        pairs = corpus_of(
+            pairs, columns, or_two=True, prepare=self.texts.folded, join=self.texts.text_of
+        ).pairs
         rules = Options(beam=beam).rules(self.config.decoding)
         engine = self.network.engine_for(len(pairs), rules.beam)
 
@@ -358,7 +372,7 @@ class Seq2Seq:
         return self.texts.align(pairs)
 
     def trace(
-        self, text: str, target: str | None = None, edit: dict[str, Any] | None = None, member: int = 0
+        self, text: Input, target: str | None = None, edit: dict[str, Any] | None = None, member: int = 0
     ) -> Trace:
         """Answer one text and keep every number on the way; ``edit`` replaces values by name.
 
@@ -373,6 +387,7 @@ class Seq2Seq:
         from seq2see.inspection.trace import trace_text
         from seq2see.page.single_file import PageTrace
 
+        text = self.texts.text_of(text)
         self.texts.check(text)
         target = None if target is None else self.texts.folded(target)
         return trace_text(

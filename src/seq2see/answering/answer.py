@@ -49,6 +49,8 @@ class Answer:
     withheld: str | None = None  # an answer that is not given, because its confidence is too low
     repairs: list[str] = field(default_factory=list)  # what was repaired in the answer
     parts: list[Answer] = field(default_factory=list, repr=False)  # the answers to its sentences
+    #: By which it ranks before its alternatives; None without probabilities, and if its sentences were answered.
+    score: float | None = None
 
     @classmethod
     def plain(cls, input: str, output: str, ids: list[int], finished: bool, remark: str | None) -> Answer:
@@ -57,6 +59,7 @@ class Answer:
         made.__dict__.update(
             input=input, output=output, log_probability=None, tokens=[], alternatives=[], ids=ids, finished=finished,
             error=None, confidence=None, remark=remark, withheld=None, repairs=[], parts=[],
+            score=None,
         )  # fmt: skip
         return made
 

@@ -73,6 +73,11 @@ class Network:
     def find_export(self) -> None:
         """Look for an export of the folder; without one the weights are read at once."""
         assert self.path is not None
+        if (several := self.config.model.members) > 1 and self.engine in ("int8", "ctranslate2"):
+            raise UserError(
+                f"`engine` is {self.engine}, but {self.path.name} is an ensemble of {several} models, which only torch "
+                f"answers with: leave it out, or teach one model by it (`seq2see train FILE --teacher {self.path.name}`)."
+            )
         if self.engine == "int8":
             self._keep_int8()
         elif self.engine == "ctranslate2" or (self.engine == "auto" and self.device == "cpu"):

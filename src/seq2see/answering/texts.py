@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from seq2see.answering.answer import Alternative, Answer, Token
 from seq2see.answering.network import Network
@@ -17,7 +17,7 @@ from seq2see.evaluation.confidence import Confidence
 from seq2see.storage.folder import Tokenizers
 from seq2see.tasks import dates, human_dates
 from seq2see.tokenizers.folding import fold_unknown
-from seq2see.tokenizers.symbols import with_features
+from seq2see.tokenizers.symbols import FEATURE, joined
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since mode
 CHECKS: dict[str, Callable[[str], None]] = {"dates": dates.check, "human-dates": human_dates.check}
 
 Span = tuple[int, int]
+Input = str | Sequence[str] | Mapping[str, str]  # a text, or a word and its features
 
 
 class Texts:
@@ -53,6 +54,22 @@ class Texts:
 
     # --- reading ---
 
+    def text_of(self, given: Input) -> str:
+        """Return the text of an input: a word and its features may be a tuple, a list or a dict."""
+        if not isinstance(given, tuple | list | Mapping):
+            return cast(str, given)  # ``_readable`` refuses what is no text
+        if self.tokenizers.source.kind != "features":
+            raise UserError(
+                f"A text was expected, but {given!r:.60} is of type {type(given).__name__}: give one text. Only a model "
+                "that was trained on words with features takes several texts as one input."
+            )
+        text = joined(given)
+        if not isinstance(text, str):
+            raise UserError(
+                f"An input is {given!r:.60}: a word and its features were expected, such as ('walk', 'V;PST')."
+            )
+        return text
+
     def folded(self, text: str) -> str:
         """Return a text as the model reads it, in the form of the training: NFC, with white space folded.
 
@@ -63,9 +80,7 @@ class Texts:
             return human_dates.fold(text)
         if self.config.task in CHECKS or self.config.task == "imported":
             return text
-        if "\t" in text and self.tokenizers.source.kind == "features":
-            text = with_features(text.split("\t"))
-        return fold(text)
+        return fold(self.tokenizers.source.untabbed(text))
 
     def read(self, text: str) -> str:
         """Return a text as the model reads it: folded, with unknown characters replaced by similar known ones.
@@ -99,11 +114,30 @@ class Texts:
         check_unicode(text)
         if self.config.task in CHECKS and not anyway:
             CHECKS[self.config.task](text)
-        text = self.read(text)
-        if not text.strip():
+        read = self.read(text)
+        if not read.strip():
             raise InputError("The line is empty: a text was expected.")
-        self.tokenizers.source.check(text)
-        return text
+        try:
+            self.tokenizers.source.check(read)
+        except InputError as error:
+            raise InputError(self._why_unknown(text, read, str(error))) from None
+        return read
+
+    def _why_unknown(self, text: str, read: str, why: str) -> str:
+        """Return why a text has unknown tokens, in terms of the text that was given."""
+        given = self.folded(text)
+        if self.tokenizers.source.kind == "features":
+            if FEATURE.search(given) is None:
+                return (
+                    f"{shown(text)} has no features: the model reads a word and its features, with a tab between them, "
+                    "as in walk<TAB>V;PST."
+                )
+        elif "\t" in text:
+            return (
+                f"{shown(text)} has a tab, which separates columns, but the model reads one text: give one column "
+                "(`seq2see predict --columns 1` reads the first one of a file)."
+            )
+        return why if read == given else f"{shown(given)}, read with similar characters: {why}"
 
     def _fitting(self, ids: list[int]) -> list[int]:
         """Return the ids of a text if they are not too many."""
@@ -301,6 +335,7 @@ class Texts:
             finished=best.finished,
             confidence=sure,
             remark=remark,
+            score=best.score,
         )
 
     def raw(self, answer: Answer) -> str:

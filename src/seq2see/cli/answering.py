@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from seq2see.cli.output import Refusals, complain, in_json, progress_bar
+from seq2see.cli.output import Refusals, complain, in_json, progress_bar, tell_warnings
 from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import ORDERS, UserError, counted, shown
 
@@ -43,6 +43,7 @@ LONGEST = 4_000_004  # most bytes of a line; no model takes as many characters
 WORTH_A_PROCESS = 2**24
 PACKED = 3  # estimated ratio of a text to its gzip or xz file
 HEAD = 8192  # bytes that tell whether a file is text
+FIRST = 100  # lines that tell whether a file has the columns that --columns names
 
 RECORDS = (".jsonl", ".ndjson")
 TEXT_KEYS = ("input", "source", "text")  # of a JSON object, the first that is there
@@ -68,6 +69,7 @@ class Asked:
         from seq2see import devices, machine
         from seq2see.seq2seq import load
 
+        tell_warnings()
         machine.use(self.threads)
         device = chosen(self.model, self.device, self.engine, characters)
         # An alignment reads the weights here, and constraints are too large to be sent with each batch.
@@ -124,6 +126,10 @@ class NoText(str):
     reason: str
 
 
+class NoColumns(NoText):
+    """A line without the columns that --columns names."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A loaded model with its request."""
@@ -162,7 +168,7 @@ class Job:
         return network.engine_for(inputs, self.rules.beam, options.n_best, options.is_constrained).name
 
     def lines(self, answers: list[Answer]) -> Iterator[str]:
-        """Format each answer as a line, with alternatives and alignment after tabs."""
+        """Format each answer as a line, with scores, alternatives and alignment after tabs."""
         asked = self.asked
         if not (asked.as_json or asked.raw or asked.align or asked.options.n_best > 1):
             for answer in answers:
@@ -179,8 +185,12 @@ class Job:
                 yield ""
             else:
                 best = self.model.texts.raw(answer) if self.asked.raw else str(answer.output)
-                others = [alternative.output for alternative in answer.alternatives]
-                columns = [best, *others, *([] if alignment is None else [alignment.pharaoh])]
+                columns = [best]
+                if asked.options.n_best > 1:
+                    columns.append(f"{answer.score:.4f}")
+                    for other in answer.alternatives:
+                        columns += [other.output, f"{other.score:.4f}"]
+                columns += [] if alignment is None else [alignment.pharaoh]
                 yield "\t".join(map(_in_one_line, columns))
 
 
@@ -343,8 +353,11 @@ def _same(job: Job, text: str, line: str) -> bool:
             return False
         if form_now != form_then:
             return False
-    elif job.asked.align:  # a link may depend on the last digits of a weight
-        now, line = (text.rpartition("\t")[0] for text in (now, line))
+    else:  # a link may depend on the last digits of a weight, and a score ends with such digits
+        if job.asked.align:
+            now, line = (text.rpartition("\t")[0] for text in (now, line))
+        if job.asked.options.n_best > 1:
+            now, line = ("\t".join(text.split("\t")[::2]) for text in (now, line))
     if job.engine_name(WINDOW).endswith("bfloat16"):
         from difflib import SequenceMatcher
 
@@ -384,6 +397,7 @@ def _record(model: Seq2Seq, answer: Answer, asked: Asked, alignment: Alignment |
     if asked.raw:
         record["raw"] = model.texts.raw(answer)
     if asked.options.n_best > 1:
+        record["score"] = answer.score
         record["alternatives"] = [
             {
                 "output": alternative.output,
@@ -419,18 +433,23 @@ def lines_of(path: Path | None, columns: Sequence[str] = ()) -> Iterator[str]:
         _check_numbers(columns, path)
     if path is None or str(path) == "-":
         _check_text(sys.stdin.buffer, "Standard input")
-        yield from (_in_cells(text, columns) for text in _texts(sys.stdin.buffer))
+        yield from _with_some((_in_cells(text, columns) for text in _texts(sys.stdin.buffer)), columns)
         return
     if path.is_dir() or not path.exists():
         raise UserError(f"There is no file {str(path)!r}: a text file with one input a line was expected.")
-    number, records = 0, formats.kind_of(path) in RECORDS
+    number, read = 0, _in_record if formats.kind_of(path) in RECORDS else _in_cells
+
+    def texts(file: IO[bytes]) -> Iterator[str]:
+        nonlocal number
+        for line in _texts(file):
+            number += 1
+            yield read(line, columns)
+
     try:
         # A path that is not a regular file may be a pipe, which can be opened only once.
         with formats.unpacked(path) if path.is_file() else path.open("rb") as file:
             _check_text(file, path.name)
-            for text in _texts(file):
-                number += 1
-                yield (_in_record if records else _in_cells)(text, columns)
+            yield from _with_some(texts(file), columns)
     except formats.UNREADABLE as error:
         raise UserError(f"{path.name} cannot be read beyond line {number:,}: {error}.") from None
 
@@ -472,15 +491,24 @@ def _check_numbers(columns: Sequence[str], path: Path | None) -> None:
             f"--columns is {asked}: the columns of the source were expected, as in --columns "
             f"{asked.split(',')[0]}. predict reads no target."
         )
-    if not all(column.isdecimal() for column in columns):
+    if not all(column.isdecimal() and int(column) for column in columns):
         raise UserError(
-            f"--columns is {asked}: numbers were expected, as in --columns 1+2, for lines with tabs. Names are for "
-            ".jsonl files."
+            f"--columns is {asked}: numbers from 1 on were expected, as in --columns 1+2, for lines with tabs. Names are "
+            "for .jsonl files."
         )
     if path is not None and formats.kind_of(path) == ".csv":
         raise UserError(
             f"--columns is {asked}, but {path.name} is a CSV file: lines with tabs or a .jsonl file were expected."
         )
+
+
+def _with_some(texts: Iterator[str], columns: Sequence[str]) -> Iterator[str]:
+    """Return the inputs; if none of the first lines has the columns that --columns names, say so once."""
+    head = list(itertools.islice(texts, FIRST if columns else 0))
+    lacking = [text for text in head if isinstance(text, NoColumns)]
+    if lacking and len(lacking) == len(head):
+        raise UserError(lacking[0].reason)
+    return itertools.chain(head, texts)
 
 
 def _in_cells(line: str, columns: Sequence[str]) -> str:
@@ -490,7 +518,7 @@ def _in_cells(line: str, columns: Sequence[str]) -> str:
     cells = line.split("\t")
     if not all(1 <= int(column) <= len(cells) for column in columns):
         told = f"a number from 1 to {len(cells)} was expected for each, as the line has {counted(len(cells), 'column')}"
-        return NoText(f"--columns is {'+'.join(columns)}: {told}.")
+        return NoColumns(f"--columns is {'+'.join(columns)}: {told}.")
     return "\t".join(cells[int(column) - 1] for column in columns)
 
 
@@ -506,12 +534,17 @@ def _in_record(line: str, columns: Sequence[str] = ()) -> str:
         cells = [found.get(name) for name in columns]
         if all(isinstance(cell, str) for cell in cells):
             return "\t".join(map(str, cells))
-        return NoText(f"The line has no text {' or '.join(columns)}, which --columns names.")
+        return NoColumns(f"The line has no text {' or '.join(columns)}, which --columns names.")
+    texts: list[str] = []
     if isinstance(found, dict):
+        texts = [name for name, value in found.items() if isinstance(value, str)]
         found = next((found[name] for name in TEXT_KEYS if name in found), None)
     if isinstance(found, str):
         return found
-    return NoText('The line has no text: a JSON text was expected, or one under "input", "source" or "text".')
+    others = f" --columns {shown('+'.join(texts[:2]))} reads others." if texts else ""
+    return NoText(
+        f'The line has no text: a JSON text was expected, or one under "input", "source" or "text".{others}'
+    )
 
 
 class Watch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from random import Random
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,10 @@ from seq2see.cli.answering import loaded as load_for
 from seq2see.cli.data import Columns, read
 from seq2see.cli.output import aside, complain, console, in_json, say
 from seq2see.cli.predict import Device
-from seq2see.errors import FolderError, UserError, counted
+from seq2see.errors import FolderError, InputError, UserError, counted
+
+if TYPE_CHECKING:
+    from seq2see.seq2seq import Seq2Seq
 
 
 def register(app: typer.Typer) -> None:
@@ -82,10 +85,11 @@ def calibrate(
     except FolderError:  # a damaged one, or one of another version, is fitted again
         (path / folder.CONFIDENCE).unlink()
     loaded = load_for(model, device, characters=characters_in(*map(Path, file.split(","))))
-    given = [(loaded.texts.folded(s), loaded.texts.folded(t)) for s, t in read(file, columns=columns).pairs]
-    pairs = [pair for pair in given if _takes(loaded, pair)]
-    if len(pairs) < len(given):
-        complain(f"{counted(len(given) - len(pairs), 'pair')} left out, since the model does not take them.")
+    pairs = _answerable(loaded, read(file, columns=columns).pairs)
+    if not pairs:
+        raise UserError(
+            f"The model takes no source of {file}: pairs like those of its training were expected."
+        )
     threshold = None if exact else chrf or (GOOD_CHRF if are_sentences(pairs) else None)
     known = pairs if like is None else read(like, columns=columns, or_two=True).pairs
     source = loaded.tokenizers.source
@@ -121,22 +125,29 @@ def calibrate(
         f"{found.measured.right:.2%} right"
     )
     console.print(f"expected calibration error   {found.measured.error:.2%}  (10 bins)")
-    console.print("\nconfidence    answered    right")
-    for least, share, right in work.answered_above(found):
+    if rows := work.answered_above(found):
+        console.print("\nconfidence    answered    right")
+    else:
+        console.print(f"no answer has a confidence of {work.THRESHOLDS[0]:.2f} or more")
+    for least, share, right in rows:
         console.print(f"{least:10.2f} {share:11.1%} {right:8.1%}")
     say(f"Written to {path}: {folder.CONFIDENCE}, {folder.PICTURE} and the card.")
 
 
-def _takes(model: object, pair: tuple[str, str]) -> bool:
-    """Whether a model takes both sides of a pair."""
-    from seq2see.errors import InputError
-    from seq2see.evaluation.evaluate import check_pair
-    from seq2see.seq2seq import Seq2Seq
+def _answerable(model: Seq2Seq, given: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the pairs as the model reads them; report those whose source it refuses.
 
-    assert isinstance(model, Seq2Seq)
-    try:
-        model.texts.check(pair[0])
-        check_pair(model.config.model, model.tokenizers, pair)
-    except InputError:
-        return False
-    return True
+    A target that the model cannot write stays: its answer is wrong.
+    """
+    pairs, reasons = [], []
+    for source, target in given:
+        try:
+            model.texts.check(source)
+        except InputError as error:
+            reasons.append(str(error))
+        else:
+            pairs.append((model.texts.read(source), model.texts.folded(target)))
+    if reasons:
+        left = f"{counted(len(reasons), 'pair')} left out, since the model does not take the source."
+        complain(f"{left} The first: {reasons[0]}")
+    return pairs

@@ -76,6 +76,12 @@ def doctor(
             "Face dataset.",
         ),
     ],
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            "--validation", metavar="FILE", help="Pairs to watch the training by; A,B for parallel files."
+        ),
+    ] = None,
     test: Annotated[
         str | None,
         typer.Option("--test", metavar="FILE", help="Pairs for the final score; A,B for parallel files."),
@@ -91,8 +97,8 @@ def doctor(
 ) -> None:
     """Check pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
 
-    Texts are read in Unicode NFC with white space folded. Exit status: 0 if nothing is wrong, 1 if there are
-    faults, 2 if the files cannot be read.
+    Texts are read in Unicode NFC with white space folded. Parts that are not given are split off, as `train` does.
+    Exit status: 0 if nothing is wrong, 1 if there are faults, 2 if the files cannot be read.
 
     [dim]seq2see doctor mine.tsv[/dim]
 
@@ -104,13 +110,19 @@ def doctor(
     from seq2see.data.shards import is_large, survey
 
     with aside.status("Looking …"):
-        scored = None if test is None else read(test, columns=columns, or_two=True)
-        paths = paths_of(*data)
+        watched, scored = (
+            None if part is None else read(part, columns=columns, or_two=True) for part in (validation, test)
+        )
+        paths, found = paths_of(*data), None
         if is_large(paths):
-            found = survey(paths, columns=None if columns is None else checked(columns))
-            report = examine(found.corpus, scored, found.count, preset)
-        else:
-            report = examine(read(*data, columns=columns), scored, preset=preset)
+            found = survey(
+                paths,
+                validation=None if watched is None else watched.pairs,
+                test=None if scored is None else scored.pairs,
+                columns=None if columns is None else checked(columns),
+            )
+        corpus = read(*data, columns=columns) if found is None else found.corpus
+        report = examine(corpus, scored, found, preset, watched)
     if as_json:
         findings = [{"fault": f.fault, "text": f.text, "advice": f.advice} for f in report.findings]
         print(json.dumps({"facts": dict(report.facts), "findings": findings}, ensure_ascii=False))
@@ -171,6 +183,7 @@ def tokenize(
 
         both = read_tokenizers(find(model))
         tokenizer = both.target if target else both.source
+        text = tokenizer.untabbed(text)
         tokenizer.check(text)
         ids = tokenizer.encode(text)
         for name in ("token", "id", "characters"):
@@ -191,6 +204,7 @@ def tokenize(
 
         plan = choose(pairs)
         chosen = tokenizers_of(plan, pairs)[target]
+        text = chosen.untabbed(text)
         cuts = [replace(cut(chosen, text), kind=f"{plan.kinds[target]}, as chosen")]
     texts = [side for pair in pairs for side in pair] or SAMPLE
     for name in ("tokenizer", "tokens", "characters", "a token"):

@@ -12,7 +12,7 @@ from seq2see.cli.answering import loaded
 from seq2see.cli.data import Columns, are_dates, read
 from seq2see.cli.output import NAMED, Refusals, aside, complain, console, in_json, progress_bar, say
 from seq2see.cli.predict import Device, ModelName
-from seq2see.errors import UserError, counted
+from seq2see.errors import InputError, UserError, counted
 
 if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Evaluation
@@ -99,9 +99,13 @@ def evaluate(
 
     [dim]seq2see evaluate test.tsv --compare runs/mine runs/other[/dim]
     """
+    from seq2see.storage import folder
+
     if data is None or are_dates(data):
         if compare is not None:
             raise UserError("--compare needs a file of pairs to compare the two models on.")
+        if data is None and folder.read_config(folder.find(model)).task != "dates":
+            raise UserError(f"Only dates are generated: give a file of pairs to score {model} on.")
         if columns is not None:
             raise UserError("--columns is for a file of pairs; dates are generated.")
         if beam is not None and beam > 1:
@@ -145,6 +149,10 @@ def _dates(
             )
         ordinals = np.random.default_rng(seed).choice(ordinals, sample, replace=False)
     found = loaded(model, device, characters=len("2025-09-03") * len(ordinals))
+    try:
+        found.texts.check(pairs_of(ordinals[:1])[0][0])
+    except InputError as error:
+        raise UserError(f"{model} takes no dates: {error} Give a file of pairs to score it on.") from None
     scores, started = Evaluation(), time.perf_counter()
     with progress_bar("dates") as bar:
         task = bar.add_task("evaluating", total=len(ordinals), speed="")
@@ -218,15 +226,19 @@ def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) ->
     return Evaluation.of(given, separator=model.tokenizers.target.separator)
 
 
-def _loss(model: Seq2Seq, pairs: list[Pair]) -> float | None:
-    """Return the mean −log P(token), or None if a pair cannot be scored."""
-    from seq2see.errors import InputError
+def _loss(model: Seq2Seq, pairs: list[Pair]) -> tuple[float | None, int]:
+    """Return the mean −log P(token) of the pairs that can be scored, and their number; report the others."""
+    from seq2see.evaluation.evaluate import score_what_can_be
 
-    try:
-        tokens = [value for row in model.log_probabilities(pairs) for value in row]
-    except InputError:
-        return None
-    return -sum(tokens) / len(tokens)
+    read = [(model.texts.read(source), model.texts.folded(target)) for source, target in pairs]
+    scored, refused = score_what_can_be(model.network.inner(), model.tokenizers, read)
+    for place, reason in [*refused.items()][:1]:
+        count = counted(len(refused), "pair")
+        complain(
+            f"The loss leaves out {count} that cannot be scored. The first, pair {place + 1:,}: {reason}"
+        )
+    tokens = [value for row in scored for value in row]
+    return -sum(tokens) / len(tokens) if tokens else None, len(scored)
 
 
 def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: bool, device: str) -> float:
@@ -238,7 +250,8 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
         found = _answered(name, model, pairs, beam)
     seconds = time.perf_counter() - started
     sentences = are_sentences(pairs)  # BLEU counts runs of four words, and means nothing for single words
-    bleu, chrf, loss = found.bleu() if sentences else None, found.chrf(), _loss(model, pairs)
+    bleu, chrf = found.bleu() if sentences else None, found.chrf()
+    loss, loss_pairs = _loss(model, pairs)
     separator = model.tokenizers.target.separator
     match, buckets, bad = found.exact_match, found.by_length(), found.worst(worst, separator)
     unit = "characters" if found.are_words else "words"
@@ -251,7 +264,7 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
             "by_source": {"sources": any_target.pairs, "exact_match": any_target.exact_match,
                           "token_error_rate": any_target.token_error_rate},
             "bleu": vars(bleu) if bleu else None,
-            "chrf": vars(chrf), "loss": loss, "seconds": seconds,
+            "chrf": vars(chrf), "loss": loss, "loss_pairs": loss_pairs, "seconds": seconds,
             "confusions": [one._asdict() for one in confused],
             "by_length": [{unit: words, "pairs": part.pairs, "exact_match": part.exact_match,
                            "bleu": part.bleu().score if sentences else None} for words, part in buckets],
@@ -274,10 +287,9 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
     for score in (bleu, chrf) if bleu else (chrf,):
         label, _, signature = score.signature.partition("|")
         say(f"{label:21} {score.score:.2f}  ({signature})")
-    told = (
-        "unknown: some pairs cannot be scored" if loss is None else f"{loss:.3g} nats a token, teacher-forced"
-    )
-    console.print(f"loss                  {told}")
+    told = "unknown: no pair can be scored" if loss is None else f"{loss:.3g} nats a token, teacher-forced"
+    some = f", of {loss_pairs:,} of {len(pairs):,} pairs" if 0 < loss_pairs < len(pairs) else ""
+    console.print(f"loss                  {told}{some}")
     console.print(f"time                  {seconds:.1f} s, {len(pairs) / seconds:,.0f} pairs/s")
     if len(buckets) > 1:
         console.print(f"\n{unit + ' of the source':24}   pairs  exact match{'   BLEU' if sentences else ''}")

@@ -11,7 +11,7 @@ import typer
 
 from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
-from seq2see.errors import UserError
+from seq2see.errors import UserError, counted
 
 #: The packages that each format needs.
 NEEDS = {
@@ -152,12 +152,23 @@ def export(
     out = directory if out is None else out
     if to not in NEEDS:
         raise UserError(f"--to is {to!r}: {', '.join(NEEDS)} were expected.")
-    for package in NEEDS[to]:
-        if find_spec(package) is None:
-            raise UserError(f"The package {package} is not installed: pip install {package}.")
+    from seq2see.storage import folder
+
+    path = folder.find(model)
+    if (several := folder.read_config(path).model.members) > 1:
+        raise UserError(
+            f"{model} is an ensemble of {several} models, which other programs cannot run as one: teach one model by it "
+            f"(`seq2see train FILE --teacher {model}`) and export that."
+        )
+    if missing := [package for package in NEEDS[to] if find_spec(package) is None]:
+        raise UserError(
+            f"--to {to} needs {counted(len(missing), 'package')} more ({', '.join(missing)}): pip install "
+            f"{' '.join(missing)}."
+        )
     if (out is None) != (to == "ctranslate2"):
         raise UserError(
-            "The CTranslate2 format goes into the model's own folder: leave --out out."
+            f"{out} was given as the folder to write, but the CTranslate2 format goes into the model's own folder, "
+            f"{path}: name no folder."
             if out is not None
             else f"--to {to} needs a folder to write to: add --out DIR."
         )
@@ -168,14 +179,8 @@ def export(
     if to == "web" and quantization not in BITS:
         raise UserError(f"--quantization is {quantization!r}: {' or '.join(BITS)} was expected.")
     from seq2see.seq2seq import load
-    from seq2see.storage import folder
 
     loaded = load(model, engine="torch")
-    if (several := loaded.config.model.members) > 1:
-        raise UserError(
-            f"{model} is an ensemble of {several} models, which other programs cannot run as one: teach one model by it "
-            f"(`seq2see train FILE --teacher {model}`) and export that."
-        )
     inputs: list[str] = []
     if file is not None:
         if not file.is_file():
@@ -189,7 +194,6 @@ def export(
     if out is None:
         from seq2see.interchange.to_ctranslate2 import export as write
 
-        path = folder.find(model)
         parity = write(path, network, tokenizers, quantization, inputs, config.decoding)
         say(f"{path / to}: {quantization}; {parity}.")
     elif to == "hf":
@@ -203,7 +207,7 @@ def export(
         def answers(texts: Sequence[str]) -> list[str | None]:
             return [answer.output for answer in loaded.answers(texts, whole=True)]
 
-        say(f"{out}: {write_web(out, folder.find(model).name, loaded, answers, BITS[quantization], inputs)}.")
+        say(f"{out}: {write_web(out, path.name, loaded, answers, BITS[quantization], inputs)}.")
     else:
         from seq2see.interchange.to_onnx import export as write_onnx
 

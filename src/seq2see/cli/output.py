@@ -58,6 +58,22 @@ def complain(message: str, last: bool = False) -> None:
     say(f"seq2see: {message}", on=aside)
 
 
+@cache
+def tell_warnings() -> None:
+    """Print the warnings that the package logs as those of a command, each of them once."""
+    import logging
+
+    told = set[str]()
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if (message := record.getMessage()) not in told:
+                told.add(message)
+                complain(message)
+
+    logging.getLogger("seq2see").addHandler(Teller(logging.WARNING))
+
+
 def say(message: str, style: str = "", on: Console = console) -> None:
     """Print a message without markup: wrapped at words on a terminal, in one line otherwise."""
     on.print(harmless(message), style=style, markup=False, soft_wrap=not on.is_terminal)

@@ -97,7 +97,13 @@ def predict(
         ),
     ] = None,
     n_best: Annotated[
-        int, typer.Option("--n-best", "-n", min=1, help="Answers to each input, best first.")
+        int,
+        typer.Option(
+            "--n-best",
+            "-n",
+            min=1,
+            help="Answers to each input, best first, each with the score that ranks it.",
+        ),
     ] = 1,
     length_penalty: Annotated[
         float | None,

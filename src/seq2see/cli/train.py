@@ -115,6 +115,7 @@ def train(
     from seq2see.config import parse_overrides
     from seq2see.data.columns import checked
     from seq2see.data.pairs import paths_of
+    from seq2see.storage import folder
     from seq2see.training import distributed, run
     from seq2see.training.fitting import beside_of
 
@@ -141,7 +142,7 @@ def train(
         raise UserError(
             "--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher."
         )
-    sources = [] if unlabelled is None else _lines(unlabelled)
+    sources = [] if unlabelled is None else run.sources_of(unlabelled)
     request = run.Request(
         out=beside_of(where) if distil else where, resume=resume or restarted, tokenizer=tokenizer, vocabulary=vocabulary,
         preset=preset, model=chosen["model"], training=training, decoding=chosen["decoding"],
@@ -150,6 +151,9 @@ def train(
         teacher=None if teacher is None else run.Start.read(teacher), unlabelled=[] if distil else sources,
         members=ensemble,
     )  # fmt: skip
+    assert request.out is not None
+    if resume and not (request.out / folder.CONFIG).is_file():
+        complain(f"{request.out} has no training to resume: a new one starts.")
     if dates:
         _one(request, "dates", lambda: _dates(request, years, count), watch, tensorboard)
         return
@@ -167,21 +171,10 @@ def train(
     _check_sides(found.corpus)
     _one(request, "pairs", lambda: _pairs(found, request, started), watch, tensorboard)
     if distil:
-        assert request.out is not None
         say(f"One model learns from the ensemble in {request.out}.")
         pupil = replace(request, out=where, resume=resume and where.exists(), tokenizer=None, vocabulary=None,
                         teacher=run.Start.read(request.out), unlabelled=sources, members=1)  # fmt: skip
         _one(pupil, "pairs", lambda: _pairs(found, pupil, time.perf_counter()), watch, tensorboard)
-
-
-def _lines(path: Path) -> list[str]:
-    """Read a file of sources, one per line."""
-    from seq2see.tokenizers.tokenizer import fold
-
-    try:
-        return [text for line in path.read_text(encoding="utf-8").splitlines() if (text := fold(line))]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}): a text file in UTF-8 was expected.") from None
 
 
 def _one(request: Request, task: str, prepared: Callable[[], Run], watch: bool, tensorboard: bool) -> None:
@@ -211,7 +204,9 @@ def _pairs(found: Data, request: Request, started: float) -> Run:
         ready = run.prepare(found, request, status.update)
         _tell_device(ready)
         made = run.Run(ready, request, complain)
-    if (took := time.perf_counter() - started) > LONG:
+    if (
+        took := time.perf_counter() - started
+    ) > LONG and not ready.taught:  # most of that is the teacher's answers
         rate = ready.different / took
         complain(f"{ready.different:,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
     _introduce(found.corpus, ready, made)
@@ -249,11 +244,17 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
     if run.request.start is None:
         say(f"Chosen: {ready.plan}")
     size, settings = f"{run.trainer.model.parameter_count():,} parameters", ready.config.training
+    if settings.seconds is None and settings.warmup >= settings.steps:
+        complain(
+            f"The learning rate rises for {settings.warmup:,} steps, so it does not fall in {settings.steps:,}: set "
+            "training.warmup lower, or train for longer."
+        )
+    more = " more" if run.trainer.step else ""
     if settings.seconds is not None:
-        say(f"{size}, {settings.seconds:,.0f} s.")
+        say(f"{size}, {max(0.0, settings.seconds - run.trainer.seconds):,.0f} s{more}.")
     elif ready.device == "cpu":
-        left = (run.trainer.last_step - run.trainer.step) / settings.steps
-        time_left = f"about {in_words(left * seconds_of(ready.config))}{' more' if run.trainer.step else ''}"
+        left = (run.trainer.last_step - run.trainer.step) / settings.steps * ready.config.model.members
+        time_left = f"about {in_words(left * seconds_of(ready.config))}{more}"
         say(f"{size}, {settings.steps:,} steps, {time_left}.")
     else:
         say(f"{size}, {settings.steps:,} steps.")
@@ -357,7 +358,6 @@ def _finish(run: Run) -> None:
     many = f"torchrun --nproc-per-node {distributed.size()} -m " if distributed.size() > 1 else ""
     command = f"{many}seq2see {shlex.join(word for word in sys.argv[1:] if word != '--resume')}"
     run.write(run.card(scores, command))
-    what = "dates" if trainer.config.task == "dates" else "pairs"
     if several := run.members():
         each = ", ".join(f"{share:.2%}" for share in several)
         backward = trainer.config.model.backward
@@ -366,15 +366,7 @@ def _finish(run: Run) -> None:
         say(
             f"Members on the held-out pairs: {each} (mean {mean(several):.2%}, spread {pstdev(several):.2%}{turned})."
         )
-    never, others = "" if run.ready.seen else " never seen", run.unseen(scores)
-    say(
-        f"Test: {scores.exact:,} of {scores.pairs:,} {what}{never} are right ({scores.exact_match:.2%}), "
-        f"after {trainer.seconds:.0f} s of training."
-    )
-    if others is not None:
-        say(
-            f"Of the {others.pairs:,} whose source is not in the training, {others.exact:,} ({others.exact_match:.2%})."
-        )
+    say(run.tested(scores))
     if trainer.sentences:
         found = scores.bleu()
         say(f"BLEU {found.score:.2f} ({found.signature})")

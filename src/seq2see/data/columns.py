@@ -83,7 +83,7 @@ def opened(
     if asked is not None and or_two and width == 2:
         asked = None
     if asked is not None:
-        source, target = (_places(str(one), names, width, name) for one in asked)
+        source, target = (positions(str(one), names, width, name) for one in asked)
     else:
         source, target = ([place] for place in _two(table, names, width, name, cells))
     both = [names[places[0]] for places in (source, target)] if names else []
@@ -123,7 +123,7 @@ def _parts(one: str, names: Sequence[str]) -> list[str]:
     return [one] if one in names else [part.strip() for part in one.split("+")]
 
 
-def _places(one: str, names: list[str], width: int, name: str) -> list[int]:
+def positions(one: str, names: list[str], width: int, name: str) -> list[int]:
     """Return the positions of the requested columns, given by name or by number."""
     places = []
     for part in _parts(one, names):
@@ -142,7 +142,7 @@ def _places(one: str, names: list[str], width: int, name: str) -> list[int]:
     return places
 
 
-def _with_features(names: list[str], full: Sequence[Sequence[str]]) -> str:
+def inflected(names: list[str], full: Sequence[Sequence[str]]) -> str:
     """Return the columns of an inflection table, ``lemma+features,form``; empty if it is something else."""
     labels = names or [str(place + 1) for place in range(len(full[0]) if full else 0)]
     tagged = [
@@ -171,7 +171,7 @@ def _two(
     if width == 3 and not names and all(NOTE.search(row[2]) for row in full):
         return 0, 1
     listed = f"({', '.join(names)})" if names else f"(the first row is {' | '.join(full[0])[:80]})"
-    example = _with_features(names, full) or (",".join(names[-2:]) if names else "1,2")
+    example = inflected(names, full) or (",".join(names[-2:]) if names else "1,2")
     raise UserError(
         f"{name} has {width} columns {listed}, and two were expected: say which are the source and the target, by name "
         f"or number, as in `columns` {example}."

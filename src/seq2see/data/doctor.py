@@ -15,13 +15,14 @@ import torch
 from seq2see import machine
 from seq2see.config import Config
 from seq2see.data import hub, language
-from seq2see.data.pairs import Corpus, Pair, split, without
+from seq2see.data.pairs import Corpus, Pair, Splits, split
 from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
-from seq2see.errors import counted, shown
+from seq2see.data.shards import Survey
+from seq2see.errors import UserError, counted, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 ENOUGH = 500  # pairs; nothing useful can be learned from fewer
-RUNNING_TEXT = 0.2  # share of equal rows from which a file counts as running text split into words
+FEW = 20  # pairs; what is split off fewer says nothing about unknown tokens
 ENOUGH_SENTENCES = 10_000
 NAMED_LINES = 5  # with a finding
 # share of rows that can be answered right, below which the rows contradict each other
@@ -29,6 +30,7 @@ FEWEST, FEWEST_SENTENCES = 0.8, 0.5
 SAME_TARGET, NEARLY_ALL = 0.5, 0.9  # share of rows with one and the same target
 NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
 EFFICIENCY = 0.3  # share of a matrix product's speed that training reaches on a CPU; a guess
+UNITS = {"characters": "character", "symbols": "symbol"}  # what one token of these tokenizers is
 
 
 @dataclass(frozen=True)
@@ -62,25 +64,52 @@ class Report:
 
 
 def examine(
-    corpus: Corpus, test: Corpus | None = None, count: int | None = None, preset: str | None = None
+    corpus: Corpus,
+    test: Corpus | None = None,
+    found: Survey | None = None,
+    preset: str | None = None,
+    validation: Corpus | None = None,
 ) -> Report:
-    """Check pairs thoroughly; ``test`` has the pairs of the final score.
+    """Check pairs thoroughly; ``validation`` and ``test`` are the parts that `train` is given.
 
-    If the corpus is larger than memory, ``corpus`` is a sample of its ``count`` pairs.
+    If the corpus is larger than memory, ``found`` is its survey, and ``corpus`` the sample of it.
     """
-    report = inspect(corpus, test)
-    if count is not None:
-        sample = f"{count:,} in {corpus.name}; the following is about a random {len(corpus.pairs):,} of them"
+    report = inspect(corpus, test, validation)
+    parts = _parts(corpus, test, found, validation)
+    if found is None:
+        sizes = [f"{len(part):,}" for part in (parts.train, parts.validation, parts.test)]
+        told = f"{sizes[0]} for training, {sizes[1]} for validation, {sizes[2]} for the test"
+        report.facts.append(("split", told))
+    else:
+        sample = (
+            f"{found.count:,} in {corpus.name}; the following is about a random {len(corpus.pairs):,} of them"
+        )
         report.facts[0] = ("pairs", sample)
-    plan = choose(corpus.pairs, preset=preset, count=count)
-    tokenizers = tokenizers_of(plan, corpus.pairs)
+    plan = choose(parts.train, preset=preset, count=None if found is None else found.count)
+    everything = parts.train
+    if found is not None and plan.kinds == ("characters", "characters"):
+        everything = [("".join(found.letters[0]), "".join(found.letters[1]))]
+    tokenizers = tokenizers_of(plan, parts.train, everything=everything)
     longest = _lengths(report, corpus, tokenizers)
-    _coverage(report, corpus, test)
-    _costs(report, plan, tokenizers, min(LONGEST, longest))
+    held_out = [*(validation.pairs if validation else ()), *parts.test]
+    if held_out and (test or validation or len(corpus.pairs) >= FEW):
+        _coverage(report, parts.train, held_out, tokenizers)
+    _costs(report, plan, tokenizers, min(LONGEST, longest), preset is not None)
     return report
 
 
-def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
+def _parts(corpus: Corpus, test: Corpus | None, found: Survey | None, validation: Corpus | None) -> Splits:
+    """Split the pairs as `train` does. Too few to split are all for training; they are a fault of their own."""
+    if found is not None:
+        return Splits(corpus.pairs, found.validation, found.test)
+    watched, scored = (None if part is None else part.pairs for part in (validation, test))
+    try:
+        return split(corpus.pairs, watched, scored)
+    except UserError:
+        return Splits(corpus.pairs, watched or [], scored or [])
+
+
+def inspect(corpus: Corpus, test: Corpus | None = None, validation: Corpus | None = None) -> Report:
     """Check the pairs without training a tokenizer, as `train` does at each start."""
     report = Report()
     _counts(report, corpus)
@@ -90,8 +119,9 @@ def inspect(corpus: Corpus, test: Corpus | None = None) -> Report:
     _characters(report, corpus)
     _sides(report, corpus)
     _languages(report, corpus, test)
-    if test is not None:
-        _overlap(report, corpus, test)
+    for name, part in (("validation", validation), ("test", test)):
+        if part is not None:
+            _overlap(report, corpus, name, part)
     return report
 
 
@@ -154,18 +184,11 @@ def _duplicates(report: Report, corpus: Corpus) -> None:
         targets[pair[0]].add(pair[1])
     if repeated:
         share = len(repeated) / len(corpus.pairs)
-        text = (
-            f"{counted(len(repeated), 'row')} ({share:.1%}) equal to an earlier one ({lines_named(repeated)})"
+        report.remark(
+            f"{counted(len(repeated), 'row')} ({share:.1%}) equal to an earlier one ({lines_named(repeated)})",
+            "`train` uses them as given, and each row counts: keep them if they show what is frequent, as in "
+            "running text; delete them if they are there by mistake",
         )
-        if share > RUNNING_TEXT:
-            report.remark(
-                text,
-                "that is usual in running text, where the frequent words are the task: keep them, since "
-                "each row counts",
-            )
-        else:
-            advice = "delete them if this is a list of examples: they count double and add nothing"
-            (report.fault if share > 0.001 else report.remark)(text, advice)
     several = [source for source, known in targets.items() if len(known) > 1]
     if several:
         # An answer is one text, so only the most frequent target of a source can be right.
@@ -287,19 +310,21 @@ def _named(name: str) -> str:
     )
 
 
-def _overlap(report: Report, corpus: Corpus, test: Corpus) -> None:
+def _overlap(report: Report, corpus: Corpus, name: str, part: Corpus) -> None:
+    """Describe a given part, and report its sources that are also in the training."""
     known = {source for source, _ in corpus.pairs}
-    both = [line for (source, _), line in zip(test.pairs, test.lines, strict=True) if source in known]
-    report.facts.append(("test", f"{counted(len(test.pairs), 'pair')} in {test.name}"))
+    both = [line for (source, _), line in zip(part.pairs, part.lines, strict=True) if source in known]
+    report.facts.append((name, f"{counted(len(part.pairs), 'pair')} in {part.name}"))
     if both:
-        report.fault(
-            f"{len(both):,} of {len(test.pairs):,} test sources are also in the training "
-            f"({lines_named(both)} of {test.name})",
-            f"delete them from {corpus.name}, or the score is too high (`train --unseen` leaves them out)",
+        scores = " and prints the score without them, too" if name == "test" else ""
+        report.remark(
+            f"{len(both):,} of {len(part.pairs):,} {name} sources are also in the training "
+            f"({lines_named(both)} of {part.name})",
+            f"`train` uses them as given{scores}; `train --unseen` leaves their rows out of the training",
         )
-    if test.faults:
+    if part.faults:
         report.fault(
-            f"{counted(len(test.faults), 'row')} of {test.name} cannot be used: {test.faults[0]}",
+            f"{counted(len(part.faults), 'row')} of {part.name} cannot be used: {part.faults[0]}",
             "correct or delete them",
         )
 
@@ -309,7 +334,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
     longest = 0
     for side, name in enumerate(("source", "target")):
         texts = [pair[side] for pair in corpus.pairs]
-        lengths = np.array([len(ids) for ids in tokenizers[side].encode_batch(texts)])
+        lengths = np.array(_tokens_of(tokenizers[side], texts))
         middle, high, most = (int(np.percentile(lengths, q)) for q in (50, 95, 100))
         longest = max(longest, most)
         characters = median(map(len, texts))
@@ -328,28 +353,47 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
     return longest
 
 
-def _coverage(report: Report, corpus: Corpus, test: Corpus | None) -> None:
-    """Report which share of held-out characters and words occurs in training."""
-    if len(without(corpus.pairs, test.pairs if test else ())) < (3 if test else 20):
-        return
-    parts = split(corpus.pairs, test=test.pairs if test else None)
+def _tokens_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
+    """Count the tokens of each text; an unknown one counts, too."""
+    if tokenizer.letters is None:
+        return [len(ids) for ids in tokenizer.encode_batch(texts)]
+    ends = len(tokenizer.before) + len(tokenizer.after)
+    return [len([*tokenizer.cut(text)]) + ends for text in texts]
+
+
+def _coverage(
+    report: Report,
+    train: Sequence[Pair],
+    held_out: Sequence[Pair],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+) -> None:
+    """Report which share of held-out tokens is in the vocabulary; of sub-words, which share of words is in training."""
     for side, name in enumerate(("source", "target")):
-        letters = {character for pair in parts.train for character in pair[side]}
-        new = sorted({character for pair in parts.test for character in pair[side]} - letters)
-        if are_sentences(corpus.pairs):
-            known = {word for pair in parts.train for word in _words(pair[side])}
-            words = [word for pair in parts.test for word in _words(pair[side])]
-            seen, what = sum(word in known for word in words) / max(1, len(words)), "words"
+        tokenizer = tokenizers[side]
+        learned, texts = ([pair[side] for pair in part] for part in (train, held_out))
+        if tokenizer.letters is None:  # sub-words, which can write any text
+            what, known = "character", {character for text in learned for character in text}
+            new = {character for text in texts for character in text} - known
+            words = {word for text in learned for word in _words(text)}
+            found, units = [word in words for text in texts for word in _words(text)], "words"
+            advice = "the model reads and writes them as bytes, which it cannot have learned"
         else:
-            characters = [character for pair in parts.test for character in pair[side]]
-            seen, what = sum(c in letters for c in characters) / max(1, len(characters)), "characters"
-        report.facts.append((f"{name} coverage", f"{seen:.1%} of held-out {what} occur in training"))
+            what, known = UNITS.get(tokenizer.kind.partition(":")[0], "token"), set(tokenizer.letters)
+            tokens = [token for text in texts for token in tokenizer.cut(text)]
+            new, found, units = set(tokens) - known, [token in known for token in tokens], f"{what}s"
+            advice = (
+                "the model cannot write them, so these answers will be wrong"
+                if side
+                else "the model reads a similar known one in their place, or refuses the text"
+            )
+        seen = sum(found) / max(1, len(found))
+        report.facts.append((f"{name} coverage", f"{seen:.1%} of held-out {units} occur in training"))
         if new:
-            examples = " ".join(map(repr, new[:NAMED_LINES]))
+            examples = " ".join(map(repr, sorted(new)[:NAMED_LINES]))
             report.remark(
-                f"{counted(len(new), 'character')} of held-out {name}s {'does' if len(new) == 1 else 'do'} not occur in "
+                f"{counted(len(new), what)} of held-out {name}s {'does' if len(new) == 1 else 'do'} not occur in "
                 f"training: {examples}",
-                "a characters model cannot have learned them",
+                f"{advice}: add pairs that have them to the training",
             )
 
 
@@ -357,13 +401,16 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def _costs(report: Report, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer], longest: int) -> None:
+def _costs(
+    report: Report, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer], longest: int, given: bool
+) -> None:
+    """Report the model and the cost of its training; ``given`` if the preset was."""
     config = config_of(plan, tokenizers, longest, {}, {})
     cut = [
         f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(plan.kinds, tokenizers, strict=True)
     ]
     report.facts.append(("cut into", cut[0] if plan.shared else f"{cut[0]} → {cut[1]}"))
-    report.facts.append(("fits", f"{plan.preset} ({plan.why})"))
+    report.facts.append(("preset" if given else "fits", f"{plan.preset} ({plan.why})"))
     report.facts.append(
         ("model", f"{config.model.parameters:,} parameters, {counted(config.training.steps, 'step')}")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import Any, cast
 import numpy as np
 
 from seq2see.data import hub
-from seq2see.data.columns import Chosen, checked, opened
+from seq2see.data.columns import Chosen, checked, inflected, opened, positions
 from seq2see.data.formats import read_parallel, read_table
-from seq2see.errors import UserError, counted, shown, suggest
+from seq2see.errors import UserError, counted, shown
+from seq2see.tokenizers.symbols import joined
 from seq2see.tokenizers.tokenizer import fold
 
 Pair = tuple[str, str]
@@ -55,14 +56,15 @@ def corpus_of(
     strict: bool = False,
     or_two: bool = False,
     prepare: Callable[[str], str] = fold,
+    join: Callable[[Any], Any] = joined,
 ) -> Corpus:
-    """Collect the pairs of files, tables or lists; see ``paths_in`` and ``pairs_in``.
+    """Collect the pairs of files, tables or lists; see ``paths_in``, ``pairs_in`` and ``tidied``.
 
     With ``or_two``, ``columns`` does not apply to a file of two columns.
     """
     if paths := paths_in(data):
         return read_pairs(paths, strict, prepare, columns, or_two)
-    pairs = tidied(pairs_in(data, columns), prepare)
+    pairs = tidied(pairs_in(data, columns), prepare, join=join)
     return Corpus("the given pairs", pairs, list(range(1, len(pairs) + 1)))
 
 
@@ -101,7 +103,7 @@ def paths_of(*texts: str) -> list[Path]:
 
 
 def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair]:
-    """Return the pairs of a table with named columns: a dict, a frame of pandas or polars, a dataset, a list of dicts.
+    """Return the pairs of a table: a dict, a frame of pandas or polars, a dataset, a list of dicts or of longer tuples.
 
     None of these libraries is imported. Anything else is returned unchanged, for ``tidied`` to check.
     """
@@ -117,56 +119,102 @@ def pairs_in(data: Any, columns: tuple[str, str] | None = None) -> Iterable[Pair
             return pairs_in(
                 list(data[names[0]]), columns
             )  # a dataset for translation: both texts in one column
-        source, target = (list(data[name]) for name in _two_of(names, columns))
-        if len(source) != len(target):
-            raise UserError(
-                f"The columns have {len(source):,} and {len(target):,} rows: pairs were expected."
-            )
-        return zip(source, target, strict=True)
+        two = _two_of(names, columns, lambda: [str(next(iter(data[name]), "")) for name in names])
+        source, target = ([list(data[name]) for name in part] for part in two)
+        counts = [f"{len(column):,}" for column in (*source, *target)]
+        if len(set(counts)) > 1:
+            raise UserError(f"The columns have {' and '.join(counts)} rows: pairs were expected.")
+        return zip(map(_cell, zip(*source, strict=True)), map(_cell, zip(*target, strict=True)), strict=True)
     if isinstance(data, str) or not isinstance(data, Iterable):
         return cast("Iterable[Pair]", data)
     rows = iter(data)
     first = list(islice(rows, 1))
-    if not first or not isinstance(first[0], Mapping):
-        if columns is not None:
-            raise UserError(f"`columns` is {columns!r}, but the data has no named columns: leave it out.")
-        return chain(first, rows)
-    keys = _two_of(list(first[0]), columns)
-    return (
-        tuple(row.get(key) for key in keys) if isinstance(row, Mapping) else row  # type: ignore[misc]
-        for row in chain(first, rows)
-    )
+    if first and isinstance(first[0], Mapping):
+        keys = _two_of(list(first[0]), columns, lambda: list(map(str, first[0].values())))
+        return (
+            tuple(_cell([row.get(key) for key in part]) for part in keys) if isinstance(row, Mapping) else row
+            for row in chain(first, rows)
+        )
+    if first and isinstance(first[0], tuple | list) and (columns is not None or len(first[0]) > 2):
+        return _by_number(chain(first, rows), first[0], columns)
+    return chain(first, rows)
 
 
-def _two_of(names: Sequence[Any], columns: tuple[str, str] | None) -> Sequence[Any]:
-    """Choose two columns: the requested ones, else source and target, else the only two."""
-    if columns is not None:
-        for name in checked(columns):
-            if name not in names:
+def _cell(cells: Sequence[Any]) -> Any:
+    """Return the text of a row's cells: a text and its features are joined."""
+    return cells[0] if len(cells) == 1 else joined(cells)
+
+
+def _by_number(rows: Iterable[Any], first: Sequence[Any], columns: tuple[str, str] | None) -> Iterator[Pair]:
+    """Return the pairs of rows without names: ``columns`` has the numbers of their columns."""
+    width = len(first)
+    if columns is None:
+        example = tuple((inflected([], [list(map(str, first))]) or "1+2,3").split(","))
+        raise UserError(
+            f"Pair 1 is {first!r:.60}: two texts were expected, (source, target). For rows of more texts number the "
+            f"columns from 1: columns={example!r} adds features to the source, columns=('1', '2') takes two."
+        )
+    asked = [str(one) for one in checked(columns)]
+    if not "".join(asked).replace("+", "").replace(" ", "").isdecimal():
+        raise UserError(
+            f"`columns` is {columns!r}, but the data has no named columns: give numbers from 1 to {width}, such as "
+            "columns=('1', '2'), or leave it out."
+        )
+    sides = [positions(one, [], width, "the first row") for one in asked]
+
+    def pairs() -> Iterator[Pair]:
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row, tuple | list) or len(row) != width:
                 raise UserError(
-                    f"`columns` names {name!r}, which does not exist. {suggest(str(name), map(str, names))}"
+                    f"Pair {number:,} is {row!r:.60}: {width} texts were expected, as in the first row."
                 )
-        return columns
+            source, target = (_cell([row[place] for place in side]) for side in sides)
+            yield source, target
+
+    return pairs()
+
+
+def _two_of(
+    names: Sequence[Any], columns: tuple[str, str] | None, first: Callable[[], Sequence[str]]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Choose the columns of the source and of the target: the requested ones, else those with such names, else the
+    only two. ``first`` returns the first row.
+    """
+    if columns is not None:
+        texts = list(map(str, names))
+        source, target = (positions(str(one), texts, len(texts), "the data") for one in checked(columns))
+        return [names[place] for place in source], [names[place] for place in target]
     if "source" in names and "target" in names:
-        return "source", "target"
+        return ["source"], ["target"]
     if len(names) != 2:
         example = tuple(map(str, names[:2])) if len(names) > 2 else ("source", "target")
+        if named := inflected(list(map(str, names)), [first()]):
+            example = tuple(named.split(","))
         raise UserError(
             f"The data has {counted(len(names), 'column')} ({', '.join(map(str, names)) or 'none'}), and two were "
             f"expected: say which they are, as in columns={example!r}."
         )
-    return names
+    return [names[0]], [names[1]]
 
 
-def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: int = 1) -> list[Pair]:
-    """Prepare pairs (source, target); anything else is an error. Its message counts the pairs from ``first``."""
+def tidied(
+    pairs: Iterable[Pair],
+    prepare: Callable[[str], str] = fold,
+    first: int = 1,
+    join: Callable[[Any], Any] = joined,
+) -> list[Pair]:
+    """Prepare pairs (source, target); anything else is an error. Its message counts the pairs from ``first``.
+
+    ``join`` makes one text of a source that is a word and its features.
+    """
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise UserError(f"Pairs of texts were expected, but {shown(repr(pairs))} was given.")
     good = []
     for number, pair in enumerate(pairs, first):
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise UserError(f"Pair {number:,} is {pair!r:.60}: two texts were expected, (source, target).")
-        for text in pair:
+        given = join(pair[0])
+        for text in (given, pair[1]):
             if not isinstance(text, str):
                 raise UserError(
                     f"Pair {number:,} holds {text!r:.60} of type {type(text).__name__}: a text was expected."
@@ -177,7 +225,7 @@ def tidied(pairs: Iterable[Pair], prepare: Callable[[str], str] = fold, first: i
                 raise UserError(
                     f"Pair {number:,} holds half a character (a lone surrogate): {text!r:.60}."
                 ) from None
-        source, target = prepare(pair[0]), prepare(pair[1])
+        source, target = prepare(given), prepare(pair[1])
         if not source.strip():
             raise UserError(f"Pair {number:,} has an empty source, {pair[0]!r:.60}: a text was expected.")
         good.append((source, target))
@@ -325,9 +373,8 @@ def split(
     return Splits(train, list(validation), list(test))
 
 
-def seen_in(train: Iterable[Pair], held: Sequence[Pair]) -> int:
-    """Count the pairs of ``held`` whose source is among those of the training."""
-    sources = {source for source, _ in train}
+def seen_in(sources: Collection[str], held: Sequence[Pair]) -> int:
+    """Count the pairs of ``held`` whose source is among ``sources``."""
     return sum(source in sources for source, _ in held)
 
 

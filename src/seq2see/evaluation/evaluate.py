@@ -55,7 +55,8 @@ class Evaluation:
     expected_tokens: int = 0
     loss_total: float = 0.0
     tokens: int = 0  # of the summed loss
-    misses: list[Answered] = field(default_factory=list)
+    loss_pairs: int = 0  # pairs of the summed loss: those that can be scored
+    misses: list[Answered] = field(default_factory=list, repr=False)
     answers: list[Answered] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -65,6 +66,7 @@ class Evaluation:
         loss_total: float = 0.0,
         tokens: int = 0,
         separator: str | None = None,
+        loss_pairs: int = 0,
     ) -> Evaluation:
         """Count right and wrong answers; the ``separator`` is between their words or symbols."""
         misses = [(source, expected, given) for source, expected, given in answers if given != expected]
@@ -80,6 +82,7 @@ class Evaluation:
             expected_tokens=sum(len(expected.split(separator)) for _, expected, _ in answers),
             loss_total=loss_total,
             tokens=tokens,
+            loss_pairs=loss_pairs,
             misses=misses,
             answers=list(answers),
         )
@@ -130,7 +133,7 @@ class Evaluation:
 
     @property
     def loss(self) -> float:
-        """Mean −log P(token) in nats, teacher-forced, without label smoothing."""
+        """Mean −log P(token) in nats over ``loss_pairs``, teacher-forced, without label smoothing."""
         return self.loss_total / max(1, self.tokens)
 
     def bleu(self) -> Score:
@@ -208,7 +211,7 @@ def evaluate(
     """Score a model on pairs; ``progress`` gets the number of finished pairs, ``engine`` answers for the model.
 
     Sources are read as ``predict`` reads them: unknown characters are replaced by similar known ones. A source that the
-    model cannot take counts as wrong. The loss is over the pairs whose target the vocabulary can write. ``answer`` is
+    model cannot take counts as wrong. The loss is over the ``loss_pairs`` that can be scored. ``answer`` is
     given if more than the network answers: a model of sentences splits a text, and mends numbers.
     """
     special = Special.of(tokenizers)
@@ -237,22 +240,21 @@ def _evaluate_batch(
     given: list[str] | None,
 ) -> Evaluation:
     read = [(fold_unknown(tokenizers.source, source), target) for source, target in pairs]
-    sides = [[_takes(model.config, tokenizers, side, pair[side]) for pair in read] for side in (0, 1)]
-    takable = [row for row, takes in enumerate(sides[0]) if takes]
-    scorable = [row for row in takable if sides[1][row]]
+    takable = [row for row, (source, _) in enumerate(read) if _takes(model.config, tokenizers, source)]
     if given is None:
         given = [""] * len(pairs)
         sources = tokenizers.source.encode_batch([read[row][0] for row in takable])
         answers = tokenizers.target.decode_batch(engine.ids(sources, rules)) if sources else []
         for row, answer in zip(takable, answers, strict=True):
             given[row] = answer
-    scored = score(model, tokenizers, [read[row] for row in scorable])
+    scored, _ = score_what_can_be(model, tokenizers, [read[row] for row in takable])
     plain = tokenizers.target.plain  # a model of words answers in words
     return Evaluation.of(
         [(source, plain(target), answer) for (source, target), answer in zip(pairs, given, strict=True)],
         loss_total=-sum(map(sum, scored)),
         tokens=sum(map(len, scored)),
         separator=tokenizers.target.separator,
+        loss_pairs=len(scored),
     )
 
 
@@ -298,6 +300,21 @@ def score(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> 
     return log_probabilities(model, sources, targets, Special.of(tokenizers))
 
 
+def score_what_can_be(
+    model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]
+) -> tuple[list[list[float]], dict[int, str]]:
+    """Score the pairs that the model can take, in order; return also why it cannot take the others, by their place."""
+    good, refused = [], {}
+    for place, pair in enumerate(pairs):
+        try:
+            check_pair(model.config, tokenizers, pair)
+        except InputError as error:
+            refused[place] = str(error)
+        else:
+            good.append(pair)
+    return (score(model, tokenizers, good) if good else []), refused
+
+
 def check_pair(config: ModelConfig, tokenizers: Tokenizers, pair: Pair, number: int | None = None) -> None:
     """Raise an InputError if the model cannot take this pair; ``number`` says which of many it is."""
     try:
@@ -319,9 +336,9 @@ def _check_side(config: ModelConfig, tokenizers: Tokenizers, side: int, text: st
         )
 
 
-def _takes(config: ModelConfig, tokenizers: Tokenizers, side: int, text: str) -> bool:
+def _takes(config: ModelConfig, tokenizers: Tokenizers, source: str) -> bool:
     try:
-        _check_side(config, tokenizers, side, text)
+        _check_side(config, tokenizers, 0, source)
     except InputError:
         return False
     return True

@@ -13,8 +13,17 @@ from typing import Annotated, Any, Literal, get_type_hints
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
-from pydantic_core import to_json
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError, to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seq2see.answering.answer import Answer, or_withheld
@@ -45,6 +54,21 @@ def _whole(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
+
+
+def _plainly(given: Any, checked: ValidatorFunctionWrapHandler) -> Any:
+    """Check the inputs of a request; the error names the first bad one, and not every form that it might have had."""
+    try:
+        return checked(given)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+    number = next((part + 1 for fault in faults for part in fault["loc"] if isinstance(part, int)), None)
+    told = (
+        "a text or a list of inputs was expected"
+        if number is None
+        else f"input {number} is not a text, nor a word and its features as a list or an object of texts"
+    )
+    raise PydanticCustomError("inputs", told)
 
 
 class Hasty(FailFast):
@@ -82,7 +106,13 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 class PredictRequest(Request_):
     """Texts to answer."""
 
-    inputs: Text | Annotated[list[Text], Hasty()] = Field(description="One text or many.")
+    inputs: Annotated[
+        Text | Annotated[list[Text | Annotated[list[Text], Hasty()] | dict[Text, Text]], Hasty()],
+        WrapValidator(_plainly),
+    ] = Field(
+        description="One text or many. For a model of words with features, each of many may be a list or an object: the "
+        "word first, then its features."
+    )
     beam: int | None = Field(
         None, ge=1, description="Width of the beam search; 1 is greedy. Without it, the model's own."
     )
@@ -100,7 +130,7 @@ class PredictRequest(Request_):
     order: Literal["day", "month"] | None = Field(
         None, description="With human-dates: whether the day or the month comes first in 03/04/2020."
     )
-    n_best: int = Field(1, ge=1, description="Answers to each input, best first.")
+    n_best: int = Field(1, ge=1, description="Answers to each input, best first, each with its score.")
     probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
     align: bool = Field(
         False, description="Return which word of the input each word of the answer attends to."
@@ -146,14 +176,15 @@ class Predictor:
             return await self._answered(request, client)
 
     async def _answered(self, request: PredictRequest, client: Client | None) -> dict[str, Any]:
-        texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
+        inputs = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         name = known(self.models, request.model)
-        if not 1 <= len(texts) <= self.limits.inputs:
+        if not 1 <= len(inputs) <= self.limits.inputs:
             raise UserError(
-                f"The request has {len(texts):,} inputs: a request may have 1 to {self.limits.inputs:,}. "
+                f"The request has {len(inputs):,} inputs: a request may have 1 to {self.limits.inputs:,}. "
                 "Send them in parts."
             )
         model = self.models[name]
+        texts = [model.texts.text_of(one) for one in inputs]
         check_beam(max(request.beam or 1, request.n_best), self.limits)
         self._check_limits(request)
         options = request.options()
@@ -415,6 +446,8 @@ def _shown(answer: Answer, probabilities: bool) -> dict[str, Any]:
     if probabilities:
         shown["log_probability"] = answer.log_probability
         shown["tokens"] = [vars(token) for token in answer.tokens]
+    if answer.alternatives:
+        shown["score"] = answer.score
     if probabilities or answer.alternatives:
         shown["alternatives"] = [vars(alternative) for alternative in answer.alternatives]
     return shown

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 SEPARATORS = " |;,-_/+·."  # tried in this order
 MOST_SYMBOLS = 512  # most different symbols; a language has more words
@@ -72,3 +73,13 @@ def features_of(cell: str) -> str:
 def with_features(cells: Sequence[str]) -> str:
     """Write a text and the cells of features after it as one text: ``walk`` and ``V;PST`` become `walk <V> <PST>`."""
     return cells[0] + "".join(map(features_of, cells[1:]))
+
+
+def joined(given: Any) -> Any:
+    """Return a text and its features as one text, from a tuple, a list or the values of a dict.
+
+    Anything else is returned unchanged, for the caller to check.
+    """
+    cells = list(given.values()) if isinstance(given, Mapping) else given
+    several = isinstance(cells, tuple | list) and len(cells) > 1
+    return with_features(cells) if several and all(isinstance(cell, str) for cell in cells) else given

@@ -327,6 +327,11 @@ class Tokenizer:
             return "features" if self.cut is not str else "characters"
         return "bytes" if self.size == 3 + len(BYTES) and self.has_bytes else name.lower()
 
+    def untabbed(self, text: str) -> str:
+        """Return a text with the features after its tab, ``walk<TAB>V;PST``, as symbols, if this tokenizer has them."""
+        has_features = "\t" in text and self.kind == "features"
+        return symbols.with_features(text.split("\t")) if has_features else text
+
     def vocabulary(self) -> list[str]:
         """Return all tokens in the order of their ids."""
         return self.tokens(range(self.size))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -54,7 +55,7 @@ def fit(
     ensemble: int = 1,
     distil: bool = False,
     teacher: Seq2Seq | str | os.PathLike[str] | None = None,
-    unlabelled: Sequence[str] = (),
+    unlabelled: Sequence[str] | str | os.PathLike[str] = (),
     unseen: bool = False,
     start: Seq2Seq | str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -62,7 +63,7 @@ def fit(
     progress: bool = True,
     on_step: Callable[[Step], None] | None = None,
 ) -> Seq2Seq:
-    """Train a model on pairs of texts, and test it on unseen pairs.
+    """Train a model on pairs of texts, and test it on pairs that are held out.
 
     >>> import seq2see
     >>> pairs = [(f"{n:03}", f"{n:03}"[::-1]) for n in range(1000)]
@@ -83,12 +84,12 @@ def fit(
             pandas or polars, a ``datasets.Dataset``; a path to a file that ``seq2see train`` reads, or a pair of paths
             to parallel files.
         validation: pairs for the scores during the training, in any of these forms; 5 % of the sources if not given.
-        test: pairs for the scores in the card; 10 % of the sources if not given. No source is in two parts.
+        test: pairs for the scores in the card; 10 % of the sources if not given. Parts that are split off share no source
+            with the training; given ones may (see ``unseen``).
         columns: the columns of the source and of the target, for data with more than two.
         tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a
-            file
-            of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide if it
-            is not given, as they do for the following.
+            file of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide
+            if it is not given, as they do for the following.
         vocabulary: the largest number of tokens.
         preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
         model: settings that override the preset's; or a ``ModelConfig``, which is used as it is, with the vocabularies
@@ -103,13 +104,13 @@ def fit(
             ``-ensemble``.
         teacher: a model, an ensemble or its folder, whose tokenizers are used. The new model also learns from its
             probabilities; for short texts the teacher also answers invented sources.
-        unlabelled: more sources, which the teacher answers.
+        unlabelled: more sources, which the teacher answers; or a file with one per line.
         unseen: remove the sources of the given validation and test pairs from the training.
         start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
         out: a folder for checkpoints and for the finished model.
         resume: continue the unfinished training in ``out``, to the same weights as without the interruption; a finished
             one is loaded.
-        progress: show a bar on a terminal.
+        progress: show a bar on a terminal, else a line for each line of the table; and the parts and the test score.
         on_step: called with each ``Step``; its ``line`` holds the scores of a line of the table.
 
     The model's ``history`` has the lines of the table: steps, losses and scores on the validation pairs.
@@ -120,6 +121,8 @@ def fit(
     """
     from seq2see.training import run as runs
 
+    if ensemble < 1:
+        raise UserError(f"`ensemble` is {ensemble}: the number of models was expected, 1 or more.")
     if distil:
         if ensemble < 2:
             raise UserError(
@@ -149,7 +152,7 @@ def fit(
         device=device,
         start=_as_start(start),
         teacher=_as_start(teacher),
-        unlabelled=unlabelled,
+        unlabelled=runs.sources_of(unlabelled),
         members=ensemble,
     )
     if request.finished("pairs"):
@@ -161,6 +164,8 @@ def fit(
     for remark in [*([ready.where.said] if ready.where.said else []), *ready.remarks]:
         said(remark)
     run = runs.Run(ready, request, said)
+    if progress:
+        print(f"{ready.name}: {ready.counts}, {ready.apart}.", file=sys.stderr)
 
     history: list[dict[str, object]] = []
 
@@ -203,4 +208,6 @@ def fit(
     fitted = so_far(scores)
     if scores is not None:
         run.write(fitted.card)
+        if progress:
+            print(run.tested(scores), file=sys.stderr)
     return fitted

@@ -755,7 +755,7 @@ def continued(out: Path, before: Config, now: Config) -> Config:
         ]
     for name, value, other in differing:
         raise UserError(
-            f"{out} was started with {name} = {value}, but now it is {other}: resume with the settings of the start, or "
-            "train into another folder."
+            f"{out} was started with {name} = {value}, but now it is {other}: resume with the settings and the data "
+            "of the start, or train into another folder."
         )
     return now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -21,7 +22,7 @@ from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.batching import Cut, Ragged
 from seq2see.data.doctor import lines_named
-from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, seen_in, split
+from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, seen_in, split, without
 from seq2see.data.plan import (
     LEARNED,
     LONGEST,
@@ -41,7 +42,7 @@ from seq2see.data.variation import made_up
 from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.devices import CPU, Choice
-from seq2see.errors import InputError, UserError, counted
+from seq2see.errors import InputError, UserError, counted, shown
 from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.evaluation.evaluate import Evaluation, evaluate
@@ -53,7 +54,7 @@ from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import placed, put_weights, read_weights
 from seq2see.tasks import dates
-from seq2see.tokenizers.tokenizer import Tokenizer
+from seq2see.tokenizers.tokenizer import Tokenizer, fold
 from seq2see.training import distributed
 from seq2see.training.loop import SHARDS, Step, Trainer, continued, tidy
 from seq2see.training.schedule import peak
@@ -199,6 +200,19 @@ class Request:
             )
 
 
+def sources_of(given: Sequence[str] | str | os.PathLike[str]) -> list[str]:
+    """Return sources without targets; a path is a file with one per line."""
+    if not isinstance(given, str | os.PathLike):
+        return [fold(text) for text in given]
+    try:
+        lines = Path(given).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{given} cannot be read ({error}): a text file in UTF-8 was expected.") from None
+    if not (texts := [text for line in lines if (text := fold(line))]):
+        raise UserError(f"{given} is empty: sources were expected, one per line.")
+    return texts
+
+
 def _is_as_asked(asked: str, tokenizer: Tokenizer) -> bool:
     """Whether a tokenizer is of the requested kind, or equals that of the requested file."""
     if asked.endswith(".json"):
@@ -267,7 +281,8 @@ class Prepared:
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
     taught: int = 0  # training pairs whose targets are a teacher's answers
     own: int = 0  # training pairs of the data; with a teacher's answers they are repeated
-    given: bool = False  # whether validation or test pairs were given, not split off by source
+    unlabelled: frozenset[str] = frozenset()  # given sources that a teacher answered
+    given: tuple[str, ...] = ()  # the held-out parts that were given, not split off by source
     where: Choice = CPU
 
     @property
@@ -295,24 +310,40 @@ class Prepared:
         return self.train[: self.own or None] if isinstance(self.train, list) else []
 
     @property
+    def sources(self) -> set[str]:
+        """The training sources, without those that were invented."""
+        return {source for source, _ in self.labelled} | self.unlabelled
+
+    @property
     def seen(self) -> int:
-        """How many test pairs have a training source, which is possible only if they are given."""
-        return seen_in(self.labelled, self.test) if self.given else 0
+        """How many test pairs have a training source, which is possible only if files were given."""
+        return seen_in(self.sources, self.test) if self.given or self.unlabelled else 0
 
     @property
     def apart(self) -> str:
         """Which parts share sources, in words; only given parts can."""
-        if not self.given:
+        if not self.given and not self.unlabelled:
             return "no source in two parts"
         if isinstance(self.train, Shards):
             return "parts as they were given"
+        sources = self.sources
         shared = [
             f"{counted(count, f'{what} pair')} ({count / len(part):.1%})"
             for what, part in (("validation", self.validation), ("test", self.test))
-            if (count := seen_in(self.labelled, part))
+            if (count := seen_in(sources, part))
         ]
-        told = f"{' and '.join(shared)} with a training source (--unseen removes those from the training)"
-        return told if shared else "no validation or test source is in the training"
+        told = "no validation or test source is in the training"
+        if shared:
+            told = f"{' and '.join(shared)} with a training source (--unseen removes those from the training)"
+        both = seen_in({source for source, _ in self.validation}, self.test)
+        return f"{told}; {counted(both, 'test pair')} with a validation source" if both else told
+
+    def origin(self, seed: int) -> str:
+        """Where the held-out parts come from, in words."""
+        if len(self.given) == 1:
+            other = {"validation": "test", "test": "validation"}[self.given[0]]
+            return f"the {self.given[0]} as given, the {other} split off by source with seed {seed}"
+        return "as given" if self.given else f"split by source with seed {seed}"
 
 
 def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepared:
@@ -385,8 +416,12 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     longest = max(1, learned.longest, validation.longest, test.longest)
     train: list[Pair] | Shards = learned.pairs
     ids, taught = learned.ids, 0
+    unlabelled: list[str] = []
+    remarks: list[str] = []
     if request.teacher is not None and found is None:
-        train, ids, taught = _with_taught(request, learned, plan, where.device, show)
+        held = [*validation.pairs, *test.pairs]
+        unlabelled, remarks = _unlabelled(request, tokenizers.source, held)
+        train, ids, taught = _with_taught(request, learned, unlabelled, plan, where.device, show)
     if found is not None:
         assert request.out is not None
         train = write_shards(request.out / SHARDS, found, both, limit)
@@ -398,11 +433,14 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     config = config_of(plan, both, longest, model, training)
     rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=plan.prose))
     config = replace(config, decoding=rules.but(**request.decoding))
-    remarks = _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
+    remarks += _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
+    given = tuple(
+        name for name, part in (("validation", data.validation), ("test", data.test)) if part is not None
+    )
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(
         data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample, taught,
-        len(learned.pairs), data.validation is not None or data.test is not None, where,
+        len(learned.pairs), frozenset(unlabelled), given, where,
     )  # fmt: skip
 
 
@@ -443,8 +481,33 @@ def _is_known(tokenizer: Tokenizer, text: str) -> bool:
     return True
 
 
+def _unlabelled(request: Request, tokenizer: Tokenizer, held: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """Return the given sources that a teacher can answer, and remarks about the others."""
+    left = {source for source, _ in held} if request.unseen else set()
+    texts = [text for text in request.unlabelled if text not in left]
+    known: list[str] = []
+    unknown: list[str] = []
+    for text in texts:
+        (known if _is_known(tokenizer, text) else unknown).append(text)
+    remarks = []
+    if left and len(texts) < len(request.unlabelled):
+        fewer = counted(len(request.unlabelled) - len(texts), "unlabelled source")
+        remarks.append(f"{fewer} of validation and test: left out.")
+    if unknown:
+        remarks.append(
+            f"{len(unknown):,} of {counted(len(texts), 'unlabelled source')} with tokens that the teacher does not know, "
+            f"such as {shown(unknown[0])}: left out."
+        )
+    return known, remarks
+
+
 def _with_taught(
-    request: Request, learned: Cut, plan: Plan, device: str, show: Callable[[str], None]
+    request: Request,
+    learned: Cut,
+    unlabelled: Sequence[str],
+    plan: Plan,
+    device: str,
+    show: Callable[[str], None],
 ) -> tuple[list[Pair], tuple[Ragged, Ragged], int]:
     """Add sources without targets to the training pairs: given ones, and for short texts invented ones.
 
@@ -455,7 +518,7 @@ def _with_taught(
     tokenizers = request.teacher.tokenizers
     most, at_once = MADE_ON_A_GPU if devices.is_cuda(device) else MADE_ON_A_CPU
     source, target = tokenizers.source, tokenizers.target
-    sources = source.encode_batch([text for text in request.unlabelled if _is_known(source, text)])
+    sources = source.encode_batch(unlabelled)
     if not set(plan.kinds) & set(LEARNED):
         count = min(MADE_UP * len(learned.pairs), most)
         show(f"Inventing {count:,} sources …")
@@ -532,6 +595,8 @@ class Run:
     def __init__(self, ready: Prepared, request: Request, say: Callable[[str], None]) -> None:
         self.ready, self.request = ready, request
         self.confidence: Confidence | None = None
+        #: validation pairs that were answered completely, once they were tried
+        self.complete: int | None = None
         self.trainer = Trainer(
             ready.config,
             ready.tokenizers,
@@ -578,8 +643,29 @@ class Run:
         """Return the scores of the test pairs whose source is not in the training, if there are others too."""
         if not self.ready.seen:
             return None
-        sources = {source for source, _ in self.ready.labelled}
-        return scores.of_others(sources, self.trainer.tokenizers.target.separator)
+        return scores.of_others(self.ready.sources, self.trainer.tokenizers.target.separator)
+
+    def tested(self, scores: Evaluation) -> str:
+        """Say how many test pairs are right, and how many of those whose source is not in the training."""
+        what, others = "dates" if self.ready.plan is None else "pairs", self.unseen(scores)
+        what = what if self.ready.seen else self.unseen_pairs(what)
+        told = (
+            f"Test: {scores.exact:,} of {scores.pairs:,} {what} are right ({scores.exact_match:.2%}), "
+            f"after {self.trainer.seconds:.0f} s of training."
+        )
+        if others is not None:
+            told += (
+                f"\nOf the {others.pairs:,} whose source is not in the training, {others.exact:,} "
+                f"({others.exact_match:.2%})."
+            )
+        return told
+
+    def unseen_pairs(self, what: str) -> str:
+        """Name test pairs whose sources are not in the training."""
+        # A model to start from or a teacher may have learned from them, and the validation chooses the weights.
+        both = seen_in({source for source, _ in self.ready.validation}, self.ready.test)
+        known = self.request.start or self.request.teacher or both
+        return f"{what} whose sources are not in this training" if known else f"{what} never seen"
 
     def members(self) -> list[float]:
         """Return the exact match of each member of an ensemble on the validation pairs."""
@@ -592,7 +678,7 @@ class Run:
         ]
 
     def _calibrated(self) -> Confidence | None:
-        """Fit the confidence on the validation pairs, and measure it on the test pairs."""
+        """Fit the confidence on the validation pairs, and measure it on the test pairs that are not among them."""
         ready, tokenizers = self.ready, self.trainer.tokenizers
         if ready.plan is None or len({source for source, _ in ready.validation}) < FEWEST:
             return None
@@ -606,9 +692,10 @@ class Run:
                 [pair for pair in pairs if _is_known(tokenizers.source, pair[0])],
                 chrf,
             )
-            for pairs in (ready.validation, ready.test)
+            for pairs in (ready.validation, without(ready.test, ready.validation))
         )
-        return calibrate.calibrated(seen, others, self._familiar(), chrf)
+        self.complete = sum(ended for _, ended, _ in seen)
+        return calibrate.calibrated(seen, others or None, self._familiar(), chrf)
 
     def _familiar(self) -> Familiar:
         """Compute the statistics of the training sources."""
@@ -626,7 +713,9 @@ class Run:
             return ""
         return (
             f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and the "
-            f"validation has {counted(len(self.ready.validation), 'pair')}. `seq2see calibrate` fits it on other pairs."
+            f"validation has {counted(len(self.ready.validation), 'pair')}"
+            f"{'' if self.complete is None else f', of which {self.complete:,} were answered completely'}. "
+            "`seq2see calibrate` fits it on other pairs."
         )
 
     def write(self, card: str) -> None:
@@ -651,7 +740,7 @@ class Run:
     def _scores(self, scores: Evaluation) -> list[str]:
         """Write the rows of the measured figures; BLEU and chrF with their signatures, if the pairs are sentences."""
         rows = [
-            f"| measured on test pairs{', which are not in the training' if not self.ready.seen else ''} | |",
+            f"| measured on {'test pairs' if self.ready.seen else self.unseen_pairs('test pairs')} | |",
             "|---|---|",
             f"| pairs | {scores.pairs:,} |",
             f"| exact match, free-running | {scores.exact_match:.2%} |",
@@ -702,7 +791,7 @@ class Run:
         if ready.plan is not None:
             lines += [
                 f"Data: {ready.name}, {ready.counts}, "
-                f"{'as given' if ready.given else f'split by source with seed {self.request.seed}'}; tokenizer "
+                f"{ready.origin(self.request.seed)}; tokenizer "
                 f"{trainer.tokenizers.named}, preset {ready.plan.preset}.",
                 "",
             ]
