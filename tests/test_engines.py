@@ -339,20 +339,39 @@ def test_an_export_of_fewer_bits_in_the_folder_serves_whoever_asks_for_fewer(
     assert found == (None if exact else tmp_path / engines.FORMAT)
 
 
-def test_eight_bits_are_used_where_they_are_asked_for(bare: Path, tmp_path: Path) -> None:
+def test_eight_bits_are_used_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bare = shutil.copytree(folder.find("human-dates"), tmp_path / "bare")
+    shutil.rmtree(bare / "ctranslate2", ignore_errors=True)
     model = seq2see.load(bare, engine="int8")
     assert model.network.engine_for(1).name.startswith("ctranslate2, int8")
     assert model.network.engine_for(10_000).name.startswith("ctranslate2, int8")
-    assert model.predict(["1845-01-05"]) == ["January 5, 1845"]
+    assert model.predict(["5 janvier 1845"]) == ["1845-01-05"]
     assert model.network.engine_for(1, constrained=True).name == "torch, float32"  # which it cannot answer
-    (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
+    (kept,) = (tmp_path / "cache" / "seq2see" / "exports").iterdir()
     written = {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()}
     assert seq2see.load(bare, engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
     assert {path: path.stat().st_mtime_ns for path in kept.rglob("*") if path.is_file()} == written  # once
     assert seq2see.load(bare).network.engine_for(1).name == "torch, float32"  # nobody else gets it
-    assert seq2see.load("dates", engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
+    assert (
+        seq2see.load("human-dates", engine="int8").network.engine_for(1).name.startswith("ctranslate2, int8")
+    )
     with pytest.raises(UserError, match="int8, but it answers on the cpu, not on meta"):
         seq2see.load(bare, device="meta", engine="int8")
+
+
+def test_eight_bits_that_answer_wrongly_are_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they do depends on the CPU, so any difference counts as one here."""
+    monkeypatch.setattr("seq2see.interchange.to_ctranslate2.WRONG", 0.0)
+    with pytest.raises(
+        UserError, match="`engine` is int8, but in eight bits this model answers wrongly on this CPU"
+    ):
+        seq2see.load(bare, engine="int8")
+    kept = bare.parent / "cache" / "seq2see" / "exports"
+    assert not [path for path in kept.rglob("*") if path.is_file()]
+    assert seq2see.load(bare).predict(["1845-01-05"]) == ["January 5, 1845"]
 
 
 def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytest.MonkeyPatch) -> None:

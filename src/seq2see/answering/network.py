@@ -243,6 +243,8 @@ class Network:
                 self.export = self._written("int8")
             except ImportError:
                 raise UserError("`engine` is int8, but the package ctranslate2 is not installed.") from None
+            except UserError as error:
+                raise UserError(f"`engine` is int8, but {str(error)[0].lower()}{str(error)[1:]}") from None
 
     def _written(self, quantization: str) -> Path:
         """Write an export into the user's cache."""
