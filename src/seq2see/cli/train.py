@@ -87,7 +87,7 @@ def train(
     seed: Annotated[int, Option("--seed", min=0,
                     help="Seed of the weights, the batches and dropout; the split does not change.")] = 1,
     device: Annotated[str, Option("--device", help="auto, cpu, cuda (an NVIDIA GPU) or mps (Apple's). auto takes a GPU "
-                      "from d_model 128 on.")] = "auto",
+                      "from d_model 128 or 200,000 pairs on.")] = "auto",
     threads: Threads = None,
     resume: Annotated[bool, Option("--resume", help="Continue an unfinished training; the result is bit for "
                       "bit the same.")] = False,

@@ -86,7 +86,8 @@ def fit(
         validation: pairs for the scores during the training, in any of these forms; 5 % of the sources if not given.
         test: pairs for the scores in the card; 10 % of the sources if not given. Parts that are split off share no source
             with the training; given ones may (see ``unseen``).
-        columns: the columns of the source and of the target, for data with more than two.
+        columns: the columns of the source and of the target, for data with more than two; ``("lemma+tags", "form")``
+            joins a word and its features.
         tokenizer: characters, symbols (with a separator: ``symbols:-``), features, words, bpe, unigram, bytes, or a
             file of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide
             if it is not given, as they do for the following.
@@ -98,7 +99,8 @@ def fit(
             ``TrainingConfig``, which is used as it is.
         decoding: settings of the search that the model uses unless a request says otherwise, such as ``{"beam": 5}``.
         seed: the seed of the weights, the batches and dropout; the split stays the same.
-        device: cpu, cuda, mps (a GPU of Apple's), or auto, which takes an NVIDIA GPU from d_model 128 on.
+        device: cpu, cuda, mps (a GPU of Apple's), or auto, which takes an NVIDIA GPU from d_model 128 or 200,000
+            pairs on.
         ensemble: the number of models to train together, with different seeds; their probabilities are averaged.
         distil: train one model on the ensemble, and return that one; the ensemble is written to ``out`` +
             ``-ensemble``.
