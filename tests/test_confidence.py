@@ -219,6 +219,29 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_the_confidence_is_not_measured_on_what_it_is_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test pairs that are in the validation are left out; if all are, each fifth is measured by the others."""
+    pairs = [(word, word[::-1]) for word in (*WORDS, *(f"{one}la" for one in WORDS))]
+    asked: list[int] = []
+    observe = calibrate.observe
+
+    def noted(engine: Any, tokenizers: Any, rules: Any, given: Any, chrf: Any) -> Any:
+        asked.append(len(given))
+        return [
+            (figures, True, right) for figures, _, right in observe(engine, tokenizers, rules, given, chrf)
+        ]
+
+    monkeypatch.setattr(calibrate, "observe", noted)
+    given: dict[str, Any] = dict(model=TINY, training={"steps": 2, "warmup": 1})
+    some = seq2see.fit(pairs[:50], pairs[:60], pairs[40:90], **given)
+    assert asked == [60, 30]
+    assert some.confidence is not None
+    assert (some.confidence.fitted_on, some.confidence.measured.pairs) == (60, 30)
+    same = seq2see.fit(pairs[:50], pairs[:60], pairs[:60], **given)
+    assert same.confidence is not None
+    assert (same.confidence.fitted_on, same.confidence.measured.pairs) == (60, 60)
+
+
 def test_a_training_ends_with_a_confidence_a_picture_and_a_card(trained: Path) -> None:
     model = seq2see.load(trained)
     assert model.confidence is not None
