@@ -52,6 +52,10 @@ class RefusedInputs(UserError):  # noqa: N818 - it is a verdict on some inputs o
         super().__init__("\n".join([f"{count} (the others are answered in .outputs)", *lines]))
 
 
+class EightBitsError(UserError):
+    """A model answers wrongly in eight bits on this CPU."""
+
+
 class FullMemoryError(UserError):
     """There is no room in the memory of a GPU."""
 

@@ -20,7 +20,7 @@ from seq2see.config import Config, DecodingConfig
 from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
-from seq2see.errors import UserError
+from seq2see.errors import EightBitsError, UserError
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 
@@ -243,8 +243,8 @@ class Network:
                 self.export = self._written("int8")
             except ImportError:
                 raise UserError("`engine` is int8, but the package ctranslate2 is not installed.") from None
-            except UserError as error:
-                raise UserError(f"`engine` is int8, but {str(error)[0].lower()}{str(error)[1:]}") from None
+            except EightBitsError as error:
+                raise EightBitsError(f"`engine` is int8, but {str(error).replace('In', 'in', 1)}") from None
 
     def _written(self, quantization: str) -> Path:
         """Write an export into the user's cache."""

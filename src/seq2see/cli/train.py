@@ -204,9 +204,8 @@ def _pairs(found: Data, request: Request, started: float) -> Run:
         ready = run.prepare(found, request, status.update)
         _tell_device(ready)
         made = run.Run(ready, request, complain)
-    if (
-        took := time.perf_counter() - started
-    ) > LONG and not ready.taught:  # most of that is the teacher's answers
+    took = time.perf_counter() - started
+    if took > LONG and not ready.taught:  # a teacher's answers take most of the time
         rate = ready.different / took
         complain(f"{ready.different:,} pairs were read and cut in {took:,.0f} s, {rate:,.0f} a second.")
     _introduce(found.corpus, ready, made)

@@ -88,7 +88,7 @@ def examine(
     plan = choose(parts.train, preset=preset, count=None if found is None else found.count)
     everything = parts.train
     if found is not None and plan.kinds == ("characters", "characters"):
-        everything = [("".join(found.letters[0]), "".join(found.letters[1]))]
+        everything = found.alphabet
     tokenizers = tokenizers_of(plan, parts.train, everything=everything)
     longest = _lengths(report, corpus, tokenizers)
     held_out = [*(validation.pairs if validation else ()), *parts.test]

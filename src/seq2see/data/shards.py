@@ -71,6 +71,12 @@ class Survey:
     given: frozenset[int] = frozenset()  # hashes of the sources of given parts
     columns: tuple[str, str] | None = None
 
+    @property
+    def alphabet(self) -> list[Pair]:
+        """All characters of both sides, as one pair: what a tokenizer of characters learns from."""
+        source, target = map("".join, self.letters)
+        return [(source, target)]
+
     def is_held_out(self, source: str) -> bool:
         """Whether this source is not in the training."""
         number = hash_of(source, self.seed)

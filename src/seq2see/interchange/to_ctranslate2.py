@@ -25,7 +25,7 @@ from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, files_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.layout import settings_of
 from seq2see.decoding.search import greedy
-from seq2see.errors import FolderError, UserError
+from seq2see.errors import EightBitsError, FolderError, UserError
 from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
 from seq2see.interchange.checks import made_up
 from seq2see.model.attention import MultiHeadAttention
@@ -197,7 +197,7 @@ def export(
             # The layout was checked in float32, so that any difference is due to rounding.
             parity = _write(temporary / quantization, model, tokenizers, quantization, sources, ours, rules)
             if parity.largest_difference > WRONG:
-                raise UserError(
+                raise EightBitsError(
                     f"In eight bits this model answers wrongly on this CPU: a log-probability moves by "
                     f"{parity.largest_difference:.0f} (at most {WRONG:.0f} was expected). Use float32."
                 )

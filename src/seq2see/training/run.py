@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -314,10 +315,15 @@ class Prepared:
         """The training sources, without those that were invented."""
         return {source for source, _ in self.labelled} | self.unlabelled
 
-    @property
+    @cached_property
     def seen(self) -> int:
         """How many test pairs have a training source, which is possible only if files were given."""
         return seen_in(self.sources, self.test) if self.given or self.unlabelled else 0
+
+    @cached_property
+    def watched(self) -> int:
+        """How many test pairs have a validation source."""
+        return seen_in({source for source, _ in self.validation}, self.test)
 
     @property
     def apart(self) -> str:
@@ -335,8 +341,9 @@ class Prepared:
         told = "no validation or test source is in the training"
         if shared:
             told = f"{' and '.join(shared)} with a training source (--unseen removes those from the training)"
-        both = seen_in({source for source, _ in self.validation}, self.test)
-        return f"{told}; {counted(both, 'test pair')} with a validation source" if both else told
+        return (
+            f"{told}; {counted(self.watched, 'test pair')} with a validation source" if self.watched else told
+        )
 
     def origin(self, seed: int) -> str:
         """Where the held-out parts come from, in words."""
@@ -392,7 +399,7 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
                 f"{found.corpus.name} is larger than memory: name a folder for its ids with `out`."
             )
         parts = Splits(found.corpus.pairs, found.validation, found.test)
-        everything = [("".join(found.letters[0]), "".join(found.letters[1]))]
+        everything = found.alphabet
     count = None if found is None else found.count
     plan, where = _planned(request, parts.train, count)
     model, training = request.settings["model"], request.settings["training"]
@@ -663,8 +670,7 @@ class Run:
     def unseen_pairs(self, what: str) -> str:
         """Name test pairs whose sources are not in the training."""
         # A model to start from or a teacher may have learned from them, and the validation chooses the weights.
-        both = seen_in({source for source, _ in self.ready.validation}, self.ready.test)
-        known = self.request.start or self.request.teacher or both
+        known = self.request.start or self.request.teacher or self.ready.watched
         return f"{what} whose sources are not in this training" if known else f"{what} never seen"
 
     def members(self) -> list[float]:
