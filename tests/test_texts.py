@@ -695,6 +695,38 @@ def test_every_number_comes_through_whatever_the_model_says(folder: Path) -> Non
     assert model.answers(["The cat is red, " * 100], whole=True)[0].error is not None
 
 
+def test_an_empty_search_is_one_refused_text_and_the_others_are_answered(folder: Path) -> None:
+    model = seq2see.load(folder)
+    twice = "The cat is 1987 and 1987."  # both are required, and no sequence of four tokens may come twice
+    many = ["The cat.", twice, "The dog is 7."]
+    assert len(model.predict(many)) == 3
+    model.config = replace(
+        model.config,
+        decoding=model.config.decoding.but(suppressed=tuple(range(model.tokenizers.target.size))),
+    )
+    found = model.answers(["The cat.", "", "The dog."], beam=2, whole=True, probabilities=False)
+    assert [one.output for one in found] == [None] * 3
+    assert "found no answer that its rules allow" in str(found[0].error)
+    assert "empty" in str(found[1].error)
+    assert [one.error for one in model.answers(["The cat."], beam=2)] == [found[0].error]
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_the_length_that_a_caller_asks_for_is_the_limit(folder: Path, engine: str) -> None:
+    """An imported model without a length in its settings stops at 19 tokens."""
+    model = seq2see.load(folder, engine=engine)
+    model.config = replace(
+        model.config, decoding=model.config.decoding.but(length_ratio=0.0, length_offset=19, suppressed=(2,))
+    )
+    lengths = {
+        most: len(model.answers(["The cat is red."], max_length=most, whole=True)[0].ids)
+        for most in (None, 5, 30, 59)
+    }
+    assert lengths == {None: 19, 5: 5, 30: 30, 59: 59}
+    with pytest.raises(UserError, match=r"`max_length` is 60, but this model has positions .* at most 59"):
+        model.predict(["The cat is red."], max_length=60)
+
+
 def test_what_is_only_carried_over_is_not_called_unlike_the_training(folder: Path) -> None:
     model, texts = seq2see.load(folder), [one for one, _ in PROSE]
     familiar = replace(Familiar.learn(texts, 50, texts), most=math.inf)
