@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from seq2see.answering.answer import Answer
 from seq2see.answering.texts import Texts, check_unicode
-from seq2see.config import DecodingConfig
+from seq2see.config import DecodingConfig, Repair
 from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.documents import formats
 from seq2see.documents.formats import Document
@@ -45,12 +45,14 @@ class Attempt:
     @property
     def is_broken(self) -> bool:
         """Whether it repeats itself, was cut, or contains an invalid character."""
+        if "loops" not in self.read.repairs:
+            return False
         return not self.reply.finished or loops(self.output, self.read.text) or self.is_garbled
 
     @property
     def is_garbled(self) -> bool:
         """Whether it contains bytes that form no character."""
-        return HALF in self.output and HALF not in self.read.text
+        return "loops" in self.read.repairs and HALF in self.output and HALF not in self.read.text
 
     @property
     def has_lost_quotes(self) -> bool:
@@ -140,8 +142,8 @@ def translate(
 ) -> list[Translated]:
     """Translate sentences. Equal ones are answered once."""
     means = _Means(texts, probabilities)
-    cut = [_fitting(sentence, texts) for sentence in sentences]
-    works = [_Work.of(part, glossary) for parts in cut for part in parts]
+    cut = [_fitting(sentence, texts, rules.repairs) for sentence in sentences]
+    works = [_Work.of(part, glossary, rules.repairs) for parts in cut for part in parts]
     different = list({work.key: work for work in works}.values())
     found = dict(
         zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True)
@@ -177,11 +179,12 @@ def _joined(texts: list[str], cut: bool) -> str:
     return " ".join(text.strip(" ") for text in texts) if cut else texts[0]
 
 
-def _fitting(sentence: Sentence, texts: Texts) -> list[Sentence]:
+def _fitting(sentence: Sentence, texts: Texts, repairs: tuple[Repair, ...]) -> list[Sentence]:
     """Cut a sentence into parts that the model can read."""
-    if len(sentence.text) < 2 or texts.fits(sentence.read().text):
+    if len(sentence.text) < 2 or texts.fits(sentence.read(repairs).text):
         return [sentence]
-    return [part for half in sentence.halves() if half.text.strip() for part in _fitting(half, texts)]
+    halves = (half for half in sentence.halves() if half.text.strip())
+    return [part for half in halves for part in _fitting(half, texts, repairs)]
 
 
 @dataclass(frozen=True)
@@ -205,10 +208,16 @@ class _Work:
     terms: tuple[str, ...] = ()  # their translations
 
     @classmethod
-    def of(cls, sentence: Sentence, glossary: Glossary | None, hidden: bool = False) -> _Work:
+    def of(
+        cls,
+        sentence: Sentence,
+        glossary: Glossary | None,
+        repairs: tuple[Repair, ...],
+        hidden: bool = False,
+    ) -> _Work:
+        plain = sentence.read(repairs)
         if glossary is None:
-            return cls(sentence, sentence.read())
-        plain = sentence.read()
+            return cls(sentence, plain)
         found = [
             term
             for term in glossary.found(sentence.text)
@@ -217,7 +226,7 @@ class _Work:
         kept = [(term.first, term.last) for term in found if term.target is None or hidden]
         written = {(term.first, term.last): term.target for term in found if term.target is not None}
         breaks = [one.place for one in sentence.breaks]
-        read = Read.of(sentence.text, [*sentence.fixed, *kept], {} if hidden else written, breaks)
+        read = Read.of(sentence.text, [*sentence.fixed, *kept], {} if hidden else written, breaks, repairs)
         items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
         fixed = frozenset(n for n in read.fixed if read.places[n] in sentence.fixed)
         return cls(
@@ -252,9 +261,9 @@ def _answered(
     wanted = [_phrases(works[number], works[number].terms, means.texts.target) for number in bound]
     for number, reply in zip(bound, _replies([works[n] for n in bound], means, wide, wanted), strict=True):
         results[number] = Attempt(works[number].read, reply, reply.output or "")
-    failed = [n for n in bound if results[n].reply.error is None and _is_wrong(works[n], results[n])]
+    failed = [n for n in bound if results[n].reply.error is not None or _is_wrong(works[n], results[n])]
     if failed:
-        hidden = [_Work.of(works[n].sentence, glossary, hidden=True) for n in failed]
+        hidden = [_Work.of(works[n].sentence, glossary, rules.repairs, hidden=True) for n in failed]
         results |= zip(failed, _answered(hidden, means, rules, None), strict=True)
 
     wrong = [n for n in free if results[n].reply.error is None and _is_wrong(works[n], results[n])]
@@ -328,7 +337,8 @@ def _said(before: Attempt) -> tuple[str, ...]:
 
 def _mended(part: Attempt) -> Attempt:
     """Insert what is still missing, and group the digits of large numbers in one way."""
-    output = part.read.closed_up(regrouped(part.output, part.read.text))
+    output = regrouped(part.output, part.read.text) if "numbers" in part.read.repairs else part.output
+    output = part.read.closed_up(output)
     if output != part.output:
         part = replace(part, output=output)
     if part.reply.error is not None:
