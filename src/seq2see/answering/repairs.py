@@ -52,4 +52,4 @@ def _concerns(repair: Repair, answer: Answer) -> bool:
 
 def _is_significant(better: int, worse: int) -> bool:
     count = better + worse
-    return sum(comb(count, k) for k in range(better, count + 1)) / 2**count < CHANCE
+    return sum(comb(count, k) for k in range(better, count + 1)) < CHANCE * (1 << count)

@@ -15,8 +15,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from seq2see.config import REPAIRS, Repair
-
-Span = tuple[int, int]
+from seq2see.documents.sentences import MARKS, STOPS, Span
 
 _DOMAINS = "com|org|net|edu|gov|io|info|eu|fr|de|uk|ch|be|at|it|es|nl|ca|us|app|dev|ai|tv|me|jp|cn|ru|pl|se"
 #: What is hidden, in the order in which it is tried. Each reads a text once: it matches only where its repetition
@@ -84,6 +83,7 @@ FULL = re.compile(r"(?<![\d.,:])(\d{1,2})(?::|\s?[hH]\s?)00(?![\d:])")  # 8:00 i
 EARLY = re.compile(r"(?<![\d.,:])0(?=\d(?::|\s?[hH]\s?)\d\d(?![\d:]))")  # 02h30 is 2:30
 CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})\.(\d\d)(?=\s?Uhr\b)")
 LEADING, TRAILED = re.compile(r"(?:\{\d+\})+(?=[^\s{])"), re.compile(r"(?<=[^\s}])(?:\{\d+\})+$")
+TAIL = re.compile(f"[ {STOPS}{MARKS}]*+")  # of a text, read backwards
 LONG = re.compile(r"\S{500,}")  # a longer word is data, such as a picture in base64, and is hidden
 
 
@@ -378,7 +378,7 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
 
 def nearest_gap(text: str, share: float) -> int:
     """Return the gap between words, or before the last punctuation, that is nearest to a fraction of the text."""
-    end = len(text.rstrip(" .!?…"))
+    end = len(text) - TAIL.match(text[::-1]).end()  # type: ignore[union-attr]
     gaps = [0, *(match.start() for match in re.finditer(r"(?<!\s)\s++(?=\w)", text)), end]
     return min(gaps, key=lambda gap: abs(gap - share * len(text)))
 

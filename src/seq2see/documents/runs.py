@@ -20,12 +20,14 @@ from typing import TypeVar
 from seq2see.config import REPAIRS, Repair
 from seq2see.documents import sentences
 from seq2see.documents.kept import Read, nearest_gap
-from seq2see.documents.sentences import Span
+from seq2see.documents.sentences import MARKS, STOPS, Span
 
 #: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
 TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
 WORD = re.compile(r"\w+")
-CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
+CLAUSE = re.compile(
+    rf"[;:,—–](?=\s)|\s[-–—](?=\s)|[،؛、，；：]|(?<![{STOPS}])[{STOPS}]++[\"'”’»)\]]*+(?=\s)|[{MARKS}]+"
+)
 
 Escape = Callable[[str], str]
 Spelling = tuple[int, int, str]  # characters that the document writes differently from ``Escape``: &eacute;
