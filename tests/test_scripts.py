@@ -15,6 +15,7 @@ from seq2see.answering.repairs import proven
 from seq2see.config import REPAIRS
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.documents.kept import Read
+from seq2see.errors import isolated, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 #: Words of four scripts: (subjects, verbs, adverbs).
@@ -114,3 +115,12 @@ def test_a_model_without_repairs_reads_and_answers_texts_as_they_are() -> None:
         "{1}"
     ]  # what a document holds stays
     assert seq2see.load("en-fr").config.decoding.repairs == REPAIRS
+
+
+@pytest.mark.parametrize("script", [*WORDS, "Hebrew"])
+def test_letters_from_right_to_left_do_not_turn_the_message_around_them(script: str) -> None:
+    text = "שלום" if script == "Hebrew" else pairs_in(script)[0][0]
+    marks = ("\u2068", "\u2069") if script in ("Arabic", "Hebrew") else ("", "")
+    assert shown(text) == repr(text).join(marks)
+    assert shown(20 * text) == f"{repr((20 * text)[:30]).join(marks)}… ({20 * len(text):,} characters)"
+    assert (isolated(text), isolated("plain")) == (text.join(marks), "plain")
