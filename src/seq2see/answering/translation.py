@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from seq2see.answering.answer import Answer
 from seq2see.answering.texts import Texts, check_unicode
@@ -267,21 +268,12 @@ def _answered(
         results |= zip(failed, _answered(hidden, means, rules, None), strict=True)
 
     wrong = [n for n in free if results[n].reply.error is None and _is_wrong(works[n], results[n])]
-    loose = [
-        n for n in wrong if not _lacks(works[n], results[n])
-    ]  # these loop or lack a quotation mark; any engine may answer them
-    tight = [n for n in wrong if _lacks(works[n], results[n])]
-    again = _searched_again(loose, works, results, means, wide, strict=False)
-    again |= _searched_again(tight, works, results, means, wide, strict=True)
+    again = _searched_again(wrong, works, results, means, wide)
     return [_mended(again.get(n, results[n])) for n in range(len(works))]
 
 
 def _is_wrong(work: _Work, part: Attempt) -> bool:
-    return part.is_broken or part.has_lost_quotes or _lacks(work, part)
-
-
-def _lacks(work: _Work, part: Attempt) -> bool:
-    return bool(part.read.missing(part.output) or work.missing_terms(part.output))
+    return part.faults > 0 or bool(work.missing_terms(part.output))
 
 
 def _replies(
@@ -298,18 +290,18 @@ def _searched_again(
     before: dict[int, Attempt],
     means: _Means,
     rules: DecodingConfig,
-    strict: bool,
 ) -> dict[int, Attempt]:
-    """Search for answers that contain what the first ones lacked and do not loop; keep the better of the two."""
+    """Search for answers that contain what the first ones lacked and do not loop; keep the better of the two.
+
+    If they lack nothing, any engine may answer.
+    """
     found = {}
-    for broken in (False, True):
-        some = [n for n in numbers if before[n].is_broken == broken]
-        lacking = [before[n].read.missing(before[n].output) for n in some]
-        phrases = [
-            _phrases(works[n], items, means.texts.target) for n, items in zip(some, lacking, strict=True)
-        ]
+    lacking = {n: before[n].read.missing(before[n].output) for n in numbers}
+    for broken, lacks in product((False, True), repeat=2):
+        some = [n for n in numbers if (before[n].is_broken, bool(lacking[n])) == (broken, lacks)]
+        phrases = [_phrases(works[n], lacking[n], means.texts.target) for n in some] if lacks else None
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
-        replies = _replies([works[n] for n in some], means, guarded, phrases if strict else None)
+        replies = _replies([works[n] for n in some], means, guarded, phrases)
         for n, reply in zip(some, replies, strict=True):
             new = Attempt(works[n].read, reply, reply.output or "")
             if reply.error is None and new.faults < before[n].faults:
