@@ -55,7 +55,8 @@ DEFAULTS = {
         beam 1 [1, …]; length_penalty 0.6 [-10.0, 10.0]; penalty 'paper'; length_ratio 1.0 [0.0, 1000.0];
         length_offset 50 [1, 1000000000]; max_length None [1, …]; stopping 'likeliest'; suppressed ();
         first_suppressed (); other_ends (); min_length 0 [0, 1000000000]; forced_end False; no_repeat 0 [0, 1000];
-        no_repeat_source 0 [0, 1000]; repetition_penalty 1.0 [0.01, 100.0]; sentences False
+        no_repeat_source 0 [0, 1000]; repetition_penalty 1.0 [0.01, 100.0]; sentences False;
+        repairs ()
     """,
 }
 

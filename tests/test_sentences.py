@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser
@@ -14,7 +15,7 @@ from playwright.sync_api import Browser
 from conftest import examples
 from seq2see.documents import kept
 from seq2see.documents.kept import Read, loops, needed, regrouped, repaired, spellings
-from seq2see.documents.sentences import WORDS, around_quotes, split
+from seq2see.documents.sentences import MARKS, STOPS, WORDS, around_quotes, split
 from seq2see.page.live import bundle
 
 HARD = [
@@ -56,6 +57,41 @@ def test_hard_cases(text: str) -> None:
     parts = text.split("|")
     together = " ".join(parts) if "。" not in text else "".join(parts)
     assert [together[first:last] for first, last in split(together)] == parts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "كيف حالك؟|أنا بخير.|ذهب د. أحمد إلى السوق.|قال: «نعم!»|عاد في المساء",
+        "کجا بودی؟|من در خانه بودم.",
+        "آپ کیسے ہیں؟|میں ٹھیک ہوں۔|شکریہ۔",
+        "מה שלומך?|אני בסדר.|הוא בא מחר!",
+        "आप कैसे हैं?|मैं ठीक हूँ।|धन्यवाद।",
+        "তুমি কেমন আছ?|আমি ভালো আছি।|ধন্যবাদ।",
+        "Բարև ձեզ։|Ես լավ եմ։",
+        "როგორ ხარ?|კარგად ვარ.",
+        "እንዴት ነህ፧|ደህና ነኝ።|አመሰግናለሁ።",
+        "နေကောင်းလား။|ကျေးဇူးတင်ပါတယ်။",
+        "សួស្តី។|អរគុណ។",
+        "어떻게 지내세요?|저는 잘 지냅니다.",
+        "Τι κάνεις;|Είμαι καλά.|Ευχαριστώ!",
+        "Как дела?|А. С. Пушкин родился в 1799 г. в Москве.",
+        "คุณสบายดีไหม?|ขอบคุณ!",
+        "He came; she left.",
+    ],
+)
+def test_sentences_end_in_every_script(text: str) -> None:
+    parts = text.split("|")
+    together = " ".join(parts)
+    assert [together[first:last] for first, last in split(together)] == parts
+
+
+def test_the_marks_are_those_of_unicode() -> None:
+    every = {one for one in map(chr, range(0x110000)) if regex.fullmatch(r"\p{Sentence_Terminal}", one)}
+    assert {one for one in every if not re.fullmatch(f"[{MARKS}{STOPS}]", one)} == set()
+    assert {one for one in map(chr, range(0x110000)) if re.fullmatch(f"[{MARKS}{STOPS}]", one)} - every == {
+        "…"
+    }
 
 
 def test_the_page_finds_the_same_sentences(browser: Browser) -> None:

@@ -24,7 +24,7 @@ from seq2see.answering import translation
 from seq2see.answering.translation import translate
 from seq2see.cli import app
 from seq2see.cli import documents as command
-from seq2see.config import DecodingConfig
+from seq2see.config import REPAIRS, DecodingConfig
 from seq2see.data.plan import choose
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
@@ -39,6 +39,8 @@ from seq2see.inspection.alignment import words_of
 from seq2see.stopping import Stopped, stopped_when
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
+
+RULES = PAPER.but(repairs=REPAIRS)
 
 TEXT = """The Title
 
@@ -161,7 +163,7 @@ def means(answer: Callable[[str], str], again: Callable[[str, list[Phrase]], str
 
 def through(text: str, form: str, answer: Callable[[str], str]) -> str:
     document = documents.read(text, form)
-    return document.written([one.text for one in translate(document.sentences, means(answer), PAPER)])
+    return document.written([one.text for one in translate(document.sentences, means(answer), RULES)])
 
 
 @pytest.mark.parametrize("form", [form for form in SOURCES if form != "po"])
@@ -296,7 +298,7 @@ def test_tags_follow_their_words() -> None:
         return found
 
     document = documents.read("<p>The <b>very <i>red</i></b> car {x} went.", "html")
-    (one,) = translate(document.sentences, Means(made.answer, links, made.fits, made.target), PAPER)
+    (one,) = translate(document.sentences, Means(made.answer, links, made.fits, made.target), RULES)
     assert one.text == "went {x} car <b><i>red</i> very</b> The."
 
 
@@ -461,7 +463,7 @@ def test_a_sentence_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         Read, "of", lambda text, *more, **named: (read.append(text), of(text, *more, **named))[1]
     )
     document = documents.read("We came. We saw.")
-    found = translate(document.sentences, means(str.upper), PAPER)
+    found = translate(document.sentences, means(str.upper), RULES)
     assert document.written([one.text for one in found]) == "WE CAME. WE SAW."
     assert read == ["We came.", "We saw."]
 
@@ -475,7 +477,7 @@ def test_long_sentences_are_cut_and_equal_ones_are_answered_once() -> None:
 
     text = "We went on and on, " * 40 + "and came home. Hi. Hi."
     document = documents.read(text)
-    found = translate(document.sentences, means(answer), PAPER)
+    found = translate(document.sentences, means(answer), RULES)
     assert document.written([one.text for one in found]) == text
     assert max(map(len, asked)) <= 200
     assert asked.count("Hi.") == 1
@@ -540,15 +542,15 @@ def test_what_is_missing_is_searched_for_again_then_put_in_and_said() -> None:
         assert len(phrases) == (2 if "{1}" in read else 1)
         return read if "room" in read else first(read)
 
-    found = translate([Sentence("See room 12 at x_y.")], means(first, again), PAPER)
+    found = translate([Sentence("See room 12 at x_y.")], means(first, again), RULES)
     assert found[0].text == "See room 12 at x_y."
     assert found[0].remarks == (
         "the first answer lacked '12', 'x_y', so a second search was made for an answer with it",
     )
-    found = translate([Sentence("See hall 12.")], means(first, again), PAPER)
+    found = translate([Sentence("See hall 12.")], means(first, again), RULES)
     assert found[0].text == "See hall 12."
     assert found[0].remarks == ("the answer lacked '12', which was inserted: check it",)
-    found = translate([Sentence("See the hall.")], means(first), PAPER)
+    found = translate([Sentence("See the hall.")], means(first), RULES)
     assert found[0].remarks == ()
 
 
@@ -560,7 +562,7 @@ def test_a_loop_is_searched_for_again() -> None:
         return [Reply("no no no no no" if not rules.no_repeat else "no") for _ in texts]
 
     made = means(lambda read: read)
-    (found,) = translate([Sentence("Nein.")], Means(replies, made.links, made.fits, made.target), PAPER)
+    (found,) = translate([Sentence("Nein.")], Means(replies, made.links, made.fits, made.target), RULES)
     assert found.text == "no"
     assert "repeated itself" in found.remarks[0]
     assert [rules.no_repeat for rules in rules_seen] == [0, 4]
@@ -580,7 +582,7 @@ def test_half_characters_and_lost_quotation_marks_are_searched_for_again_or_said
                 return [Reply(bad if rules.beam == 1 else again) for _ in texts]
 
             (found,) = translate(
-                [Sentence(source)], Means(replies, made.links, made.fits, made.target), PAPER
+                [Sentence(source)], Means(replies, made.links, made.fits, made.target), RULES
             )
             assert found.text == again.replace("\ufffd", "")
             assert remark.replace("lacked", "lacked" if again == better else "lacks") in found.remarks[0]
@@ -595,14 +597,14 @@ def test_a_glossary_is_read_as_it_must_be_written_or_hidden() -> None:
         return "Mon disque dur a le {1}." if phrases[0].anywhere else read
 
     (found,) = translate(
-        [Sentence("My Hard Drive has the Blue Book.")], means(swapped, again), PAPER, glossary
+        [Sentence("My Hard Drive has the Blue Book.")], means(swapped, again), RULES, glossary
     )
     assert found.text == "Mon disque dur a le Blue Book."
     # Where no answer holds it as a word, the term is hidden and written in.
     (found,) = translate(
         [Sentence("My hard drive.")],
         means(lambda read: f"Mon {read[3:]}", lambda *_: "disque durement"),
-        PAPER,
+        RULES,
         glossary,
     )
     assert found.text == "Mon disque dur."
@@ -660,7 +662,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source_vocabulary=tokenizer.size, target_vocabulary=tokenizer.size, d_model=16, heads=2, d_ff=16,
         encoder_layers=1, decoder_layers=1, max_length=60,
     )  # fmt: skip
-    config = Config("pairs", shape, TrainingConfig(), DecodingConfig.of(sentences=True))
+    config = Config("pairs", shape, TrainingConfig(), DecodingConfig.of(sentences=True, repairs=REPAIRS))
     path = tmp_path_factory.mktemp("model") / "prose"
     seq2see.Seq2Seq(config, Tokenizers.one(tokenizer), Transformer(shape).eval()).save(path)
     return path
@@ -693,6 +695,38 @@ def test_every_number_comes_through_whatever_the_model_says(folder: Path) -> Non
     (long,) = model.answers(["The cat is red, " * 100 + "and big."], max_length=8)
     assert long.error is None  # though it has more tokens than the model takes
     assert model.answers(["The cat is red, " * 100], whole=True)[0].error is not None
+
+
+def test_an_empty_search_is_one_refused_text_and_the_others_are_answered(folder: Path) -> None:
+    model = seq2see.load(folder)
+    twice = "The cat is 1987 and 1987."  # both are required, and no sequence of four tokens may come twice
+    many = ["The cat.", twice, "The dog is 7."]
+    assert len(model.predict(many)) == 3
+    model.config = replace(
+        model.config,
+        decoding=model.config.decoding.but(suppressed=tuple(range(model.tokenizers.target.size))),
+    )
+    found = model.answers(["The cat.", "", "The dog."], beam=2, whole=True, probabilities=False)
+    assert [one.output for one in found] == [None] * 3
+    assert "found no answer that its rules allow" in str(found[0].error)
+    assert "empty" in str(found[1].error)
+    assert [one.error for one in model.answers(["The cat."], beam=2)] == [found[0].error]
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_the_length_that_a_caller_asks_for_is_the_limit(folder: Path, engine: str) -> None:
+    """An imported model without a length in its settings stops at 19 tokens."""
+    model = seq2see.load(folder, engine=engine)
+    model.config = replace(
+        model.config, decoding=model.config.decoding.but(length_ratio=0.0, length_offset=19, suppressed=(2,))
+    )
+    lengths = {
+        most: len(model.answers(["The cat is red."], max_length=most, whole=True)[0].ids)
+        for most in (None, 5, 30, 59)
+    }
+    assert lengths == {None: 19, 5: 5, 30: 30, 59: 59}
+    with pytest.raises(UserError, match=r"`max_length` is 60, but this model has positions .* at most 59"):
+        model.predict(["The cat is red."], max_length=60)
 
 
 def test_what_is_only_carried_over_is_not_called_unlike_the_training(folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
 from seq2see.errors import UserError
+from seq2see.tokenizers import sentencepiece as spm
 from seq2see.tokenizers.compare import SAMPLE, compare
 from seq2see.tokenizers.limits import LONGEST_KEY, LONGEST_MAPPED, is_character_map
 from seq2see.tokenizers.pieces import _byte_level
@@ -172,3 +173,25 @@ def test_letters_and_their_marks_are_tokens_of_their_own_and_answers_are_compose
     assert len(ids) == 2 + 3 + 2  # e and its accent, three jamo, and both ends
     assert tokenizer.size == 3 + 3 + 1 + 2
     assert tokenizer.decode(ids) == "é한"
+
+
+@pytest.mark.parametrize("kind", [spm.NORMAL, spm.BYTE])
+def test_a_token_that_sentencepiece_does_not_know_is_written_as_it_is(kind: int) -> None:
+    pieces = [
+        spm.Piece("<unk>", 0.0, spm.UNKNOWN),
+        spm.Piece("▁a", -1.0),
+        spm.Piece("b", -2.0),
+        spm.Piece("<0x21>", -9.0, kind),
+    ]
+    names = [
+        "<unk>",
+        "</s>",
+        "▁a",
+        "b",
+        "▁more",
+        "s",
+        "b",
+    ]  # the last three are not in the model, or are there already
+    engine = spm.engine_of(spm.SentencePiece(pieces), names, "<unk>", ["</s>"])
+    assert engine.decode([2, 3, 4, 5, 6, 2]) == "ab moresb a"
+    assert engine.encode("a more").ids != [2, 4]  # no text is cut into it

@@ -31,7 +31,8 @@ Precision = Literal["float32", "bfloat16"]
 Schedule = Literal["paper", "cosine", "constant"]
 Penalty = Literal["paper", "length"]
 Stopping = Literal["likeliest", "beaten", "full"]
-
+Repair = Literal["marks", "capitals", "numbers", "quotes", "loops"]
+REPAIRS: tuple[Repair, ...] = get_args(Repair)
 
 #: Settings of earlier versions that are ignored in a config.toml. None changed an answer.
 RETIRED: dict[str, tuple[str, ...]] = {"model": (), "training": ("tuned", "spliced"), "decoding": ()}
@@ -93,6 +94,10 @@ def _checked(section: str, setting: Field[Any], hint: Any, value: Any) -> Any:
             known = suggest(str(value)[:100], get_args(hint))
             raise ConfigError(f"{name} is {_told(value)}, which is not one of its values. {known}")
         return value
+    if get_origin(hint) is tuple and get_origin(get_args(hint)[0]) is Literal:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{name} is {_told(value)}; a list was expected ({setting.metadata['help']}).")
+        return tuple(_checked(section, setting, get_args(hint)[0], one) for one in value)
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple) or any(
             type(number) is not int or number < 0 for number in value
@@ -397,8 +402,13 @@ class DecodingConfig(Schema):
     )
     sentences: bool = option(
         False,
-        "texts are translated sentence by sentence, and their numbers, addresses and placeholders are "
-        "checked",
+        "texts are translated sentence by sentence",
+    )
+    repairs: tuple[Repair, ...] = option(
+        (),
+        "changes of such texts and answers: marks in the place of addresses and code, small letters in the place of "
+        "capitals, a second search for lost numbers and quotes and after loops; a training keeps those by which its "
+        "held-out answers become better",
     )
 
     def limit(self, source_length: int, longest: int) -> int:

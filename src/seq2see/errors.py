@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from unicodedata import bidirectional
 
 
 class UserError(Exception):
@@ -68,10 +69,17 @@ def suggest(given: str, known: Iterable[str]) -> str:
 
 
 def shown(text: str, limit: int = 40) -> str:
-    """Quote a text for a message: shortened, control characters escaped."""
+    """Quote a text for a message: shortened, control characters escaped, apart from letters of another direction."""
     if len(text) > limit:
-        return f"{text[: limit - 10]!r}… ({len(text):,} characters)"
-    return repr(text)
+        return f"{isolated(repr(text[: limit - 10]))}… ({len(text):,} characters)"
+    return isolated(repr(text))
+
+
+def isolated(text: str) -> str:
+    """Return a text with letters from right to left between isolates, so that what is around it keeps its order."""
+    if text.isascii() or not any(bidirectional(one) in ("R", "AL") for one in text):
+        return text
+    return f"\u2068{text}\u2069"
 
 
 #: Characters that a terminal obeys: control characters and line separators, except tab and line feed.

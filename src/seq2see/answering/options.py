@@ -44,7 +44,7 @@ class Options:
 
     beam: int | None = None  # width of the beam search; 1 is greedy
     length_penalty: float | None = None  # α, by which a beam prefers longer answers
-    max_length: int | None = None  # most tokens of an answer
+    max_length: int | None = None  # most tokens of an answer, fewer or more than the model's own limit
     n_best: int = 1  # answers to each text; a beam is at least as wide
     only: Iterable[str] | Automaton | None = None  # the answers that are allowed
     pattern: str | None = None  # a regular expression that matches each answer as a whole
@@ -123,6 +123,8 @@ class Options:
     def rules(self, own: DecodingConfig) -> DecodingConfig:
         """Return the rules of the search: the model's own, with the given options."""
         given = {"beam": self.beam, "length_penalty": self.length_penalty, "max_length": self.max_length}
+        if self.max_length is not None:  # the limit, whatever the length of the source
+            given |= {"length_ratio": 0.0, "length_offset": self.max_length}
         rules = own.but(**{name: value for name, value in given.items() if value is not None})
         return rules if rules.beam >= self.n_best else rules.but(beam=self.n_best)
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Texts that the library encodes together, on all cores. Another thread that decodes meanwhile waits for all of them.
 ENCODED_AT_ONCE = 1024
+NO_ANSWER = (
+    "The search found no answer that its rules allow: change the text, what is required of the answer, or the rules "
+    "under [decoding] in the model's config.toml."
+)
 LONGEST_TEXT = 1_000_000  # characters; a longer text is refused unread
 MOST_TOKENS = 200  # tokens; a longer sentence is cut after a clause, since models learn from shorter ones
 
@@ -234,7 +238,8 @@ class Texts:
         probabilities: bool = True,
         automaton: Automaton | None = None,
     ) -> list[Answer]:
-        """Search for the answers to unsplit texts; a text that cannot be read is refused."""
+        """Search for the answers to unsplit texts; a text that cannot be read, or has no answer, is refused."""
+        self._check_length(rules)
         encoded, reasons, read = self._encoded(texts)
         results: list[Answer | None] = [None] * len(texts)
         for index, reason in reasons.items():
@@ -257,14 +262,28 @@ class Texts:
         if probabilities or n_best > 1:
             for rows, answers in self.network.searched(batches, several):
                 for row, hypotheses in zip(rows, answers, strict=True):
-                    results[row] = self._answer(texts[row], hypotheses, lengths[row])
+                    if hypotheses:
+                        results[row] = self._answer(texts[row], hypotheses, lengths[row])
         else:
             end = self.tokenizers.target.end
             for rows, found in self.network.searched(batches, best):
                 for row, ids, output in zip(rows, *found, strict=True):
+                    if not ids:
+                        continue
                     remark = self._remark(texts[row], lengths[row], False, read[row])[0]
                     results[row] = Answer.plain(texts[row], output, ids, ids[-1] == end, remark)
-        return [answer for answer in results if answer is not None]
+        return [
+            answer or Answer(text, None, error=NO_ANSWER) for text, answer in zip(texts, results, strict=True)
+        ]
+
+    def _check_length(self, rules: DecodingConfig) -> None:
+        """Refuse a requested length of answers that the model has no positions for."""
+        asked, most = rules.max_length, self.config.model.max_length - 1
+        if asked is not None and asked != self.config.decoding.max_length and asked > most:
+            raise UserError(
+                f"`max_length` is {asked:,}, but this model has positions for answers of at most {most:,} tokens: "
+                "ask for fewer, or cut the text up."
+            )
 
     # --- judging ---
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from seq2see.answering.answer import Answer
 from seq2see.answering.texts import Texts, check_unicode
-from seq2see.config import DecodingConfig
+from seq2see.config import DecodingConfig, Repair
 from seq2see.decoding.hypothesis import MOST_PHRASES, Phrase
 from seq2see.documents import formats
 from seq2see.documents.formats import Document
@@ -45,12 +46,14 @@ class Attempt:
     @property
     def is_broken(self) -> bool:
         """Whether it repeats itself, was cut, or contains an invalid character."""
+        if "loops" not in self.read.repairs:
+            return False
         return not self.reply.finished or loops(self.output, self.read.text) or self.is_garbled
 
     @property
     def is_garbled(self) -> bool:
         """Whether it contains bytes that form no character."""
-        return HALF in self.output and HALF not in self.read.text
+        return "loops" in self.read.repairs and HALF in self.output and HALF not in self.read.text
 
     @property
     def has_lost_quotes(self) -> bool:
@@ -140,8 +143,8 @@ def translate(
 ) -> list[Translated]:
     """Translate sentences. Equal ones are answered once."""
     means = _Means(texts, probabilities)
-    cut = [_fitting(sentence, texts) for sentence in sentences]
-    works = [_Work.of(part, glossary) for parts in cut for part in parts]
+    cut = [_fitting(sentence, texts, rules.repairs) for sentence in sentences]
+    works = [_Work.of(part, glossary, rules.repairs) for parts in cut for part in parts]
     different = list({work.key: work for work in works}.values())
     found = dict(
         zip([work.key for work in different], _answered(different, means, rules, glossary), strict=True)
@@ -177,11 +180,12 @@ def _joined(texts: list[str], cut: bool) -> str:
     return " ".join(text.strip(" ") for text in texts) if cut else texts[0]
 
 
-def _fitting(sentence: Sentence, texts: Texts) -> list[Sentence]:
+def _fitting(sentence: Sentence, texts: Texts, repairs: tuple[Repair, ...]) -> list[Sentence]:
     """Cut a sentence into parts that the model can read."""
-    if len(sentence.text) < 2 or texts.fits(sentence.read().text):
+    if len(sentence.text) < 2 or texts.fits(sentence.read(repairs).text):
         return [sentence]
-    return [part for half in sentence.halves() if half.text.strip() for part in _fitting(half, texts)]
+    halves = (half for half in sentence.halves() if half.text.strip())
+    return [part for half in halves for part in _fitting(half, texts, repairs)]
 
 
 @dataclass(frozen=True)
@@ -205,10 +209,16 @@ class _Work:
     terms: tuple[str, ...] = ()  # their translations
 
     @classmethod
-    def of(cls, sentence: Sentence, glossary: Glossary | None, hidden: bool = False) -> _Work:
+    def of(
+        cls,
+        sentence: Sentence,
+        glossary: Glossary | None,
+        repairs: tuple[Repair, ...],
+        hidden: bool = False,
+    ) -> _Work:
+        plain = sentence.read(repairs)
         if glossary is None:
-            return cls(sentence, sentence.read())
-        plain = sentence.read()
+            return cls(sentence, plain)
         found = [
             term
             for term in glossary.found(sentence.text)
@@ -217,7 +227,7 @@ class _Work:
         kept = [(term.first, term.last) for term in found if term.target is None or hidden]
         written = {(term.first, term.last): term.target for term in found if term.target is not None}
         breaks = [one.place for one in sentence.breaks]
-        read = Read.of(sentence.text, [*sentence.fixed, *kept], {} if hidden else written, breaks)
+        read = Read.of(sentence.text, [*sentence.fixed, *kept], {} if hidden else written, breaks, repairs)
         items = tuple(written.get(place) or item for place, item in zip(read.places, read.items, strict=True))
         fixed = frozenset(n for n in read.fixed if read.places[n] in sentence.fixed)
         return cls(
@@ -252,27 +262,18 @@ def _answered(
     wanted = [_phrases(works[number], works[number].terms, means.texts.target) for number in bound]
     for number, reply in zip(bound, _replies([works[n] for n in bound], means, wide, wanted), strict=True):
         results[number] = Attempt(works[number].read, reply, reply.output or "")
-    failed = [n for n in bound if results[n].reply.error is None and _is_wrong(works[n], results[n])]
+    failed = [n for n in bound if results[n].reply.error is not None or _is_wrong(works[n], results[n])]
     if failed:
-        hidden = [_Work.of(works[n].sentence, glossary, hidden=True) for n in failed]
+        hidden = [_Work.of(works[n].sentence, glossary, rules.repairs, hidden=True) for n in failed]
         results |= zip(failed, _answered(hidden, means, rules, None), strict=True)
 
     wrong = [n for n in free if results[n].reply.error is None and _is_wrong(works[n], results[n])]
-    loose = [
-        n for n in wrong if not _lacks(works[n], results[n])
-    ]  # these loop or lack a quotation mark; any engine may answer them
-    tight = [n for n in wrong if _lacks(works[n], results[n])]
-    again = _searched_again(loose, works, results, means, wide, strict=False)
-    again |= _searched_again(tight, works, results, means, wide, strict=True)
+    again = _searched_again(wrong, works, results, means, wide)
     return [_mended(again.get(n, results[n])) for n in range(len(works))]
 
 
 def _is_wrong(work: _Work, part: Attempt) -> bool:
-    return part.is_broken or part.has_lost_quotes or _lacks(work, part)
-
-
-def _lacks(work: _Work, part: Attempt) -> bool:
-    return bool(part.read.missing(part.output) or work.missing_terms(part.output))
+    return part.faults > 0 or bool(work.missing_terms(part.output))
 
 
 def _replies(
@@ -289,18 +290,18 @@ def _searched_again(
     before: dict[int, Attempt],
     means: _Means,
     rules: DecodingConfig,
-    strict: bool,
 ) -> dict[int, Attempt]:
-    """Search for answers that contain what the first ones lacked and do not loop; keep the better of the two."""
+    """Search for answers that contain what the first ones lacked and do not loop; keep the better of the two.
+
+    If they lack nothing, any engine may answer.
+    """
     found = {}
-    for broken in (False, True):
-        some = [n for n in numbers if before[n].is_broken == broken]
-        lacking = [before[n].read.missing(before[n].output) for n in some]
-        phrases = [
-            _phrases(works[n], items, means.texts.target) for n, items in zip(some, lacking, strict=True)
-        ]
+    lacking = {n: before[n].read.missing(before[n].output) for n in numbers}
+    for broken, lacks in product((False, True), repeat=2):
+        some = [n for n in numbers if (before[n].is_broken, bool(lacking[n])) == (broken, lacks)]
+        phrases = [_phrases(works[n], lacking[n], means.texts.target) for n in some] if lacks else None
         guarded = rules.but(no_repeat=NO_REPEAT) if broken else rules
-        replies = _replies([works[n] for n in some], means, guarded, phrases if strict else None)
+        replies = _replies([works[n] for n in some], means, guarded, phrases)
         for n, reply in zip(some, replies, strict=True):
             new = Attempt(works[n].read, reply, reply.output or "")
             if reply.error is None and new.faults < before[n].faults:
@@ -328,7 +329,8 @@ def _said(before: Attempt) -> tuple[str, ...]:
 
 def _mended(part: Attempt) -> Attempt:
     """Insert what is still missing, and group the digits of large numbers in one way."""
-    output = part.read.closed_up(regrouped(part.output, part.read.text))
+    output = regrouped(part.output, part.read.text) if "numbers" in part.read.repairs else part.output
+    output = part.read.closed_up(output)
     if output != part.output:
         part = replace(part, output=output)
     if part.reply.error is not None:

@@ -12,7 +12,7 @@ from seq2see.cli.answering import loaded
 from seq2see.cli.data import Columns, are_dates, read
 from seq2see.cli.output import NAMED, Refusals, aside, complain, console, in_json, progress_bar, say
 from seq2see.cli.predict import Device, ModelName
-from seq2see.errors import InputError, UserError, counted
+from seq2see.errors import InputError, UserError, counted, isolated
 
 if TYPE_CHECKING:
     from seq2see.evaluation.evaluate import Evaluation
@@ -299,11 +299,13 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
     if confused:
         console.print(f"\n{'right':>10} {'said':>10} {'times':>7}  where in the answer, on average")
         for one in confused:
-            say(f"{one.expected or '–':>10} {one.given or '–':>10} {one.times:7,}  {one.place:.0%}")
+            right, said = (isolated(f"{text or '–':>10}") for text in (one.expected, one.given))
+            say(f"{right} {said} {one.times:7,}  {one.place:.0%}")
     if bad:
         by = "chrF" if separator is None else "share of right symbols, %"
         console.print(f"\nthe worst answers, by {by}")
-        for value, source, expected, given in bad:
+        for value, *texts in bad:
+            source, expected, given = map(isolated, texts)
             if sentences:  # one below the other, for comparison by eye
                 lines = f"{value:5.1f}  {source}\n    →  {given}\nright  {expected}"
             else:

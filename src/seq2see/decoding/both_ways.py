@@ -74,7 +74,7 @@ class _Searching(TorchEngine):
         allowed: Automaton | None = None,
     ) -> list[list[int]]:
         """Return the best answer's ids to each source."""
-        return [best.ids for best, *_ in self.search(sources, rules, 1, allowed)]
+        return [row[0].ids if row else [] for row in self.search(sources, rules, 1, allowed)]
 
 
 class Backward(_Searching):

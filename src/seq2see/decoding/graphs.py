@@ -51,7 +51,7 @@ BEAM_FIELDS = tuple(field.name for field in fields(Beams))
 BUILT_IN = tuple(
     field.name
     for field in fields(DecodingConfig)
-    if field.name not in ("beam", "length_ratio", "length_offset", "max_length", "sentences")
+    if field.name not in ("beam", "length_ratio", "length_offset", "max_length", "sentences", "repairs")
 )
 
 T = TypeVar("T")

@@ -123,7 +123,7 @@ class TorchEngine:
 
             return self._in_room(ids, sources, rules.beam, allowed)
         if rules.beam > 1:
-            return [hypotheses[0].ids for hypotheses in self.search(sources, rules, 1, allowed)]
+            return [row[0].ids if row else [] for row in self.search(sources, rules, 1, allowed)]
 
         def found(part: Sequence[Sequence[int]], allowed: Automaton | None) -> list[list[int]]:
             return greedy_ids(self.original, part, self.special, rules, allowed)

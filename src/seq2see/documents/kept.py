@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
-Span = tuple[int, int]
+from seq2see.config import REPAIRS, Repair
+from seq2see.documents.sentences import MARKS, STOPS, Span
 
 _DOMAINS = "com|org|net|edu|gov|io|info|eu|fr|de|uk|ch|be|at|it|es|nl|ca|us|app|dev|ai|tv|me|jp|cn|ru|pl|se"
 #: What is hidden, in the order in which it is tried. Each reads a text once: it matches only where its repetition
@@ -82,6 +83,7 @@ FULL = re.compile(r"(?<![\d.,:])(\d{1,2})(?::|\s?[hH]\s?)00(?![\d:])")  # 8:00 i
 EARLY = re.compile(r"(?<![\d.,:])0(?=\d(?::|\s?[hH]\s?)\d\d(?![\d:]))")  # 02h30 is 2:30
 CLOCK = re.compile(r"(?<![\d.,:])(\d{1,2})\.(\d\d)(?=\s?Uhr\b)")
 LEADING, TRAILED = re.compile(r"(?:\{\d+\})+(?=[^\s{])"), re.compile(r"(?<=[^\s}])(?:\{\d+\})+$")
+TAIL = re.compile(f"[ {STOPS}{MARKS}]*+")  # of a text, read backwards
 LONG = re.compile(r"\S{500,}")  # a longer word is data, such as a picture in base64, and is hidden
 
 
@@ -134,10 +136,9 @@ class Read:
     places: tuple[Span, ...] = ()  # their positions in the sentence
     fixed: frozenset[int] = frozenset()  # those that come from the document: they are written as they are
     moves: tuple[tuple[int, int, int], ...] = ()  # replaced spans, and the lengths of their replacements
-    shouts: bool = (
-        # whether the sentence is in capitals: the model reads small letters, and the answer is written in capitals
-        False
-    )
+    #: Whether the sentence is in capitals: the model reads small letters, and the answer is written in capitals.
+    shouts: bool = False
+    repairs: tuple[Repair, ...] = REPAIRS
 
     @classmethod
     def of(
@@ -146,19 +147,21 @@ class Read:
         also: Iterable[Span] = (),
         instead: Mapping[Span, str | None] | None = None,
         breaks: Iterable[int] = (),
+        repairs: tuple[Repair, ...] = REPAIRS,
     ) -> Read:
         """Hide what must be hidden, and replace some spans by other words (``instead``).
 
-        A span across a line end (``breaks``) is not hidden: the line end would be lost.
+        Without the repair ``marks`` only ``also`` is hidden. A span across a line end (``breaks``) is not hidden: the
+        line end would be lost.
         """
         also, instead = frozenset(also), instead or {}
-        spans = hidden_spans(sentence, also)
+        spans = hidden_spans(sentence, also) if "marks" in repairs else sorted(also)
         places = sorted(breaks)
         spans = [
             one for one in spans if one in also or bisect_left(places, one[0]) == bisect_left(places, one[1])
         ]
         if not spans and not instead:
-            return cls(sentence)._quiet()
+            return cls(sentence, repairs=repairs)._quiet()
         parts, moves, at, number = list[str](), list[tuple[int, int, int]](), 0, 0
         for first, last in sorted([*spans, *instead]):
             if (first, last) not in instead:
@@ -169,11 +172,14 @@ class Read:
             at = last
         fixed = frozenset(number for number, span in enumerate(spans) if span in also)
         items = tuple(sentence[first:last] for first, last in spans)
-        return cls("".join([*parts, sentence[at:]]), items, tuple(spans), fixed, tuple(moves))._quiet()
+        text = "".join([*parts, sentence[at:]])
+        return cls(text, items, tuple(spans), fixed, tuple(moves), repairs=repairs)._quiet()
 
     def _quiet(self) -> Read:
-        """Turn capitals into small letters, which models know far better."""
-        if any(map(str.islower, self.text)) or len(re.findall(r"[^\W\d_]{2,}", self.text)) < 2:
+        """Turn capitals into small letters, if all letters are capitals: most scripts have none."""
+        if "capitals" not in self.repairs or any(one.isalpha() and not one.isupper() for one in self.text):
+            return self
+        if len(re.findall(r"[^\W\d_]{2,}", self.text)) < 2:
             return self
         if len(self.text.lower()) != len(self.text):
             return self
@@ -203,8 +209,14 @@ class Read:
         return [0, *accumulate(length - (last - first) for first, last, length in self.moves)]
 
     def missing(self, answer: str) -> list[str]:
-        """Return the marks, numbers and emoji that an answer lacks, in the order of the text."""
+        """Return the marks, numbers and emoji that an answer lacks, in the order of the text.
+
+        Without the repair ``numbers`` these are only the marks.
+        """
         wanted = needed(self.text, len(self.items))
+        if "numbers" not in self.repairs:
+            marks = Counter(item for item in wanted if item.startswith("{"))
+            return list((marks - Counter(needed(answer, len(self.items)))).elements())
         if not wanted:
             return []
         said = needed(answer, len(self.items))
@@ -240,7 +252,7 @@ class Read:
 
     def has_lost_quotes(self, answer: str) -> bool:
         """Whether a quotation of the text has lost one of its marks."""
-        before = len(QUOTES.findall(self.text))
+        before = len(QUOTES.findall(self.text)) if "quotes" in self.repairs else 0
         if before == 0 or before % 2 == 1:
             return False
         after = len(QUOTES.findall(answer))
@@ -366,7 +378,7 @@ def repaired(answer: str, missing: Sequence[str], read: Read) -> str:
 
 def nearest_gap(text: str, share: float) -> int:
     """Return the gap between words, or before the last punctuation, that is nearest to a fraction of the text."""
-    end = len(text.rstrip(" .!?…"))
+    end = len(text) - TAIL.match(text[::-1]).end()  # type: ignore[union-attr]
     gaps = [0, *(match.start() for match in re.finditer(r"(?<!\s)\s++(?=\w)", text)), end]
     return min(gaps, key=lambda gap: abs(gap - share * len(text)))
 

@@ -17,14 +17,17 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import TypeVar
 
+from seq2see.config import REPAIRS, Repair
 from seq2see.documents import sentences
 from seq2see.documents.kept import Read, nearest_gap
-from seq2see.documents.sentences import Span
+from seq2see.documents.sentences import MARKS, STOPS, Span
 
 #: A tag such as <b>, </a>, <0> or <br/>; "a < b" is none.
 TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w:-]*|\d+)(?P<rest>(?:\s[^<>]*)?/?)>")
 WORD = re.compile(r"\w+")
-CLAUSE = re.compile(r"[;:,—–](?=\s)|\s[-–—](?=\s)|(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
+CLAUSE = re.compile(
+    rf"[;:,—–](?=\s)|\s[-–—](?=\s)|[،؛、，；：]|(?<![{STOPS}])[{STOPS}]++[\"'”’»)\]]*+(?=\s)|[{MARKS}]+"
+)
 
 Escape = Callable[[str], str]
 Spelling = tuple[int, int, str]  # characters that the document writes differently from ``Escape``: &eacute;
@@ -66,13 +69,17 @@ class Sentence:
     escape: Escape = field(default=str, compare=False)
     spelled: tuple[Spelling, ...] = field(default=(), compare=False)
 
-    def read(self) -> Read:
-        """Return the sentence as a model reads it."""
-        return self._read
+    def read(self, repairs: tuple[Repair, ...] = REPAIRS) -> Read:
+        """Return the sentence as a model with these repairs reads it."""
+        if repairs not in self._read:
+            self._read[repairs] = Read.of(
+                self.text, self.fixed, breaks=[one.place for one in self.breaks], repairs=repairs
+            )
+        return self._read[repairs]
 
     @cached_property
-    def _read(self) -> Read:
-        return Read.of(self.text, self.fixed, breaks=[one.place for one in self.breaks])
+    def _read(self) -> dict[tuple[Repair, ...], Read]:
+        return {}
 
     def written(self, answer: str, read: Read, links: Sequence[tuple[Span, Span]] = ()) -> str:
         """Return the answer with the tags, breaks and fixed parts of the sentence.

@@ -49,7 +49,10 @@ def observe(
     found: list[Observed] = []
     for first in range(0, len(order), ROWS):
         part = order[first : first + ROWS]
-        for i, [best] in zip(part, engine.search([rows[i] for i in part], rules), strict=True):
+        for i, [*hypotheses] in zip(part, engine.search([rows[i] for i in part], rules), strict=True):
+            if not hypotheses:
+                continue
+            [best] = hypotheses
             answer, known = tokenizers.target.decode(best.ids), targets[texts[i]]
             right = answer in known or (
                 chrf is not None and max(sentence_chrf(answer, one) for one in known) >= chrf

@@ -168,7 +168,8 @@ def engine_of(model: SentencePiece, names: Sequence[str], unknown: str, special:
     scheme = "always" if model.dummy_prefix else "never"
     engine.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     spaces = decoders.Metaspace(prepend_scheme=scheme)
-    engine.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if bytes_too else spaces
+    from_bytes = [decoders.ByteFallback()] if bytes_too else []
+    engine.decoder = decoders.Sequence([decoders.Replace(UNREACHABLE, ""), *from_bytes, spaces])
     given = [piece.text for piece in model.pieces if piece.kind == USER_DEFINED and piece.text in seen]
     engine.add_tokens([AddedToken(text, normalized=False) for text in given if text not in special])
     engine.add_special_tokens([AddedToken(text, normalized=False) for text in special])

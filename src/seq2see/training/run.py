@@ -19,6 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from seq2see import devices
+from seq2see.answering.repairs import proven
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.batching import Cut, Ragged
@@ -51,6 +52,7 @@ from seq2see.evaluation.familiar import Familiar
 from seq2see.machine import uncollected
 from seq2see.model.ensemble import Ensemble, network_of
 from seq2see.model.transformer import Transformer
+from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import placed, put_weights, read_weights
@@ -640,9 +642,14 @@ class Run:
         return True
 
     def test(self) -> Evaluation:
-        """Put the final weights into the model, and score it on the test pairs."""
-        rules = self.ready.config.decoding
-        found = evaluate(self.trainer.finish(), self.trainer.tokenizers, self.ready.test, rules=rules)
+        """Put the final weights into the model, choose its repairs, and score its answers to the test pairs."""
+        network, trainer = self.trainer.finish(), self.trainer
+        model = Seq2Seq(trainer.config, trainer.tokenizers, network, device=self.ready.device)
+        rules = trainer.config.decoding
+        if rules.sentences and "repairs" not in self.request.decoding:
+            rules = rules.but(repairs=proven(model.texts, self.ready.validation, rules))
+            model.config = trainer.config = replace(trainer.config, decoding=rules)
+        found = model.evaluate(self.ready.test)
         self.confidence = self._calibrated()
         return found
 
