@@ -101,12 +101,9 @@ class TraceRequest(Request_):
     column: int | None = Field(
         None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias."
     )
-    also: list[Literal["lens", "saliency"]] = Field(
-        [],
-        description="lens: the token that each layer would choose. saliency: how much each input token matters.",
-        max_length=2,
+    also: list[Literal["lens"]] = Field(
+        [], description="lens: the token that each layer would choose.", max_length=1
     )
-    step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
     anyway: bool = Field(
         False, description="Answer a text that the model was not made for, such as a February 30."
     )
@@ -153,13 +150,9 @@ class Tracer:
         names: Sequence[str],
         beam: int,
         compact: bool,
-        saliencies: int | None,
         anyway: bool = False,
     ) -> None:
-        """Refuse a trace that records, computes or sends too much, before any of it is done.
-
-        ``saliencies`` is the number of steps with saliency, or None for every step.
-        """
+        """Refuse a trace that records, computes or sends too much, before any of it is done."""
         self.model.texts.check(text, anyway)
         config, limits = self.model.config.model, self.limits
         source = len(self.model.tokenizers.source.encode(self.model.texts.read(text)))
@@ -171,11 +164,8 @@ class Tracer:
                 "send a shorter text."
             )
         once = config.parameters * (source + target)
-        backward = 3 * once * (target if saliencies is None else saliencies)
         together = cost_of(self.model, self.model.config.decoding, len(text)) if config.members > 1 else 0
-        check_work(
-            2 * once + config.parameters * target * (beam if beam > 1 else 0) + backward + together, limits
-        )
+        check_work(2 * once + config.parameters * target * (beam if beam > 1 else 0) + together, limits)
         asked = globbed(names)
         sent = {**recorded, **{name: value.numel() for name, value in self.network.named_parameters()}}
         size = sum(count for name, count in sent.items() if asked(name)) * (2 if compact else 4) * 4 // 3
@@ -329,10 +319,9 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
     text, prefix, muted = request.input, request.prefix, request.heads
     tracer.look_into(request.member)
     _check_head(tracer.network, request.head)
-    saliencies = 0 if "saliency" not in request.also else None if request.step is None else 1
-    tracer.check_size(text, request.names, request.beam, request.compact, saliencies, request.anyway)
+    tracer.check_size(text, request.names, request.beam, request.compact, request.anyway)
     for patch in request.patches:
-        tracer.check_size(patch.input, [], 1, request.compact, 0)
+        tracer.check_size(patch.input, [], 1, request.compact)
     known: dict[str, Any] = {}
     if request.glossary is not None:
         if prefix or muted or request.patches or request.drawn:
@@ -340,7 +329,7 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
         prefix, known = _with_terms(tracer, text, request.glossary)
     traced = tracer.trace(text, prefix, muted, request.anyway, request.patches, request.drawn)
     described = describe(
-        traced, request.names, request.beam, request.compact, request.head, request.also, request.step, request.column
+        traced, request.names, request.beam, request.compact, request.head, request.also, request.column
     )  # fmt: skip
     found = {**described, **known, "forced": len(prefix), "muted": [list(key) for key in muted]}
     config = tracer.model.config
