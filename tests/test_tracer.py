@@ -143,11 +143,12 @@ def test_the_confidence_of_an_ensemble_is_that_of_its_own_answer() -> None:
 
 def test_what_all_members_answer_is_work_too() -> None:
     model = several_models()
-    once = model.config.model.parameters * (5 + 12)
-    for work, refused in ((2.5 * once, True), (4 * once, False)):
+    asked = TraceRequest(input="bcd", names=[])
+    once = model.config.model.parameters
+    for work, refused in ((once * (5 + 4 * 12), True), (once * (5 + 4 * 12 + 5 + 12), False)):
         tracer = Tracer(model, Limits(work=work))
         if refused:
             with pytest.raises(UserError, match="multiplications"):
-                tracer.check_size("bcd", [], 1, False, 0)
+                tracer.size(asked)
         else:
-            tracer.check_size("bcd", [], 1, False, 0)
+            tracer.size(asked)
