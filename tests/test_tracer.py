@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -139,6 +141,23 @@ def test_the_confidence_of_an_ensemble_is_that_of_its_own_answer() -> None:
     told = describe_trace(tracer, TraceRequest(input="j" * 10, names=[]))
     assert told["remark"] == answer.remark is not None
     assert "confidence" not in told["ensemble"]
+
+
+@pytest.mark.parametrize(
+    ("more", "times"),
+    [
+        ({"prefix": [5] * 63}, 1.0),
+        ({"beam": 16}, 3.0),
+        ({"patches": [Patch(input="1999-12-31", name="encoder.memory")]}, 5.0),
+        ({"patches": [Patch(input="1999-12-31", name="encoder.memory")], "beam": 8}, 60.0),
+        ({"glossary": {"a": "b"}}, 5.0),
+    ],
+)
+def test_work_is_counted_by_what_will_run(more: dict[str, Any], times: float) -> None:
+    """The prefix counts, each path of a beam, and the steps that read all positions again."""
+    tracer = Tracer(seq2see.load("dates"))
+    plain = tracer.size(TraceRequest(input="1845-01-05", names=[]))
+    assert tracer.size(TraceRequest(input="1845-01-05", names=[], **more)) > times * plain
 
 
 def test_what_all_members_answer_is_work_too() -> None:
