@@ -457,7 +457,7 @@ def test_a_confidence_that_was_fitted_on_few_pairs_is_used_with_a_warning(
     model: Any = SimpleNamespace(
         config=SimpleNamespace(task="pairs"), confidence=SimpleNamespace(fitted_on=fitted)
     )
-    seq2see.Seq2Seq.check(model, Options(min_confidence=least))
+    seq2see.Seq2Seq._check(model, Options(min_confidence=least))
     assert [f"fitted on only {fitted} pairs" in line for line in caplog.messages] == [True] * warns
 
 

@@ -219,7 +219,7 @@ class Seq2Seq:
         return self._answers(texts, Options.of(options, given, "beam"), probabilities)
 
     def _answers(self, texts: Iterable[Input], options: Options, probabilities: bool) -> list[Answer]:
-        self.check(options)
+        self._check(options)
         if options.format is not None:
             raise UserError("`format` is for one document: use `translate`.")
         inputs = [self.texts.text_of(text) for text in listed(texts)]
@@ -249,7 +249,7 @@ class Seq2Seq:
                 answers = [self._as_date(answer, options.order) for answer in answers]
             return answers if least is None else [or_withheld(answer, least) for answer in answers]
 
-    def check(self, options: Options) -> None:
+    def _check(self, options: Options) -> None:
         """Refuse options that do not apply to this model."""
         if human_dates.known(options.order) and self.config.task != "human-dates":
             raise UserError(

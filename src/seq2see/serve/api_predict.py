@@ -184,7 +184,7 @@ class Predictor:
         if request.format is not None and request.align:
             raise UserError("A document has no alignment: leave format or align out.")
         model, rules = self.models[name], options.rules(self.models[name].config.decoding)
-        model.check(options)
+        model._check(options)
         terms = options.terms
         reader = _Reader(model, rules, request.format, request.align, self.limits)
         is_short = sum(map(len, texts)) <= SHORT  # it is read before another thread starts

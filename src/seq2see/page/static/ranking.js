@@ -6,7 +6,6 @@ import { Panel, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
-/** @typedef {import("./data.js").Kind} Kind */
 /** @typedef {import("./data.js").Head} Head */
 /** How much the log-probability of the answer falls without a head, in all and by token. @typedef {Head & {fall: number, falls: number[]}} Effect */
 
