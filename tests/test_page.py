@@ -27,7 +27,7 @@ from seq2see.answering.translation import read, translate
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.evaluation.confidence import Confidence, Measured
 from seq2see.evaluation.familiar import Familiar
-from seq2see.inspection.attribution import logit_lens, saliency
+from seq2see.inspection.lens import logit_lens
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, mute_head
 from seq2see.model.transformer import Transformer
@@ -621,8 +621,7 @@ def test_dark_narrow_and_still(open_page: Open, settings: dict[str, Any]) -> Non
 )
 def test_axe_finds_no_fault(open_page: Open, view: str, settings: dict[str, Any]) -> None:
     page = open_page(view, **settings)
-    page.locator("#saliency").scroll_into_view_if_needed()
-    page.wait_for_selector("#saliency svg")
+    page.locator("#lens").scroll_into_view_if_needed()
     page.wait_for_selector("#lens td")
     page.locator("#head").get_by_role("button", name="view Q as table").click()
     found = Axe().run(page).response
@@ -708,35 +707,6 @@ def test_figure_1_by_keyboard(open_page: Open) -> None:
     assert page.evaluate("document.activeElement.dataset.box") == "decoder.cross_attention_norm"
 
 
-# --- saliency ------------------------------------------------------------------------------------------
-
-
-def test_saliency_is_shown_beside_attention(open_page: Open, trace: Trace) -> None:
-    page = open_page("step=7")
-    page.locator("#saliency").scroll_into_view_if_needed()
-    page.locator("#saliency summary").click()
-    shares = saliency(trace)
-    weights = array_of(trace, "decoder.layers.1.cross_attention.weights").mean(0)
-
-    def shown(step: int) -> None:
-        expect(page.locator("#saliency .so-far b")).to_have_text(trace.output_tokens[step].replace(" ", "␣"))
-        rows = page.locator("#saliency tbody").first.evaluate(
-            "body => [...body.rows].map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
-        )
-        found = np.array(
-            [[number(cell.rstrip("%")) / (100 if "%" in cell else 1) for cell in row] for row in rows]
-        )
-        np.testing.assert_allclose(found[:, 0], shares.source[step], atol=6e-4)
-        np.testing.assert_allclose(found[:, 1], weights[step], atol=6e-4)
-        assert page.locator("#saliency tbody").nth(1).locator("tr").count() == step + 1
-
-    shown(7)
-    page.locator(".chip").nth(11).click()
-    shown(11)
-    assert "log-odds" in page.locator("#saliency").inner_text()
-    assert "Neither is an explanation" in page.locator("#saliency").inner_text()
-
-
 # --- pictures to keep ----------------------------------------------------------------------------------
 
 
@@ -750,10 +720,10 @@ def saved(page: Page, panel: str, kind: str, text: str = "1845-01-05") -> bytes:
 @pytest.mark.heavy
 def test_panels_can_be_kept_as_png(open_page: Open) -> None:
     page = open_page("beam=3&muted=cross.1.3")
-    page.locator("#saliency").scroll_into_view_if_needed()
-    page.wait_for_selector("#saliency svg")
-    assert page.locator(".panel .save").count() == page.locator(".panel").count() == 14
-    for panel in ("figure", "tokens", "lens", "saliency", "compare"):
+    page.locator("#lens").scroll_into_view_if_needed()
+    page.wait_for_selector("#lens td")
+    assert page.locator(".panel .save").count() == page.locator(".panel").count() == 13
+    for panel in ("figure", "tokens", "lens", "compare"):
         image = Image.open(io.BytesIO(saved(page, panel, "PNG"))).convert("RGB")
         assert image.width >= 2 * page.locator(f"#{panel}").bounding_box()["width"]
         assert len(image.reduce(4).getcolors(1_000_000)) > 100, panel  # something is painted
@@ -770,7 +740,7 @@ def test_a_kept_matrix_has_the_colours_of_the_page(open_page: Open) -> None:
     assert image.getpixel((2, 2)) == (0x13, 0x14, 0x17)  # the paper of the dark theme
 
 
-@pytest.mark.parametrize("panel", sweep(["head", "figure", "beams", "saliency"], 1))
+@pytest.mark.parametrize("panel", sweep(["head", "figure", "beams"], 1))
 def test_drawings_can_be_kept_as_svg(open_page: Open, panel: str) -> None:
     page = open_page("beam=3")
     page.locator(f"#{panel}").scroll_into_view_if_needed()
@@ -880,7 +850,7 @@ def test_norms_before_are_told_as_such(open_page: Open, other: Trace) -> None:
 
 
 @pytest.mark.heavy
-def test_the_lens_and_the_saliency_of_a_large_pre_norm_model(open_page: Open, other: Trace) -> None:
+def test_the_lens_of_a_large_pre_norm_model(open_page: Open, other: Trace) -> None:
     page = open_page(f"model=pre&text={SENTENCE}&step=2")
     expect(page.locator("#remark")).to_have_text("The answer was cut: it did not come to its end.")
     page.locator("#lens").scroll_into_view_if_needed()
@@ -889,14 +859,6 @@ def test_the_lens_and_the_saliency_of_a_large_pre_norm_model(open_page: Open, ot
     for shown, layer in zip(rows.all(), logit_lens(other), strict=True):
         said = [text.replace("␣", " ") for text in shown.locator("td span").all_inner_texts()]
         assert said == other.tokenizers.target.tokens(layer.ids.tolist())
-    page.locator("#saliency").scroll_into_view_if_needed()
-    bodies = page.locator("#saliency tbody")
-    expect(bodies.nth(1).locator("tr")).to_have_count(3)
-    page.locator(".chip").nth(4).click()
-    expect(bodies.nth(1).locator("tr")).to_have_count(5)  # another step is fetched
-    first = page.locator("#saliency .saliency title").first.text_content()
-    share = float(saliency(other, 4).source[0, 0])
-    assert number(str(first).rpartition(" ")[2].rstrip("%")) == pytest.approx(100 * share, abs=0.06)
 
 
 # --- the other model that ships ------------------------------------------------------------------------
@@ -1242,7 +1204,6 @@ def test_a_large_models_file_holds_every_head(
     weights = array_of(other, "encoder.layers.2.self_attention.weights")[1]
     np.testing.assert_allclose(table(page, "A"), weights, atol=2e-4, rtol=2e-3)
     expect(page.locator("#lens tbody tr")).to_have_count(3)
-    expect(page.locator("#saliency tbody").nth(1).locator("tr")).to_have_count(4)
     page.locator('[data-box="decoder.feed_forward"]').click()
     expect(page.locator("#layer .plane")).to_have_count(3)
     expect(page.locator("#arithmetic .place")).to_have_count(1)

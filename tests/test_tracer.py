@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -141,13 +143,31 @@ def test_the_confidence_of_an_ensemble_is_that_of_its_own_answer() -> None:
     assert "confidence" not in told["ensemble"]
 
 
+@pytest.mark.parametrize(
+    ("more", "times"),
+    [
+        ({"prefix": [5] * 63}, 1.0),
+        ({"beam": 16}, 3.0),
+        ({"patches": [Patch(input="1999-12-31", name="encoder.memory")]}, 5.0),
+        ({"patches": [Patch(input="1999-12-31", name="encoder.memory")], "beam": 8}, 60.0),
+        ({"glossary": {"a": "b"}}, 5.0),
+    ],
+)
+def test_work_is_counted_by_what_will_run(more: dict[str, Any], times: float) -> None:
+    """The prefix counts, each path of a beam, and the steps that read all positions again."""
+    tracer = Tracer(seq2see.load("dates"))
+    plain = tracer.size(TraceRequest(input="1845-01-05", names=[]))
+    assert tracer.size(TraceRequest(input="1845-01-05", names=[], **more)) > times * plain
+
+
 def test_what_all_members_answer_is_work_too() -> None:
     model = several_models()
-    once = model.config.model.parameters * (5 + 12)
-    for work, refused in ((2.5 * once, True), (4 * once, False)):
+    asked = TraceRequest(input="bcd", names=[])
+    once = model.config.model.parameters
+    for work, refused in ((once * (5 + 4 * 12), True), (once * (5 + 4 * 12 + 5 + 12), False)):
         tracer = Tracer(model, Limits(work=work))
         if refused:
             with pytest.raises(UserError, match="multiplications"):
-                tracer.check_size("bcd", [], 1, False, 0)
+                tracer.size(asked)
         else:
-            tracer.check_size("bcd", [], 1, False, 0)
+            tracer.size(asked)

@@ -107,8 +107,6 @@ def test_what_is_not_there_is_told(model: Seq2Seq) -> None:
         describe_trace(Tracer(model), TraceRequest(input="1845-01-05", head=4))
     with pytest.raises(UserError, match=r"There is no column 16 of .*: columns are 0 to 15"):
         describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=["*.w_o.weight"], column=16))
-    with pytest.raises(UserError, match="There is no step 16"):
-        describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=[], also=["saliency"], step=16))
 
 
 def test_a_text_that_the_model_was_not_made_for_is_answered_when_asked_for(model: Seq2Seq) -> None:
@@ -145,18 +143,12 @@ def test_a_head_that_is_muted_twice_is_told_once(model: Seq2Seq) -> None:
     assert told["muted"] == [["cross", 1, 2]]
 
 
-def test_lens_and_saliency_are_told_when_asked_for(model: Seq2Seq) -> None:
+def test_the_lens_is_told_when_asked_for(model: Seq2Seq) -> None:
     plain = describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=[]))
-    assert not {"lens", "saliency"} & plain.keys()
-    told = describe_trace(
-        Tracer(model), TraceRequest(input="1845-01-05", names=[], also=["lens", "saliency"], step=3)
-    )
+    assert "lens" not in plain
+    told = describe_trace(Tracer(model), TraceRequest(input="1845-01-05", names=[], also=["lens"]))
     assert [layer["after"] for layer in told["lens"]] == [None, 0, 1]
     assert told["lens"][-1]["ids"] == [step["id"] for step in told["steps"]]
-    assert told["saliency"]["first"] == 3
-    (source,), (target,) = told["saliency"]["source"], told["saliency"]["target"]
-    assert sum(source) + sum(target) == pytest.approx(1)
-    assert target[4:] == [0] * 12
     json.dumps(told, allow_nan=False)
 
 

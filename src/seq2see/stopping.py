@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
+Part = TypeVar("Part")
 _nobody_waits: ContextVar[Callable[[], bool] | None] = ContextVar("nobody_waits", default=None)
 
 
@@ -21,6 +23,13 @@ def stopped_when(nobody_waits: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         _nobody_waits.reset(token)
+
+
+def wanted(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield the parts of some work as long as somebody waits for it."""
+    for part in parts:
+        go_on()
+        yield part
 
 
 def go_on() -> None:

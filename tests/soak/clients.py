@@ -203,7 +203,7 @@ def _greedy(server: Server, tally: Tally) -> None:
         ),
         "everything of a trace": (
             "/api/trace",
-            {"input": "1845-01-05", "also": ["lens", "saliency"], "beam": 16},
+            {"input": "1845-01-05", "also": ["lens"], "beam": 16},
         ),
         "wrong heads": ("/api/trace", {"input": "1845-01-05", "muted": [1] * 200_000}),
     }

@@ -21,6 +21,7 @@ from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
 from seq2see.errors import EightBitsError, UserError
+from seq2see.stopping import wanted
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 
@@ -177,7 +178,7 @@ class Network:
         those of the next. If the windows took turns, all would end at the same time, and the GPU would wait for
         all the next ones to be tokenized.
         """
-        batches = iter(batches)
+        batches = wanted(batches)
         several = [*islice(batches, 2)]
         batches = chain(several, batches)
         if len(several) < 2 or (several[0][0] is not self._ctranslate2 and not devices.is_cuda(self.device)):

@@ -19,6 +19,7 @@ from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.engines import SMALL
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.errors import FolderError
+from seq2see.stopping import go_on
 
 if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
@@ -277,6 +278,7 @@ class CTranslate2Engine:
         scores: bool = False,
         penalty: float = ALMOST_NO_PENALTY,
     ) -> list[tuple[list[list[str]], list[float]]]:
+        go_on()
         forced = self._tokens_of(self.special.forced, self.target_tokens)
         out = [[token] for token in self._tokens_of(rules.suppressed, self.target_tokens)]
         results = self._translator(len(sources)).translate_batch(

@@ -24,6 +24,7 @@ from seq2see.decoding.rule import Gate, Rule
 from seq2see.model.fast import HAS_TRITON
 from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.transformer import Transformer
+from seq2see.stopping import go_on
 
 OPEN_SHARE = 0.5  # stopped rows are dropped when no more than this share is open: each drop copies the caches
 LOGITS_PART = 128  # logits per part, in the search for the largest
@@ -99,6 +100,7 @@ def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor
     ``new`` (R, n) are the first tokens of every answer: the start token, then forced ones.
     """
     for t in count(new.shape[1] - 1):
+        go_on()
         going_on = choice.take(reader.read(new), t)
         yield t
         if going_on is None:

@@ -18,6 +18,7 @@ from seq2see.data.batching import Batch
 from seq2see.devices import in_halves
 from seq2see.inspection.trace import attached
 from seq2see.model.transformer import Transformer, at_rest
+from seq2see.stopping import wanted
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import BYTES, Tokenizer
 
@@ -80,9 +81,9 @@ def align(
 
     # Texts of similar length together need little padding.
     order = sorted(range(len(sources)), key=lambda i: len(read[i]))
-    for first in range(0, len(order), ROWS):
+    for first in wanted(range(0, len(order), ROWS)):
         rows = order[first : first + ROWS]
-        for i, row in zip(rows, in_halves(attended, rows, "the attention of a pair"), strict=True):
+        for i, row in zip(wanted(rows), in_halves(attended, rows, "the attention of a pair"), strict=True):
             source, written = sources[i], targets[i][1:]
             target = tokenizers.target.decode(written)
             # The row that reads token t writes token t + 1, so the spans are those of the tokens written.

@@ -7,5 +7,5 @@ STATIC = Path(__file__).parent / "static"
 #: The modules of the model that runs in the page, each after those that it imports. The page imports weights.js too.
 WORKER = (
     "tensors.js", "fast.js", "model.js", "weights.js", "tokenizer.js", "sentencepiece.js", "reading.js", "search.js",
-    "reader.js", "edits.js", "learn.js", "attribution.js", "answer.js", "trainer.js", "worker.js",
+    "reader.js", "edits.js", "learn.js", "answer.js", "trainer.js", "worker.js",
 )  # fmt: skip

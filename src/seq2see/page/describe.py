@@ -1,11 +1,9 @@
-"""Describes models and traces as JSON: tokens, steps, the beam tree, lens, saliency, and every number as bytes."""
+"""Describes models and traces as JSON: tokens, steps, the beam tree, lens, and every number as bytes."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Sequence
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from seq2see.answering.answer import Answer
 from seq2see.config import Config, ModelConfig
 from seq2see.errors import UserError
 from seq2see.files import digest, parsed, read_text
-from seq2see.inspection.attribution import logit_lens, saliency
+from seq2see.inspection.lens import logit_lens
 from seq2see.inspection.trace import Trace
 from seq2see.page.figure import code
 from seq2see.page.tree import beam_nodes
@@ -24,7 +22,6 @@ from seq2see.page.wire import SMALL, packed
 from seq2see.storage import folder
 
 LARGEST_LOG = 2**26  # bytes
-HABITS = Path(__file__).with_name("habits.json")
 TOP = 20  # likeliest tokens listed at each step
 #: Inputs that the page suggests for the shipped models.
 EXAMPLES = {
@@ -57,16 +54,6 @@ EXAMPLES = {
     ],
 }
 
-WHO = ["My sister", "The old man", "Nobody in this town", "Our new teacher", "The girl with the red hat", "Tom",
-       "Your friend", "The woman next door", "A small boy", "The doctor"]  # fmt: skip
-WHAT = ["wants to go home.", "sold bread and milk to the children.", "has never been to Paris!",
-        "doesn't know what to say.", "was reading a book when I came in.", "will help us tomorrow, I hope.",
-        "left the house before breakfast.",
-        "likes cats, dogs and horses.", "asked me where the station was.", "must not drink this water."]  # fmt: skip
-ENGLISH = [f"{who} {what}" for who in WHO for what in WHAT]
-#: Texts by which the page measures what each head does.
-SURVEYS = {"en-fr": ENGLISH, "en-de": ENGLISH}
-
 
 def describe_model(name: str, config: Config, card: str, path: Path | None) -> dict[str, Any]:
     """Describe a model. The path of its folder serves to find examples and is not part of the description."""
@@ -77,8 +64,7 @@ def describe_model(name: str, config: Config, card: str, path: Path | None) -> d
         "card": card,
         "does": what_it_does(card),
         "examples": EXAMPLES.get(config.task) or EXAMPLES.get(name) or _samples(path),
-        "texts": SURVEYS.get(name, []),
-        **({"habits": _habits(), "puzzles": True} if config.task == "dates" and _is_shipped(path) else {}),
+        **({"puzzles": True} if config.task == "dates" and _is_shipped(path) else {}),
         "sentences": config.decoding.sentences,
     }
 
@@ -91,17 +77,10 @@ def what_it_does(card: str) -> str:
 
 
 def _is_shipped(path: Path | None) -> bool:
-    """Whether a folder has the weights of the shipped date model, for which habits and puzzles were measured."""
+    """Whether a folder has the weights of the shipped date model, for which the puzzles were measured."""
     if path is None or not (path / folder.WEIGHTS).is_file():
         return False
     return digest(path / folder.WEIGHTS) == digest(folder.SHIPPED / "dates" / folder.WEIGHTS)
-
-
-@cache
-def _habits() -> dict[str, tuple[str, float]]:
-    """Return what the heads of the shipped date model do; ``python tests/test_habits.py`` measures it."""
-    found: dict[str, tuple[str, float]] = json.loads(HABITS.read_text(encoding="utf-8"))
-    return found
 
 
 def _samples(path: Path | None) -> list[str]:
@@ -140,21 +119,15 @@ def describe(
     compact: bool = False,
     head: int | None = None,
     also: Collection[str] = (),
-    step: int | None = None,
     column: int | None = None,
 ) -> dict[str, Any]:
     """Describe a trace.
 
     ``names`` holds globs of the values and parameters to send. ``compact``, ``head`` and ``column`` choose how ``packed``
-    writes them. ``also`` may hold ``lens`` and ``saliency``; ``step`` limits the saliency to one step. A ``beam`` above 1
-    adds the tree of a beam search.
+    writes them. ``also`` may hold ``lens``. A ``beam`` above 1 adds the tree of a beam search.
     """
     transformer, tokenizers = traced.transformer, traced.tokenizers
-    wanted: dict[str, Any] = {}
-    if "lens" in also:
-        wanted["lens"] = _lens(traced)
-    if "saliency" in also:
-        wanted["saliency"] = _saliency(traced, step)
+    wanted: dict[str, Any] = {"lens": _lens(traced)} if "lens" in also else {}
     return {
         "text": traced.text,
         "output": traced.output,
@@ -242,9 +215,3 @@ def _lens(traced: Trace) -> list[dict[str, Any]]:
         }
         for layer in logit_lens(traced)
     ]
-
-
-def _saliency(traced: Trace, step: int | None) -> dict[str, Any]:
-    shares = saliency(traced, step)
-    first = 0 if step is None else step
-    return {"first": first, "source": shares.source.tolist(), "target": shares.target.tolist()}

@@ -19,7 +19,7 @@ from seq2see.page.wire import packed
 BEAM = 4  # width of the beam search whose tree is saved
 HEIGHT = 720  # of the frame in a notebook, in pixels
 ENTRY = 'import "seq2see/main.js";'
-ALSO = ("lens", "saliency")
+ALSO = ("lens",)
 QUOTED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#\n"}  # characters with a meaning in a URL
 
 #: The file of a large model holds whole attentions as bytes, which is enough for shades. The vectors, the γ and β of the
@@ -37,7 +37,7 @@ class PageTrace(Trace):
     """A trace that a notebook shows as the page."""
 
     def _repr_html_(self) -> str:
-        model = {**describe_network(self.transformer.config), "name": "", "examples": [], "texts": []}
+        model = {**describe_network(self.transformer.config), "name": "", "examples": []}
         page = escape(single_file(model, self))
         return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
 

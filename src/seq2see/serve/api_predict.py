@@ -1,115 +1,51 @@
-"""``/api/predict``: its requests, and how they are answered together; the route class of all requests in JSON."""
+"""``/api/predict``: its requests, and how they are answered together."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from functools import cached_property, partial
-from typing import Annotated, Any, Literal, get_type_hints
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from fastapi import Request
-from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
-from pydantic_core import PydanticCustomError, to_json
-from starlette.types import ASGIApp, Receive, Scope, Send
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from seq2see.answering.answer import Answer, or_withheld
 from seq2see.answering.options import Options
-from seq2see.answering.translation import Translated, put_together, translate
+from seq2see.answering.translation import BEAM, Translated, put_together, translate
 from seq2see.answering.translation import read as read_document
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import MOST_CELLS, Automaton
 from seq2see.documents.formats import Document
 from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
-from seq2see.errors import FullMemoryError, UserError
+from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
-from seq2see.serve.guard import Metrics, refusal
-
-PATH = "/api/predict"
-JSON = "application/json"
+from seq2see.serve.batching import Batcher, Client, Limits
+from seq2see.serve.forms import Hasty, Request_, Terms, known
+from seq2see.serve.guard import Metrics
 
 
-def _whole(text: str) -> str:
-    """Refuse a lone surrogate (half a character): JSON can contain one, but UTF-8 cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("the text has half a character (a lone surrogate)") from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(_whole)]
-
-
-def _plainly(given: Any, checked: ValidatorFunctionWrapHandler) -> Any:
-    """Check the inputs of a request; the error names the first bad one, and not every form that it might have had."""
-    try:
-        return checked(given)
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-    number = next((part + 1 for fault in faults for part in fault["loc"] if isinstance(part, int)), None)
-    told = (
-        "a text or a list of inputs was expected"
-        if number is None
-        else f"input {number} is not a text, nor a word and its features as a list or an object of texts"
-    )
-    raise PydanticCustomError("inputs", told)
-
-
-class Hasty(FailFast):
-    """Stops validating a list at its first error: nobody needs 100,000 messages."""
-
-    __hash__ = object.__hash__  # pydantic requires it of a union's member
-
-
-class Request_(BaseModel):  # noqa: N801 - Request is the framework's
-    """The common part of all requests. An unknown key is an error, and so is a text instead of a number."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    model: str | None = Field(None, description="Name of a model. Without it, the first model answers.")
-
-
-class Refusal(BaseModel):
-    """The answer to a request that is refused."""
-
-    error: str = Field(description="What was given, what was expected, what to do.")
-
-
-#: The ways in which a request may be refused, for the OpenAPI description.
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Refusal, "description": "The request is not JSON, or names another server."},
-    401: {"model": Refusal, "description": "The server requires a token."},
-    408: {"model": Refusal, "description": "The request did not arrive in time."},
-    413: {"model": Refusal, "description": "The request is longer than the limit."},
-    422: {"model": Refusal, "description": "The request cannot be answered."},
-    429: {"model": Refusal, "description": "Too many requests wait: try again after Retry-After seconds."},
-    503: {"model": Refusal, "description": "The answer took too long, or the memory of the GPU is full."},
-}
+def _plainly(given: Any) -> Any:
+    """Refuse the first input of a wrong form: pydantic would name every form that it might have had."""
+    if not isinstance(given, str | list):
+        raise PydanticCustomError("inputs", "a text or a list of inputs was expected")
+    for number, one in enumerate(given if isinstance(given, list) else (), 1):
+        parts = one.values() if isinstance(one, dict) else one if isinstance(one, list) else [one]
+        if not all(isinstance(part, str) for part in parts):
+            told = (
+                f"input {number} is not a text, nor a word and its features as a list or an object of texts"
+            )
+            raise PydanticCustomError("inputs", told)
+    return given
 
 
 class PredictRequest(Request_):
     """Texts to answer."""
 
-    inputs: Annotated[
-        Text | Annotated[list[Text | Annotated[list[Text], Hasty()] | dict[Text, Text]], Hasty()],
-        WrapValidator(_plainly),
-    ] = Field(
+    inputs: Annotated[str | list[str | list[str] | dict[str, str]], BeforeValidator(_plainly)] = Field(
         description="One text or many. For a model of words with features, each of many may be a list or an object: the "
         "word first, then its features."
     )
@@ -138,21 +74,20 @@ class PredictRequest(Request_):
     format: Literal["text", "html", "markdown", "srt", "po", "json"] | None = Field(
         None, description="Each input is a document of this format; only its words change."
     )
-    glossary: dict[Text, Text | None] | None = Field(
+    glossary: Terms | None = Field(
         None, description="The translation of each term; a term with null stays as it is."
     )
-    only: Annotated[list[Text], Hasty()] | None = Field(None, description="The answers that are allowed.")
-    pattern: Text | None = Field(
-        None, description="A regular expression that matches each answer as a whole."
-    )
-    prefix: Text | None = Field(None, description="What each answer begins with.")
+    only: Annotated[list[str], Hasty()] | None = Field(None, description="The answers that are allowed.")
+    pattern: str | None = Field(None, description="A regular expression that matches each answer as a whole.")
+    prefix: str | None = Field(None, description="What each answer begins with.")
     whole: bool = Field(
         False, description="Do not split inputs into sentences, even if the model translates sentences."
     )
 
     def options(self) -> Options:
-        """Return the options of the answers."""
-        return Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
+        """Return the options of the answers, without the glossary, which is read beside the event loop."""
+        given = {field.name: getattr(self, field.name) for field in fields(Options)}
+        return Options(**{**given, "glossary": None})
 
 
 class Predictor:
@@ -188,9 +123,10 @@ class Predictor:
         check_beam(max(request.beam or 1, request.n_best), self.limits)
         self._check_limits(request)
         options = request.options()
-        rules = options.rules(model.config.decoding)
-        plain = request.n_best > 1 or options.is_constrained or request.whole
-        if request.format is not None or request.glossary is not None or (rules.sentences and not plain):
+        terms = await glossary_of(request.glossary, self.reading, client)
+        options = replace(options, glossary=terms, format=None)  # raises if they do not go together
+        plain = request.n_best > 1 or options.is_constrained or (request.whole and terms is None)
+        if request.format is not None or (model.config.decoding.sentences and not plain):
             answers = await self._texts(name, texts, request, options, client)
         else:
             answers = await self._inputs(name, texts, request, options, client)
@@ -221,7 +157,8 @@ class Predictor:
         model, most = self.models[name], self.limits.characters
         rules = options.rules(model.config.decoding)
         good = [text for text in texts if len(text) <= most]
-        costs = [cost_of(model, rules, len(text), request.align) for text in good]
+        times = 1 if options.terms is None else MOST_SEARCHES * BEAM
+        costs = [times * cost_of(model, rules, len(text), request.align) for text in good]
         check_work(sum(costs), self.limits)
         made = partial(self.automata.of, name, model, options) if options.is_constrained else None
         work = partial(_answers, model, options, request.probabilities, request.align, made)
@@ -247,7 +184,8 @@ class Predictor:
         if request.format is not None and request.align:
             raise UserError("A document has no alignment: leave format or align out.")
         model, rules = self.models[name], options.rules(self.models[name].config.decoding)
-        terms = await glossary_of(request.glossary, self.reading, client)
+        model._check(options)
+        terms = options.terms
         reader = _Reader(model, rules, request.format, request.align, self.limits)
         is_short = sum(map(len, texts)) <= SHORT  # it is read before another thread starts
         if is_short:
@@ -271,6 +209,7 @@ class Predictor:
         return shown
 
 
+MOST_SEARCHES = 4  # for a text with a glossary: the first, one without what is wrong, and again for each
 READING = 1e6  # cost of reading a character of a document, in multiplications
 SHORT = 2_000  # characters of texts that are read at once
 
@@ -386,15 +325,6 @@ def check_tags(texts: Sequence[str], form: str | None, limits: Limits) -> None:
         )
 
 
-def known(models: Mapping[str, Seq2Seq], name: str | None) -> str:
-    """Return the name of the model that a request asks for; without a name, the first model."""
-    if name is None:
-        return next(iter(models))
-    if name not in models:
-        raise UserError(f"There is no model {name!r} here. The models are: {', '.join(models)}.")
-    return name
-
-
 def check_beam(beam: int, limits: Limits) -> None:
     """Refuse a beam that is wider than the limit."""
     if beam > limits.beam:
@@ -458,93 +388,3 @@ def withheld_of(answer: Answer) -> dict[str, Any]:
     if answer.withheld is None:
         return {}
     return {"withheld": answer.withheld, "confidence": answer.confidence}
-
-
-def refusal_of(error: Exception, limits: Limits) -> JSONResponse:
-    """Return the answer to a request that failed with an error."""
-    if isinstance(error, UserError) and not isinstance(error, FullMemoryError):
-        return refusal(422, message_of(error, limits))
-    return refusal(429 if isinstance(error, Busy) else 503, message_of(error, limits), {"retry-after": "1"})
-
-
-def message_of(error: Exception, limits: Limits) -> str:
-    """Return why a request is not answered."""
-    if isinstance(error, UserError):
-        return str(error)
-    if isinstance(error, Busy):
-        return f"{limits.queue:,} requests are already waiting: try again in a second."
-    assert isinstance(error, TimeoutError)
-    return f"The answer took longer than {limits.seconds:g} s: ask for less at once."
-
-
-def refusal_of_form(error: ValidationError) -> JSONResponse:
-    """Return the answer to an invalid request. It does not repeat what was sent, because that may be anything."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    if faults[0]["type"] == "json_invalid" and re.search("surrogate|hex escape", faults[0]["msg"]):
-        return refusal(422, "The request has a text with half a character (a lone surrogate).")
-    if faults[0]["type"] == "json_invalid":
-        return refusal(400, "The body is not JSON in UTF-8.")
-    said = [
-        f"{'.'.join(str(part)[:80] for part in fault['loc'][:8])}: {fault['msg']}" for fault in faults[:5]
-    ]
-    text = "; ".join(said).encode("ascii", "backslashreplace").decode()
-    return refusal(422, f"The request does not have the expected form. {text[:500]}")
-
-
-def in_json(value: object) -> bytes:
-    """Write JSON. A number that JSON cannot express, NaN or an infinity, becomes null."""
-    return to_json(value, inf_nan_mode="null")
-
-
-class JsonRoute(APIRoute):
-    """A route that FastAPI describes, but that handles requests itself.
-
-    FastAPI would parse the body, validate it, solve dependencies and open two context stacks for each request, which
-    takes longer than a small model. So ``Directly`` brings each POST here.
-    """
-
-    @cached_property
-    def form(self) -> type[BaseModel]:
-        """The class of a request: the type of the endpoint's first parameter."""
-        form: type[BaseModel] = get_type_hints(self.endpoint)["request"]
-        return form
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; ``Guard`` has already read its whole body."""
-        if scope["method"] != "POST":
-            await super().handle(scope, receive, send)  # which refuses it
-            return
-        response: Response
-        kinds = [value for name, value in scope["headers"] if name == b"content-type"]
-        try:
-            if [kind.split(b";")[0].strip() for kind in kinds] != [JSON.encode()]:
-                raise UserError(
-                    f"The request does not have the expected form: send JSON, as content-type: {JSON}."
-                )
-            request = self.form.model_validate_json((await receive()).get("body", b""))
-            response = await self.endpoint(request, Request(scope))
-        except ValidationError as error:
-            response = refusal_of_form(error)
-        except Left:
-            return
-        except (UserError, Busy, TimeoutError) as error:
-            response = refusal_of(error, scope["app"].state.limits)
-        await response(scope, receive, send)
-
-
-class Directly:
-    """Passes a POST to the route of its path, without the layers of the framework that it does not use."""
-
-    def __init__(self, app: ASGIApp, routes: Mapping[str, JsonRoute]) -> None:
-        self.app, self.routes = app, routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        route = (
-            self.routes.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        )
-        if route is None:
-            await self.app(scope, receive, send)
-        else:
-            scope["route"] = route
-            await route.handle(scope, receive, send)

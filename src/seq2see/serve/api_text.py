@@ -14,18 +14,9 @@ from seq2see.documents.runs import Sentence
 from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import (
-    READING,
-    Request_,
-    Text,
-    check_tags,
-    cost_of,
-    glossary_of,
-    in_json,
-    known,
-    message_of,
-)
+from seq2see.serve.api_predict import READING, check_tags, cost_of, glossary_of
 from seq2see.serve.batching import Batcher, Busy, Client, Left, Limits
+from seq2see.serve.forms import Request_, Terms, in_json, known, message_of
 from seq2see.serve.guard import Metrics
 
 FEW, MANY = 4, 128  # sentences that are translated together: few at first, for a fast start
@@ -34,11 +25,11 @@ FEW, MANY = 4, 128  # sentences that are translated together: few at first, for 
 class TextRequest(Request_):
     """A text or a document to translate."""
 
-    input: Text = Field(description="The text.")
+    input: str = Field(description="The text.")
     format: Literal["text", "html", "markdown", "srt", "po", "json"] = Field(
         "text", description="The format of the text; only its words change."
     )
-    glossary: dict[Text, Text | None] | None = Field(
+    glossary: Terms | None = Field(
         None, description="The translation of each term; a term with null stays as it is."
     )
 

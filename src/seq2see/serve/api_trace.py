@@ -9,9 +9,10 @@ from math import prod
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
+from seq2see.answering.translation import BEAM
 from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import LARGE, SMALL, Engine
@@ -37,8 +38,9 @@ from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe, describe_ensemble
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import Hasty, Request_, Text, check_work, cost_of
+from seq2see.serve.api_predict import MOST_SEARCHES, check_work, cost_of
 from seq2see.serve.batching import Limits
+from seq2see.serve.forms import Form, Hasty, Request_, Terms
 
 #: What is edited in a trace: heads that are off, copied values, a drawn row.
 _Edits = tuple[tuple[Head, ...], "tuple[Patch, ...]", "Drawn | None"]
@@ -46,22 +48,20 @@ KEPT = 2**24  # most numbers of a trace that is kept
 Name = Annotated[str, Field(max_length=100)]  # of a value, or a glob of names
 
 
-class HeadName(BaseModel):
+class HeadName(Form):
     """One head of one attention."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     attention: Literal["encoder", "decoder", "cross"]
     layer: int = Field(ge=0)
     head: int = Field(ge=0)
 
 
-class Patch(BaseModel):
+class Patch(Form):
     """Values to copy from the run on another text."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(frozen=True)
 
-    input: Text = Field(description="The other text.")
+    input: str = Field(description="The other text.")
     name: Name = Field(description="Name of the value.")
     head: int = Field(-1, ge=-1, description="Which head; −1 is all.")
     row: int = Field(-1, ge=-1, description="Which position; −1 is all.")
@@ -82,7 +82,7 @@ class Drawn(HeadName):
 class TraceRequest(Request_):
     """A text to answer, with every number on the way."""
 
-    input: Text = Field(description="The text.")
+    input: str = Field(description="The text.")
     member: int = Field(0, ge=0, description="Of an ensemble, which member to look into; it answers alone.")
     prefix: Annotated[list[Annotated[int, Field(ge=0)]], Hasty()] = Field(
         [], description="Ids that the answer must begin with."
@@ -101,16 +101,13 @@ class TraceRequest(Request_):
     column: int | None = Field(
         None, ge=0, description="Of W^O, W₁ and W₂, send this column only, with its bias."
     )
-    also: list[Literal["lens", "saliency"]] = Field(
-        [],
-        description="lens: the token that each layer would choose. saliency: how much each input token matters.",
-        max_length=2,
+    also: list[Literal["lens"]] = Field(
+        [], description="lens: the token that each layer would choose.", max_length=1
     )
-    step: int | None = Field(None, ge=0, description="Send the saliency of this step only.")
     anyway: bool = Field(
         False, description="Answer a text that the model was not made for, such as a February 30."
     )
-    glossary: dict[Text, Text | None] | None = Field(
+    glossary: Terms | None = Field(
         None, description="The translation of each term, as for /api/predict; the answer with them is traced."
     )
 
@@ -147,38 +144,47 @@ class Tracer:
         """All values that a trace records."""
         return [*names_of(self.network), "probabilities"]
 
-    def check_size(
-        self,
-        text: str,
-        names: Sequence[str],
-        beam: int,
-        compact: bool,
-        saliencies: int | None,
-        anyway: bool = False,
-    ) -> None:
-        """Refuse a trace that records, computes or sends too much, before any of it is done.
+    def size(self, request: TraceRequest) -> float:
+        """Return the multiplications of a trace; refuse one that records, computes or sends too much."""
+        config, rules = self.model.config.model, self.model.config.decoding
+        self._check_prefix(request.prefix)
+        runs = [self._lengths(text, False, 0) for text in {patch.input for patch in request.patches}]
+        source, target = self._lengths(request.input, request.anyway, len(request.prefix))
+        self._check_answer(request, source, target)
+        # A run drafts an answer, reads it, continues it otherwise and reads it again. Where an edit is not the same at
+        # every position, each step reads all positions again; so does each step of each path of a beam.
+        local = bool(request.patches or request.drawn)
+        steps = target * (target + 1) / 2 if local else target
+        tokens: float = sum(s + 4 * t for s, t in [*runs, (source, target)])
+        tokens += (local + (request.beam if request.beam > 1 else 0)) * steps
+        work: float = config.parameters * tokens
+        together = cost_of(self.model, rules, len(request.input))
+        work += together if config.members > 1 else 0
+        work += together * MOST_SEARCHES * BEAM if request.glossary is not None else 0
+        check_work(work, self.limits)
+        return work
 
-        ``saliencies`` is the number of steps with saliency, or None for every step.
-        """
+    def _lengths(self, text: str, anyway: bool, forced: int) -> tuple[int, int]:
+        """Return the tokens of a text and the most tokens of its answer."""
         self.model.texts.check(text, anyway)
-        config, limits = self.model.config.model, self.limits
+        config = self.model.config
         source = len(self.model.tokenizers.source.encode(self.model.texts.read(text)))
-        target = self.model.config.decoding.limit(source, config.max_length)
+        return source, max(forced, config.decoding.limit(source, config.model.max_length))
+
+    def _check_answer(self, request: TraceRequest, source: int, target: int) -> None:
+        """Refuse a trace that records or sends too many numbers."""
+        config, limits = self.model.config.model, self.limits
         recorded = {name: _count(name, config, source, target) for name in self.names}
         if sum(recorded.values()) > limits.numbers:
             raise UserError(
                 f"The trace may record {sum(recorded.values()):,} numbers, and {limits.numbers:,} is the limit: "
                 "send a shorter text."
             )
-        once = config.parameters * (source + target)
-        backward = 3 * once * (target if saliencies is None else saliencies)
-        together = cost_of(self.model, self.model.config.decoding, len(text)) if config.members > 1 else 0
-        check_work(
-            2 * once + config.parameters * target * (beam if beam > 1 else 0) + backward + together, limits
-        )
-        asked = globbed(names)
+        asked = globbed(request.names)
         sent = {**recorded, **{name: value.numel() for name, value in self.network.named_parameters()}}
-        size = sum(count for name, count in sent.items() if asked(name)) * (2 if compact else 4) * 4 // 3
+        size = (
+            sum(count for name, count in sent.items() if asked(name)) * (2 if request.compact else 4) * 4 // 3
+        )
         if size > limits.answer:
             raise UserError(
                 f"The trace may have {size:,} bytes, and {limits.answer:,} is the limit: request fewer values by "
@@ -329,10 +335,7 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
     text, prefix, muted = request.input, request.prefix, request.heads
     tracer.look_into(request.member)
     _check_head(tracer.network, request.head)
-    saliencies = 0 if "saliency" not in request.also else None if request.step is None else 1
-    tracer.check_size(text, request.names, request.beam, request.compact, saliencies, request.anyway)
-    for patch in request.patches:
-        tracer.check_size(patch.input, [], 1, request.compact, 0)
+    tracer.size(request)
     known: dict[str, Any] = {}
     if request.glossary is not None:
         if prefix or muted or request.patches or request.drawn:
@@ -340,7 +343,7 @@ def describe_trace(tracer: Tracer, request: TraceRequest) -> dict[str, Any]:
         prefix, known = _with_terms(tracer, text, request.glossary)
     traced = tracer.trace(text, prefix, muted, request.anyway, request.patches, request.drawn)
     described = describe(
-        traced, request.names, request.beam, request.compact, request.head, request.also, request.step, request.column
+        traced, request.names, request.beam, request.compact, request.head, request.also, request.column
     )  # fmt: skip
     found = {**described, **known, "forced": len(prefix), "muted": [list(key) for key in muted]}
     config = tracer.model.config

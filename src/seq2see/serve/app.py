@@ -20,24 +20,12 @@ from seq2see.page.describe import describe_model
 from seq2see.page.live import live_page, why_not
 from seq2see.page.wire import SMALL
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve.api_predict import (
-    JSON,
-    PATH,
-    REFUSALS,
-    Directly,
-    JsonRoute,
-    Predictor,
-    PredictRequest,
-    Request_,
-    check_beam,
-    in_json,
-    known,
-    too_long,
-)
+from seq2see.serve.api_predict import Predictor, PredictRequest, check_beam, too_long
 from seq2see.serve.api_text import TextRequest, Texts
 from seq2see.serve.api_trace import Tracer, TraceRequest, describe_trace
-from seq2see.serve.batching import Batcher, Limits
-from seq2see.serve.guard import Guard, Metrics, refusal
+from seq2see.serve.batching import Batcher, Busy, Left, Limits
+from seq2see.serve.forms import JSON, REFUSALS, JsonRoute, Request_, in_json, known, refusal_of
+from seq2see.serve.guard import LEFT, Guard, Metrics, refusal
 
 
 class Page(Mount):
@@ -72,12 +60,12 @@ def create_app(
     assert models
     limits = limits or Limits()
     # A trace may take seconds, so traces have their own thread, which works on views of the models. Documents are read
-    # in a third one: neither the model nor the event loop waits for them.
-    metrics, batcher, tracing, reading = Metrics(), Batcher(limits), Batcher(limits), Batcher(limits)
+    # in a third one, and long requests checked in a fourth: neither the model nor the event loop waits for them.
+    metrics = Metrics()
+    workers = checking, reading, batcher, tracing = [Batcher(limits) for _ in range(4)]
     predictor = Predictor(models, limits, batcher, reading, metrics)
     texts = Texts(models, limits, batcher, reading, metrics)
     tracers = {name: Tracer(model, limits) for name, model in models.items()}
-    workers = (reading, batcher, tracing)
     described = [
         describe_model(name, model.config, model.card, model.path) | _trainable(model)
         for name, model in models.items()
@@ -97,7 +85,7 @@ def create_app(
         openapi_url="/api/openapi.json",
     )  # fmt: skip
     app.state.batcher, app.state.metrics, app.state.limits = batcher, metrics, limits
-    app.state.workers = workers
+    app.state.workers, app.state.checking = workers, checking
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
@@ -108,6 +96,13 @@ def create_app(
         elif error.status_code == 405:
             told = f"{request.method} is not for {path}: {(error.headers or {}).get('Allow')} was expected."
         return refusal(error.status_code, told, error.headers)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        """Return why a request is not answered; a client that has left gets nothing."""
+        return Response(status_code=LEFT) if isinstance(error, Left) else refusal_of(error, limits)
+
+    for kind in (UserError, Busy, TimeoutError, Left):
+        app.add_exception_handler(kind, failed)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -145,7 +140,7 @@ def create_app(
         )
         return HTMLResponse(data)
 
-    @app.post(PATH, responses=REFUSALS, response_model=dict[str, Any])
+    @app.post("/api/predict", responses=REFUSALS, response_model=dict[str, Any])
     async def predict(request: PredictRequest, http: Request) -> Response:
         """Answer texts. A text that is refused gets an error; the others are still answered."""
         return Response(in_json(await predictor(request, http.scope["asker"])), media_type=JSON)
@@ -175,8 +170,5 @@ def create_app(
         return StreamingResponse(await texts(request, http.scope["asker"]), media_type="application/x-ndjson")
 
     app.router.routes.append(Page("/", StaticFiles(directory=STATIC, html=True), name="page"))
-    routes = {route.path: route for route in app.routes if isinstance(route, JsonRoute)}
-    # The middleware that is added last sees a request first.
-    app.add_middleware(Directly, routes=routes)
     app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token, log=log)
     return app

@@ -81,26 +81,21 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.since = (
-            self.loop.time()
-        )  # when the connection began to wait for a head, or for its client to read
+        self.since = self.loop.time()  # from when it waits for a head, or for its client to read
         self.head = 0  # bytes of an unfinished head
         self.in_head, self.begun = True, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, and close another one if there are too many."""
         super().connection_made(transport)
-        if len(self.connections) <= self.limits.connections:
+        most = self.limits.connections
+        if len(self.connections) <= most:
             return
-        idle = [
-            one for one in self.connections if isinstance(one, Connection) and one.idle and one is not self
-        ]
-        if idle:
+        others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
+        if idle := [one for one in others if one.idle]:
             min(idle, key=lambda one: one.since).transport.abort()
         else:
-            self._refuse(
-                503, f"{self.limits.connections:,} clients are connected already: try again in a second."
-            )
+            self._refuse(503, f"{most:,} clients are connected already: try again in a second.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop the requests of clients that have disconnected."""
@@ -151,9 +146,8 @@ class Connection(HttpToolsProtocol):
         """Close the connection if its client has been too slow."""
         if self.idle:
             if now - self.since > self.limits.idle_seconds + self.limits.head_seconds * self.in_head:
-                self._refuse(
-                    408, f"The head of a request did not arrive within {self.limits.head_seconds:g} s."
-                )
+                seconds = self.limits.head_seconds
+                self._refuse(408, f"The head of a request did not arrive within {seconds:g} s.")
         elif self.flow.write_paused and now - self.since > self.limits.seconds:
             self.transport.abort()
 

@@ -1,11 +1,10 @@
 /** Answers a text and describes every number on the way, as the server’s /api/trace does. */
 
-import { lens, saliency } from "./attribution.js";
 import { everywhere, muted, recorder, rowDrawn } from "./edits.js";
 import { Reader } from "./reader.js";
 import { faultOf } from "./reading.js";
 import { beamNodes, greedy, likeliest, logSum } from "./search.js";
-import { largestOf, softmax } from "./tensors.js";
+import { argmax, largestOf, softmax } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 /** @typedef {import("./tokenizer.js").Tokenizer} Tokenizer */
@@ -13,18 +12,27 @@ import { largestOf, softmax } from "./tensors.js";
 /** @typedef {import("./edits.js").Head} Head */
 /** Numbers taken from the run on another text. @typedef {{input: string, name: string, head: number, row: number, col: number, fromRow?: number}} Patch */
 /** @typedef {{model?: string, input: string, prefix?: number[], muted?: Head[], patches?: Patch[], drawn?: import("./edits.js").Drawn, names?: string[], beam?: number, also?: string[], anyway?: boolean}} Request */
-/** @typedef {{text: string, sourceIds: number[], spans: [number, number][], targetIds: number[], outputIds: number[], forced: number, edits: Edit[], values: Map<string, Tensor>, seconds: number}} Run */
+/** @typedef {{text: string, sourceIds: number[], spans: [number, number][], targetIds: number[], outputIds: number[], forced: number, edits: Edit[], values: Map<string, Tensor>}} Run */
 
 const TOP = 20; // likeliest tokens listed at each step
 const KEPT = 4; // runs that are remembered, because the page asks for more of them when the reader opens a part
-const PATIENCE = 90; // seconds that a saliency may take
+
+/** The token that each layer of the decoder would choose at each step, if it were the last layer. */
+function lens(/** @type {import("./model.js").Transformer} */ model, /** @type {Run} */ run) {
+  const count = model.config.decoder_layers;
+  const names = [`decoder.embedding.${model.config.embedding_norm ? "normed" : "sum"}`, ...Array.from({ length: count }, (_, n) => `decoder.layers.${n}.feed_forward_norm.out`)];
+  return names.map((name, index) => {
+    const { shape: [rows, width], data } = softmax(model.output(model.lastNorm(/** @type {Tensor} */ (run.values.get(name)))));
+    const ids = Array.from({ length: rows }, (_, row) => argmax(data.subarray(row * width, (row + 1) * width)));
+    return { after: index ? index - 1 : null, ids, probabilities: ids.map((id, row) => data[row * width + id]) };
+  });
+}
 
 export class Answerer extends Reader {
   /** @param {any} model what the page’s file says of the model: config, decoding, task, tokenizers, glossary @param {Map<string, Tensor>} weights */
   constructor(model, weights) {
     super(model, weights);
     /** @type {Map<string, Run>} */ this.runs = new Map();
-    this.latest = "";
   }
 
   /** Answer a text, and run the model once more on the text and the answer, all positions at once, to keep every value. @returns {Run} */
@@ -36,7 +44,6 @@ export class Answerer extends Reader {
     const edits = [...off.map(muted), ...patches.map((patch) => this.donated(patch)), ...(row ? [rowDrawn(row)] : [])];
     const { start, end, forced } = this.target;
     const { decoding } = this.about;
-    const began = performance.now();
     /** @type {Map<string, Tensor>} */ const values = new Map();
     this.model.keep = recorder(edits, values);
     const memory = this.model.encode(sourceIds);
@@ -46,8 +53,7 @@ export class Answerer extends Reader {
     const targetIds = [start, ...outputIds.slice(0, -1)];
     this.model.keep = recorder(edits, values);
     values.set("probabilities", softmax(this.model.decode(targetIds, memory).logits));
-    const seconds = (performance.now() - began) / 1000;
-    /** @type {Run} */ const run = { text, sourceIds, spans, targetIds, outputIds, forced: prefix.length, edits, values, seconds };
+    /** @type {Run} */ const run = { text, sourceIds, spans, targetIds, outputIds, forced: prefix.length, edits, values };
     if (this.runs.size >= 2 * KEPT) [...this.runs.keys()].slice(0, 2).forEach((key) => this.runs.delete(key));
     for (const ids of [prefix, outputIds]) this.runs.set(JSON.stringify([question, ids]), run);
     return run;
@@ -60,8 +66,8 @@ export class Answerer extends Reader {
     return { name, head, row, col, from, fromRow };
   }
 
-  /** Answer a request of the page. `pause` is awaited now and then in long work; `onText` is told what is written so far. @returns {Promise<any>} */
-  async describe(/** @type {Request} */ request, /** @type {() => Promise<void>} */ pause, /** @type {(text: string) => void} */ onText = () => {}) {
+  /** Answer a request of the page. `onText` is told what is written so far. @returns {Promise<any>} */
+  async describe(/** @type {Request} */ request, /** @type {(text: string) => void} */ onText = () => {}) {
     const { names = ["*"], beam = 1, also = [], muted: off = [], patches = [] } = request;
     const run = this.run(request, onText);
     const { end } = this.target;
@@ -75,18 +81,7 @@ export class Answerer extends Reader {
     if (unfit) found.unfit = unfit;
     for (const key of ["d_model", "positions", "scale_embeddings", "embedding_norm", "norm", "activation"]) found[key] = this.about.config[key];
     if (also.includes("lens")) found.lens = lens(this.model, run).map((layer) => ({ ...layer, tokens: this.target.tokens(layer.ids) }));
-    if (also.includes("saliency")) found.saliency = await this.saliency(run, pause);
     return found;
-  }
-
-  async saliency(/** @type {Run} */ run, /** @type {() => Promise<void>} */ pause) {
-    const seconds = Math.round(run.seconds * (run.sourceIds.length + run.targetIds.length));
-    if (seconds > PATIENCE) throw new Error(`The saliency of so long a text would take about ${seconds} seconds in this page: seq2see serve computes it by gradients.`);
-    const mine = (this.latest = `${run.text}${run.outputIds}`);
-    return saliency(this.model, run, async () => {
-      await pause();
-      return mine === this.latest; // false if the reader has asked for another text since
-    });
   }
 
   /** The range of characters of the answer that each token covers. */

@@ -70,7 +70,6 @@ export class Trace {
     /** @type {Step[]} */ this.steps = json.steps;
     /** @type {string} */ this.output = json.output;
     /** By name, or by name#head, name@column where only that head or column was sent. @type {Map<string, Tensor>} */ this.tensors = new Map();
-    /** By step. @type {Map<number, {source: number[], target: number[]}>} */ this.saliency = new Map();
   }
 
   /** @returns {Promise<Trace>} */
@@ -91,12 +90,6 @@ export class Trace {
       this.tensors.set(`${name}${head === undefined ? "" : `#${head}`}${column === undefined ? "" : `@${column}`}`, tensor);
     }
     if (json.lens) this.json.lens = json.lens;
-    if (json.saliency) this.keepSaliency(json.saliency);
-  }
-
-  /** The server may send rows one by one. */
-  keepSaliency(/** @type {{first: number, source: number[][], target: number[][]}} */ { first, source, target }) {
-    source.forEach((row, index) => this.saliency.set(first + index, { source: row, target: target[index] }));
   }
 
   /** Whether a tensor has been received: the whole tensor, or the part of a head. */

@@ -17,7 +17,6 @@ import { lensPanel } from "./lens.js";
 import * as panels from "./panels.js";
 import { goToPuzzle, PUZZLES, puzzleView, showPuzzle } from "./puzzles.js";
 import { rankingPanel } from "./ranking.js";
-import { saliencyPanel } from "./saliency.js";
 import { buildScrubber, play, showStep, showVersus, stop, toggle } from "./scrubber.js";
 import { fillAll, Panel, updateAll } from "./section.js";
 import { change, drawnRow, fit, framed, fromAddress, hover, isLinked, onChange, pin, view } from "./state.js";
@@ -135,7 +134,6 @@ const asking = (/** @type {Trace} */ of) => ({
     const muted = [...question.muted, { attention: kind, layer, head }];
     return Trace.of(await askTrace({ ...question, prefix: of.steps.map(({ id }) => id), muted, names: [], ...anyway() }));
   },
-  read: async (/** @type {string} */ input) => Trace.of(await askTrace({ ...chosen(), input, names: AT_ONCE, compact: true })),
   current: () => of === trace,
 });
 
@@ -316,9 +314,9 @@ function build(/** @type {Trace} */ found) {
   if (drawing?.of !== model) drawing = { of: model, panel: figurePanel(model) };
   const tall = new Map(shown.map(({ element }) => [element.id, element.offsetHeight]));
   shown = [
-    panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live, model)),
+    panels.tokensPanel(found), panels.embeddingPanel(found, fetchMore), ...KINDS.map((kind) => panels.headsPanel(found, kind, live)),
     ...(live ? [rankingPanel(found, model, asking(found))] : []), panels.headPanel(found, fetchMore), layerPanel(found, fetchMore), panels.probabilitiesPanel(found, live),
-    beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore), saliencyPanel(found, fetchMore, model.small),
+    beamPanel(found, live, fetchBeamsOf(found)), lensPanel(found, fetchMore),
     ...(live ? [comparePanel()] : []),
   ];
   // a reader who has scrolled down stays there, although panels above are filled later

@@ -46,7 +46,6 @@ export class Transformer {
     this.weights = weights;
     this.product = product;
     /** @type {Keep} */ this.keep = (name, value) => value;
-    this.Numbers = Float32Array;
   }
 
   weight(/** @type {string} */ name) {
@@ -70,7 +69,7 @@ export class Transformer {
     const { d_model: width, positions: order, scale_embeddings: scaled, embedding_norm: normed } = this.config;
     const numbers = this.keep(`${path}.ids`, { shape: [ids.length], data: Float32Array.from(ids) });
     const rows = pick(this.weight(`${path}.table.weight`), [...numbers.data]);
-    const embedded = this.keep(`${path}.embedded`, { shape: rows.shape, data: this.Numbers.from(rows.data) });
+    const embedded = this.keep(`${path}.embedded`, { shape: rows.shape, data: Float32Array.from(rows.data) });
     let x = this.keep(`${path}.scaled`, scaled === false ? embedded : map(embedded, (value) => value * Math.sqrt(width)));
     const places = ids.map((_, index) => place + index);
     const table = order === "learned" ? pick(this.weight(`${path}.positions`), places)

@@ -8,7 +8,6 @@ import { takeAlong } from "./download.js";
 import { aboutBox } from "./figure.js";
 import { attentionFormula } from "./formulas.js";
 import { Heat, usualOf } from "./heat.js";
-import { habitOf } from "./ranking.js";
 import { flowWidth, goTo, inSlices, Panel, whenSeen } from "./section.js";
 import { change, current, pin, view } from "./state.js";
 import { term } from "./terms.js";
@@ -73,7 +72,7 @@ const SENTENCES = {
 const stopsIn = (/** @type {HTMLElement} */ card) => [.../** @type {NodeListOf<HTMLElement>} */ (card.querySelectorAll("button, .plane"))];
 
 /** All heads of one kind as small maps. @returns {Panel} */
-export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {boolean} */ live, /** @type {import("./ranking.js").Model} */ model) {
+export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {boolean} */ live) {
   /** @type {HTMLElement[]} */ const cards = [];
   const update = () => {
     for (const card of cards) {
@@ -88,7 +87,7 @@ export function headsPanel(/** @type {Trace} */ trace, /** @type {Kind} */ kind,
   };
   const make = () => {
     const layers = Array.from({ length: trace.layers(kind) }, (_, layer) => () => {
-      const row = Array.from({ length: trace.heads }, (_, head) => headCard(trace, kind, layer, head, live, model));
+      const row = Array.from({ length: trace.heads }, (_, head) => headCard(trace, kind, layer, head, live));
       cards.push(...row);
       update();
       return h("div", { className: "layer" }, h("h3", {}, `layer ${layer}`), h("div", { className: trace.heads > 6 && inOneRow(trace) ? "cards many" : "cards" }, ...row));
@@ -120,7 +119,7 @@ function inOneRow(/** @type {Trace} */ trace) {
   return width < LEAST ? 0 : width;
 }
 
-function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live, /** @type {import("./ranking.js").Model} */ model) {
+function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head, /** @type {boolean} */ live) {
   const key = `${kind}.${layer}.${head}`;
   const off = view.muted.includes(key);
   const box = Math.min(150, inOneRow(trace) || (trace.heads > 4 ? 92 : 132));
@@ -130,8 +129,7 @@ function headCard(/** @type {Trace} */ trace, /** @type {Kind} */ kind, /** @typ
     h("div", { className: "card-head" },
       h("button", { type: "button", className: "link name", onclick: () => change({ kind, layer, head }) }, `head ${head}`),
       live && h("button", { type: "button", className: "switch", role: "switch", "aria-checked": String(!off), "aria-label": `${kind} layer ${layer}, head ${head}`, onclick: toggle }, off ? "off" : "on")),
-    heat.element,
-    h("small", { className: "label", title: "what this head attends to more than even attention would, and the mean share, over many texts" }, habitOf(model, kind, layer, head)));
+    heat.element);
 }
 
 /** One head from queries to output. @returns {Panel} */

@@ -1,46 +1,26 @@
 /** Which head does what: each is switched off once, and the answer’s log-probability says how much it was needed. */
 
-import { inside } from "./backend.js";
 import { headsOf } from "./data.js";
 import { h, nats, visible } from "./dom.js";
-import { labelOf, measure } from "./habits.js";
 import { Panel, whenSeen } from "./section.js";
 import { change, view } from "./state.js";
 
 /** @typedef {import("./data.js").Trace} Trace */
-/** @typedef {import("./data.js").Kind} Kind */
 /** @typedef {import("./data.js").Head} Head */
 /** How much the log-probability of the answer falls without a head, in all and by token. @typedef {Head & {fall: number, falls: number[]}} Effect */
 
-/** @typedef {{name: string, task: string, small: boolean, examples: string[], texts: string[], does?: string, habits?: Record<string, [string, number]>, puzzles?: boolean}} Model  puzzles: whether the tour and the puzzles hold for it */
-
-/** What was measured over many texts, by model and head. @type {Map<string, {name: string, share: number}>} */
-const known = new Map();
-
-/** What a head does, in words: a habit and its share of the attention, measured over many texts; nothing before it is measured. */
-export function habitOf(/** @type {Model} */ model, /** @type {Kind} */ kind, /** @type {number} */ layer, /** @type {number} */ head) {
-  const key = `${kind}.${layer}.${head}`;
-  const [name, share] = model.habits?.[key] ?? [];
-  const found = known.get(`${model.name} ${key}`) ?? (name === undefined ? undefined : { name, share: share ?? 0 });
-  return found ? spokenHabit(found) : "";
-}
-
-/** A habit and its share as text. */
-const spokenHabit = (/** @type {{name: string, share: number}} */ { name, share }) => (share ? `${name}, ${Math.round(100 * share)} %` : name);
-
-/** Dates spread over all years, months and days. @returns {string[]} */
-const someDates = () => Array.from({ length: 100 }, (_, n) => `${1000 + 90 * n}-${String(1 + (n % 12)).padStart(2, "0")}-${String(1 + ((n * 5) % 28)).padStart(2, "0")}`);
+/** @typedef {{name: string, task: string, small: boolean, examples: string[], does?: string, puzzles?: boolean}} Model  puzzles: whether the tour and the puzzles hold for it */
 
 /** What a head is ranked by: what the whole answer loses without it, or the token of the current step. */
 const lossOf = (/** @type {Effect} */ { fall, falls }, /** @type {boolean} */ token) => (token ? falls[view.step] : fall);
 
-function effectRow(/** @type {Effect} */ { kind, layer, head, falls }, /** @type {number} */ fall, /** @type {number} */ most, /** @type {Trace} */ trace, /** @type {string} */ habit) {
+function effectRow(/** @type {Effect} */ { kind, layer, head, falls }, /** @type {number} */ fall, /** @type {number} */ most, /** @type {Trace} */ trace) {
   const bar = h("i");
   bar.style.width = `${100 * Math.max(0, fall / most)}%`;
   const worst = falls.indexOf(Math.max(...falls));
   return h("tr", {}, h("th", { scope: "row" }, h("button", { type: "button", className: "link", onclick: () => change({ kind, layer, head, step: worst }) }, `${kind} · layer ${layer} · head ${head}`)),
     h("td", { className: "n" }, nats(fall)), h("td", {}, h("span", { className: "bar" }, bar)),
-    h("td", {}, falls[worst] > 0.01 ? `‘${visible(trace.steps[worst].token).trim()}’ (step ${worst})` : "—"), h("td", {}, habit || "not measured yet"));
+    h("td", {}, falls[worst] > 0.01 ? `‘${visible(trace.steps[worst].token).trim()}’ (step ${worst})` : "—"));
 }
 
 /** Shade the cards of the heads: the more the answer needs a head, the stronger. */
@@ -57,13 +37,12 @@ function shadeCards(/** @type {Effect[]} */ effects, /** @type {boolean} */ toke
 /**
  * @param {Trace} trace
  * @param {Model} model
- * @param {{off: (head: Head) => Promise<Trace>, read: (text: string) => Promise<Trace>, current: () => boolean}} ask
+ * @param {{off: (head: Head) => Promise<Trace>, current: () => boolean}} ask
  * @returns {Panel}
  */
 export function rankingPanel(trace, model, ask) {
   const place = h("div", { className: "scroll" });
   const state = h("p", { className: "sentence progress", role: "status" });
-  const texts = model.task === "dates" ? someDates() : model.texts.length ? model.texts : model.examples;
   /** @type {Effect[]} */ let effects = [];
   let token = false; // whether heads are ranked by the token of the current step
   const choice = h("div", { className: "choice", role: "group", "aria-label": "ranked by", hidden: true }, h("span", {}, "ranked by"),
@@ -78,8 +57,8 @@ export function rankingPanel(trace, model, ask) {
     choice.lastChild.textContent = `this token, ‘${visible(written).trim()}’`;
     const most = Math.max(1e-9, ...effects.map((effect) => lossOf(effect, token)));
     const sorted = [...effects].sort((a, b) => lossOf(b, token) - lossOf(a, token));
-    place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, "log P falls by"), h("th", { scope: "col" }, "most at"), h("th", { scope: "col" }, "on average it"))),
-      h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, lossOf(effect, token), most, trace, habitOf(model, effect.kind, effect.layer, effect.head))))));
+    place.replaceChildren(h("table", { className: "ranking" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), h("th", { scope: "col", colSpan: 2 }, "log P falls by"), h("th", { scope: "col" }, "most at"))),
+      h("tbody", {}, ...sorted.slice(0, 12).map((effect) => effectRow(effect, lossOf(effect, token), most, trace)))));
     shadeCards(effects, token, most);
   };
   const rank = async () => {
@@ -94,34 +73,13 @@ export function rankingPanel(trace, model, ask) {
     }
     state.textContent = `All ${heads.length} heads, each switched off once, with this text. The answer is held fixed.`;
     show();
-    if (inside && model.small && !model.habits && !known.size) await survey(); // the model is in the page, so this takes a second
-  };
-  const survey = async () => {
-    /** @type {Map<string, import("./habits.js").Habits>} */ const sums = new Map();
-    for (const [index, text] of texts.entries()) {
-      const read = await ask.read(text);
-      for (const { kind, layer, head } of headsOf(read)) {
-        const key = `${kind}.${layer}.${head}`;
-        sums.set(key, measure(sums.get(key) ?? {}, read, kind, layer, head));
-      }
-      if (!ask.current()) return;
-      state.textContent = `${index + 1} of ${texts.length} texts read …`;
-    }
-    for (const [key, habits] of sums) known.set(`${model.name} ${key}`, labelOf(habits));
-    for (const card of document.querySelectorAll(".card")) {
-      const found = known.get(`${model.name} ${/** @type {HTMLElement} */ (card).dataset.head}`);
-      const label = card.querySelector(".label");
-      if (found && label) label.textContent = spokenHabit(found);
-    }
-    state.textContent = `What each head does was measured over ${texts.length} texts${effects.length ? "; what the answer loses without it, with this text" : ""}.`;
-    if (effects.length) show();
   };
   const button = (/** @type {string} */ text, /** @type {() => any} */ act) => h("button", { type: "button", className: "quiet", onclick: act }, text);
   const make = () => {
     if (model.small) place.style.minHeight = `${30 * (Math.min(12, headsOf(trace).length) + 1) + 16}px`; // content that appears later must not move the page
     if (model.small) whenSeen(place, rank);
-    return [h("div", { className: "ways" }, button("Switch each head off once", rank), texts.length > 1 && button(`Read ${texts.length} texts`, survey)), state, choice, place];
+    return [h("div", { className: "ways" }, button("Switch each head off once", rank)), state, choice, place];
   };
-  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more log P, the logarithm of the answer’s probability, falls, the more this answer needs the head. What a head does is measured too, as a mean over many texts: what it attends to more than even attention would.",
+  return new Panel("ranking", "Which head does what", "Each head is switched off once. The more log P, the logarithm of the answer’s probability, falls, the more this answer needs the head.",
     make, (changed) => changed.has("step") && effects.length === headsOf(trace).length && show());
 }

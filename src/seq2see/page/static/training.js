@@ -124,7 +124,7 @@ export function setUpTraining(/** @type {Model} */ own, /** @type {Hooks} */ hoo
   const listen = (/** @type {any} */ { begun: told, progress, files, about: made }) => {
     if (told) {
       begun = told;
-      now = { ...own, inside: undefined, does: told.task === "dates" ? own.does : `It learns pairs of texts. Below the field are ${told.apart ? "some that it does not learn from" : "some of them"}.`, name: told.task === "dates" ? own.name : "yours", task: told.task, config: told.config, parameters: told.parameters, habits: undefined, puzzles: false, examples: told.task === "dates" ? own.examples : told.texts, texts: [] };
+      now = { ...own, inside: undefined, does: told.task === "dates" ? own.does : `It learns pairs of texts. Below the field are ${told.apart ? "some that it does not learn from" : "some of them"}.`, name: told.task === "dates" ? own.name : "yours", task: told.task, config: told.config, parameters: told.parameters, puzzles: false, examples: told.task === "dates" ? own.examples : told.texts };
       hooks.use(now, told.task === "dates" ? original : told.texts[0]);
     }
     if (files) keep(files, made).catch(({ message }) => { state.textContent = message; });

@@ -43,7 +43,7 @@ async function reply(/** @type {number} */ id, /** @type {import("./answer.js").
     self.postMessage({ id, partial });
   };
   try {
-    const json = await (await answerer).describe(request, pause, tell);
+    const json = await (await answerer).describe(request, tell);
     /** @type {any} */ (self).postMessage({ id, json }, json.tensors.map((/** @type {any} */ tensor) => tensor.data.buffer));
   } catch (error) {
     self.postMessage({ id, error: /** @type {Error} */ (error).message });
