@@ -2,7 +2,10 @@
 
 /** @typedef {{never: string[], before_numbers: string[], either: string[], starters: string[], months: string[]}} Words */
 
-const END = /[.!?…‼⁇⁈⁉]+["'“”’»›)\]*_]*(?:\s»)?(?=\s|$)|[。！？]+[」』”’）]*/gu;
+const STOPS = String.raw`.!?…․‼‽⁇⁈⁉⳹⳺⳻⸮⸼⹓⹔\u2e60\u2e61﹒﹖﹗．`;
+const OWN = String.raw`(?![${STOPS}])\p{STerm}`; // of scripts that put no space behind a sentence, or have marks of their own
+const END = new RegExp(String.raw`(?<![${STOPS}])(?:[${STOPS}]+|(?<=[\u0370-\u03ff\u1f00-\u1fff]);)["'“”’»›)\]*_]*(?:\s»(?=\s|$))?(?=\s|$)|${OWN}[\p{STerm}…]*[」』”’）»›]*(?:["')\]*_]+(?=\s|$))?`, "gu");
+const IS_OWN = new RegExp(`^${OWN}`, "u");
 const OPENERS = /^["'“”‘«‹([{¿¡*_–—-]+/u; // what may stand before the first letter of a sentence
 const TOKEN = /\p{L}+(?:\.\p{L}+)*$|\p{Nd}+$/u; // before a full stop: letters and stops (U.S, e.g, Dr), or digits
 const FIRST = /^\p{L}+(?:['’]\p{L}+)?/u;
@@ -33,7 +36,7 @@ export function split(/** @type {string} */ text, /** @type {Words} */ words) {
 
 /** Whether a mark ends a sentence; `rest` is where the next word begins. */
 function ends(/** @type {string} */ text, /** @type {string} */ mark, /** @type {number} */ place, /** @type {number} */ rest, /** @type {boolean} */ small, /** @type {number} */ first, /** @type {Words} */ words) {
-  if ("。！？".includes(mark[0])) return true;
+  if (IS_OWN.test(mark)) return true;
   const after = text.slice(rest, rest + 40).replace(OPENERS, "");
   if (LOWER.test(after) && !small) return false; // “Stop!” he said.
   if (!ALNUM.test(after) && ".,;:!?…".includes(text[rest])) return false;
