@@ -34,7 +34,11 @@ Stopping = Literal["likeliest", "beaten", "full"]
 
 
 #: Settings of earlier versions that are ignored in a config.toml. None changed an answer.
-RETIRED: dict[str, tuple[str, ...]] = {"model": (), "training": ("tuned", "spliced"), "decoding": ()}
+RETIRED: dict[str, tuple[str, ...]] = {
+    "model": (),
+    "training": ("tuned", "spliced", "sharded"),
+    "decoding": (),
+}
 
 
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -266,10 +270,6 @@ class TrainingConfig(Schema):
     )
     clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
     accumulate: int = option(1, "batches whose gradients are summed for one step", low=1)
-    sharded: bool = option(
-        False,
-        "under torchrun, distribute parameters and optimiser state over the processes (for large models)",
-    )
     bpe_dropout: float = option(
         0.0, "probability of skipping a BPE merge, so that words are cut differently in each epoch", 0.0, 0.9
     )
@@ -347,14 +347,6 @@ class TrainingConfig(Schema):
     evaluate_every: int = option(1000, "steps between lines of the table", low=1)
     evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)
     seed: int = option(1, "seed of every random choice", 0, 2**63 - 1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.muon and self.sharded:
-            raise ConfigError(
-                f"training.muon is {self.muon:g}, but Muon needs whole matrices, and training.sharded cuts them: set "
-                "training.muon to 0, or training.sharded to false."
-            )
 
 
 @dataclass(frozen=True)

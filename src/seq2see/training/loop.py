@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
@@ -58,7 +57,7 @@ EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watche
 ENOUGH_RIGHT = 100  # held-out pairs; if all of fewer are right, more than one of thirty others may be wrong
 LANDING = 20  # part of the steps in which the learning rate falls to zero when all is right
 NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
-SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
+SHARING = ("accumulate",)  # settings that may change with the number of processes
 FITTED = (
     "steps",
     "evaluate_every",
@@ -196,12 +195,8 @@ class Trainer:
         self.model = placed(network_of(config.model), self.device)
         if start is not None:
             put_weights(self.model, start, "the model to start from")
-        sharded = settings.sharded and distributed.size() > 1
-        own = copy.deepcopy(self.model) if sharded else self.model
         shown = settings if target.places is not None else settings.but(guided=0.0, guided_memory=0.0)
-        self.learner = Learner(own, shown, self.pads[1], teacher)
-        if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
-            self.model.to("meta")
+        self.learner = Learner(self.model, shown, self.pads[1], teacher)
         special = Special.of(tokenizers)
         self.engine = engine_of(self.model, special)
         #: Threads of a CPU, fixed for the whole run: another number could change the last bits of sums.
@@ -423,10 +418,6 @@ class Trainer:
 
     def _line(self, loss: float) -> Line | None:
         """Measure and write a line of the table in the first process; the others receive its score."""
-        if self.learner.model is not self.model:
-            weights = self.learner.weights()
-            if distributed.first():
-                put_weights(self.model, weights, "the sharded model")
         line = self._measured(loss) if distributed.first() else None
         score = 0.0 if line is None else self._score(line)
         enough = not self.sentences and len(self.validation) >= ENOUGH_RIGHT
@@ -696,7 +687,7 @@ class Trainer:
                 f"{self.out} was started on other data: resume with the same, or train into another folder."
             )
         put_weights(self.model, state.weights, "the checkpoint")
-        self.learner.restore(state.weights, state.run)
+        self.learner.restore(state.run)
         self.step = state.step
         self.taken = int(state.notes.get("batches", state.step * self.config.training.accumulate))
         self.seconds = float(state.notes["seconds"])
