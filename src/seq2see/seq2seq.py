@@ -23,7 +23,7 @@ from seq2see.answering.options import Given, Options, listed
 from seq2see.answering.texts import Input, Texts
 from seq2see.config import Config
 from seq2see.decoding import engines
-from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
+from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.evaluation.confidence import Confidence, read_confidence
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
@@ -405,18 +405,7 @@ def without_weights(
     name: str | os.PathLike[str], device: str, engine: str, kind: type[Seq2Seq] = Seq2Seq
 ) -> Seq2Seq:
     """Load all of a model but its weights, which are read when they are needed."""
-    path = folder.find(name)
-    config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
-    for side, tokenizer, size in (
-        ("source", tokenizers.source, config.model.source_vocabulary),
-        ("target", tokenizers.target, config.model.target_vocabulary),
-    ):
-        if tokenizer.size != size:
-            raise FolderError(
-                f"{path.name} does not fit together: its config says {size} {side} tokens, "
-                f"its tokenizer has {tokenizer.size}."
-            )
-    folder.check_weights(path, config.model)
+    path, config, tokenizers = folder.opened(name)
     if device == "auto":
         device = devices.choose(device, devices.lasting(config.model), devices.found).device
     card = folder.read_card(path)

@@ -12,6 +12,7 @@ import typer
 from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError, counted
+from seq2see.files import given_text
 
 #: The packages that each format needs.
 NEEDS = {
@@ -183,11 +184,7 @@ def export(
     loaded = load(model, engine="torch")
     inputs: list[str] = []
     if file is not None:
-        if not file.is_file():
-            raise UserError(
-                f"There is no file {str(file)!r}: a text file with one input a line was expected."
-            )
-        inputs = file.read_text(encoding="utf-8").splitlines()
+        inputs = given_text(file, "a text file with one input in each line").splitlines()
         for text in inputs:
             loaded.texts.check(text)
     config, network, tokenizers = loaded.config, loaded.transformer, loaded.tokenizers

@@ -33,7 +33,7 @@ from seq2see.errors import FolderError, UserError, counted
 from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
-from seq2see.files import LOCK, Lock, remove_leftovers
+from seq2see.files import LOCK, Lock, plain_file, remove_leftovers
 from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.machine import free_cores
 from seq2see.model.ensemble import network_of
@@ -637,6 +637,8 @@ class Trainer:
             folder.write_tokenizers(out, self.tokenizers)
             folder.write_atomically(out / folder.CONFIG, self.config.to_toml().encode())
         log = out / LOG
+        if log.exists():
+            plain_file(log, folder.LARGEST_LOG)
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         kept = [line for line in text.splitlines() if 0 < _step_of(line) <= self.step]
         folder.write_atomically(log, "".join(line + "\n" for line in kept).encode())

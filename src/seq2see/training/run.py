@@ -48,6 +48,7 @@ from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.evaluation.evaluate import Evaluation, evaluate
 from seq2see.evaluation.familiar import Familiar
+from seq2see.files import given_text
 from seq2see.machine import uncollected
 from seq2see.model.ensemble import Ensemble, network_of
 from seq2see.model.transformer import Transformer
@@ -81,9 +82,8 @@ class Start:
     @classmethod
     def read(cls, name: Path) -> Start:
         """Read a model folder, or a model that ships."""
-        path = folder.find(name)
-        weights = read_weights(folder.weights_path(path))
-        return cls(folder.read_config(path), folder.read_tokenizers(path), weights)
+        path, config, tokenizers = folder.opened(name)
+        return cls(config, tokenizers, read_weights(folder.weights_path(path)))
 
     def network(self, device: str) -> Transformer:
         """Make its network."""
@@ -205,10 +205,7 @@ def sources_of(given: Sequence[str] | str | os.PathLike[str]) -> list[str]:
     """Return sources without targets; a path is a file with one per line."""
     if not isinstance(given, str | os.PathLike):
         return [fold(text) for text in given]
-    try:
-        lines = Path(given).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{given} cannot be read ({error}): a text file in UTF-8 was expected.") from None
+    lines = given_text(Path(given), "a text file with one source in each line").splitlines()
     if not (texts := [text for line in lines if (text := fold(line))]):
         raise UserError(f"{given} is empty: sources were expected, one per line.")
     return texts
