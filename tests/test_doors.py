@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import seq2see
+from seq2see.data import tables
+from seq2see.data.pairs import read_pairs
+from seq2see.errors import UserError
 from test_columns import PAIRS, sheet
 
 ROOT = Path(seq2see.__file__).parent
@@ -114,11 +121,11 @@ def test_a_door_without_a_gate_is_seen(opening: str, tmp_path: Path) -> None:
 # --- tables: what a library of others parses -----------------------------------------------------------------------
 
 
-def in_a_process(*arguments: str | Path) -> tuple[int, str]:
+def in_a_process(*arguments: str | Path, folder: Path | None = None) -> tuple[int, str]:
     """Run the command with at most 6 GB: a door that is open fails the test, and not this machine."""
     limit = "import resource as r; r.setrlimit(r.RLIMIT_DATA, (6 * 10**9,) * 2); from seq2see.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", limit, *map(str, arguments)], capture_output=True, text=True, timeout=300, env=os.environ
+        [sys.executable, "-c", limit, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=folder
     )  # fmt: skip
     return done.returncode, " ".join(done.stderr.split())
 
@@ -173,9 +180,6 @@ def test_a_small_table_cannot_ask_for_much(
 
 def test_what_passes_the_checks_meets_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that takes all memory, all time, panics or aborts: one sentence each."""
-    from seq2see.data import tables
-    from seq2see.data.pairs import read_pairs
-    from seq2see.errors import UserError
 
     (tmp_path / "a.parquet").write_text("x")
     for fault, why in {
@@ -192,8 +196,6 @@ def test_what_passes_the_checks_meets_the_limits(tmp_path: Path, monkeypatch: py
 
 
 def test_a_damaged_page_is_a_sentence(tmp_path: Path) -> None:
-    from seq2see.data.pairs import read_pairs
-    from seq2see.errors import UserError
 
     polars = pytest.importorskip("polars")
     path = tmp_path / "a.parquet"
@@ -208,3 +210,149 @@ def test_a_damaged_page_is_a_sentence(tmp_path: Path) -> None:
         except UserError:
             refused += 1
     assert refused
+
+
+# --- model folders, text files, numbers ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    path.write_text("".join(f"{n}\t{n * 7 % 100}\n" for n in range(300)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, pairs: Path) -> Path:
+    path = tmp_path_factory.mktemp("models") / "model"
+    seq2see.fit(
+        pairs, training={"steps": 2}, out=path, progress=False, preset="document", tokenizer="characters"
+    )
+    return path
+
+
+def wide(path: Path) -> None:
+    config = path / "config.toml"
+    config.write_text(re.sub("d_model = .*", "d_model = 8192", config.read_text()))
+
+
+def linked(path: Path) -> None:
+    (path / "model.safetensors").rename(path.parent / "elsewhere")
+    (path / "model.safetensors").symlink_to(path.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("option", ["--teacher", "--from"])
+@pytest.mark.parametrize(("change", "message"), [(wide, "does not fit together"), (linked, "a link out")])
+def test_every_door_of_a_model_folder_has_its_gate(
+    option: str, change: Callable[[Path], None], message: str, model: Path, pairs: Path, tmp_path: Path
+) -> None:
+    change(Path(shutil.copytree(model, tmp_path / "theirs")))
+    status, said = in_a_process("train", pairs, option, tmp_path / "theirs", "--out", tmp_path / "out")
+    assert (status, message in said, (tmp_path / "out").exists()) == (2, True, False), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--teacher", "MODEL", "--unlabelled", "/dev/zero"], "'/dev/zero' is a device or a pipe"),
+        (["--teacher", "MODEL", "--unlabelled", "FIFO"], "fifo' is a device or a pipe"),
+        (["--set", "training.joined=0.5"], "training.joined is 0.5, which puts spaces between texts"),
+        (["--columns", "1" * 5000 + ",2"], "--columns names column 111111111…, but"),
+        (["--columns", "1,1"], "names '1' as the source and as the target"),
+        (["--steps", "9" * 30], "must be between 1 and 1,000,000,000"),
+        (["--ensemble", "2", "--distil", "--out", "MODEL"], "already holds a finished model"),
+        (["--set", "decoding.beam=1048576"], "must be between 1 and 100"),
+    ],
+)
+def test_a_training_refuses_before_it_writes(
+    arguments: list[str], message: str, model: Path, pairs: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    before = sorted(model.parent.rglob("*"))
+    names = {"MODEL": str(model), "FIFO": str(tmp_path / "fifo")}
+    given = ["--out", "out", "--tokenizer", "characters"]
+    given = [*(given[:2] if "--teacher" in arguments else given), *(names.get(one, one) for one in arguments)]
+    status, said = in_a_process("train", pairs, *given, folder=tmp_path)
+    assert (status, message in said, "Traceback" in said) == (2, True, False), said
+    assert not (tmp_path / "out").exists()
+    assert sorted(model.parent.rglob("*")) == before
+
+
+def test_a_log_is_read_behind_a_gate(model: Path, tmp_path: Path) -> None:
+    theirs = Path(shutil.copytree(model, tmp_path / "theirs"))
+    (theirs / "log.jsonl").unlink()
+    (tmp_path / "secret").write_text("secret\n")
+    (theirs / "log.jsonl").symlink_to(tmp_path / "secret")
+    status, said = in_a_process("watch", theirs)
+    assert (status, "log.jsonl is a link out of its folder" in said) == (2, True), said
+
+
+def test_a_beam_is_bounded_at_every_door(model: Path, tmp_path: Path) -> None:
+    theirs = Path(shutil.copytree(model, tmp_path / "theirs"))
+    config = theirs / "config.toml"
+    config.write_text(config.read_text().replace("beam = 1 ", "beam = 1048576 "))
+    for arguments in (["--model", theirs], ["--model", model, "--beam", "1048576"]):
+        status, said = in_a_process("predict", *arguments, "17")
+        assert (status, "1048576; it must be between 1 and 100" in said) == (2, True), said
+    for name in ("beam", "n_best"):
+        with pytest.raises(UserError, match="1048576"):
+            seq2see.load(model).answers(["17"], **{name: 1048576})
+
+
+# --- what a folder remembers ---------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_its_teacher(model: Path, pairs: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "out": tmp_path / "out",
+        "training": {"steps": 4},
+        "progress": False,
+        "preset": "document",
+    }
+
+    def stop(step: Any) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        seq2see.fit(pairs, teacher=model, on_step=stop, **given)
+    other = seq2see.load(model)
+    with torch.no_grad():
+        next(iter(other.transformer.parameters())).add_(1)
+    for teacher in (other, None):
+        with pytest.raises(UserError, match="was started with another teacher, but now there is"):
+            seq2see.fit(pairs, teacher=teacher, resume=True, **given)
+    seq2see.fit(pairs, teacher=model, resume=True, **given)
+
+
+def test_an_evaluation_names_pairs_of_the_training(
+    model: Path, pairs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [tuple(line.split("\t")) for line in pairs.read_text().splitlines()]
+    held = re.search(r"([\d,]+) for training", (model / "card.md").read_text())
+    assert held is not None
+    told = f"{held[1]} of 300 pairs have a source that the model was trained on"
+    loaded = seq2see.load(model)
+    loaded.evaluate(rows)
+    assert told in caplog.text
+    loaded.save(tmp_path / "copy")
+    status, said = in_a_process("evaluate", pairs, "--model", tmp_path / "copy")
+    assert (status, told in said) == (0, True), said
+    caplog.clear()
+    loaded.evaluate([(f"{n} {n}", f"{n}") for n in range(1000, 1050)])
+    assert "trained on" not in caplog.text
+
+
+def test_a_model_is_not_overwritten_in_silence(model: Path, tmp_path: Path) -> None:
+    loaded = seq2see.load(model)
+    loaded.save(tmp_path / "new")
+    with pytest.raises(UserError, match="already holds a finished model"):
+        loaded.save(tmp_path / "new")
+    loaded.save(tmp_path / "new", overwrite=True)
+
+
+def test_an_ensemble_is_distilled_from_pairs_that_are_read_once() -> None:
+    pairs = ((f"{n}", f"{n * 7 % 100}") for n in range(300))
+    made = seq2see.fit(
+        pairs, ensemble=2, distil=True, training={"steps": 2}, progress=False, preset="document", device="cpu"
+    )
+    assert made.config.model.members == 1

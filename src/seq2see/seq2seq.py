@@ -10,7 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
+    from seq2see.storage.trained import Trained
 
 ENOUGH_FITTED = 500  # a calibration with fewer pairs gives a warning
 MANY = 256  # number of texts from which garbage collection is slow
+#: A warning of an evaluation.
+SEEN = "%s of %s pairs have a source that the model was trained on: it answers new texts less well."
 WINDOW = 8192  # texts that a GPU answers together while the CPU tokenizes the next ones
 
 
@@ -65,6 +68,7 @@ class Seq2Seq:
         self.card = card
         #: The log of the training in ``fit``: lines as in log.jsonl, each with its step, losses and scores.
         self.history: list[dict[str, object]] = []
+        self._trained: Trained | None = None
         self.network = Network(config, tokenizers, transformer, path, device, engine)
         #: Reads texts and searches for answers. The commands and the server call its steps one by one.
         self.texts = Texts(config, tokenizers, self.network, confidence)
@@ -129,16 +133,36 @@ class Seq2Seq:
         """The folder that the model was read from, if any."""
         return self.network.path
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since."""
+    @property
+    def trained(self) -> Trained | None:
+        """What its training has seen, if its folder says it."""
+        if self._trained is None and self.path is not None:
+            from seq2see.storage.trained import Trained
+
+            self._trained = Trained.read(self.path)
+        return self._trained
+
+    @trained.setter
+    def trained(self, trained: Trained | None) -> None:
+        self._trained = trained
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since.
+
+        A folder that holds a model is refused, unless ``overwrite`` is set.
+        """
+        if not overwrite:
+            folder.refuse_finished(Path(path))
         from seq2see.storage.weights import weights_bytes, weights_of
 
         export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
-        data = weights_bytes(weights_of(self.network.inner()))
+        data, trained = weights_bytes(weights_of(self.network.inner())), self.trained
 
         def copied(new: Path) -> None:
             if export is not None:
                 engines.copy_export(export, new, self.config.model)
+            if trained is not None:
+                folder.write_atomically(new / folder.TRAINED, trained.to_json().encode())
 
         folder.write(Path(path), self.config, self.tokenizers, data, self.card, copied, self.confidence)
 
@@ -330,6 +354,8 @@ class Seq2Seq:
         pairs = corpus_of(
             pairs, columns, or_two=True, prepare=self.texts.folded, join=self.texts.text_of
         ).pairs
+        if seen := self.trained_on([source for source, _ in pairs]):
+            logging.getLogger("seq2see").warning(SEEN, f"{seen:,}", f"{len(pairs):,}")
         rules = Options(beam=beam).rules(self.config.decoding)
         engine = self.network.engine_for(len(pairs), rules.beam)
 
@@ -345,6 +371,17 @@ class Seq2Seq:
             rules=rules,
             answer=None if self.config.task == "dates" else answer,
         )
+
+    def trained_on(self, sources: Sequence[str]) -> int:
+        """Return how many of these sources its training has seen, about; 0 if its folder does not say it."""
+        if self.trained is None:
+            return 0
+        known, tokenizer = [], self.tokenizers.source
+        for source in map(self.texts.read, sources):
+            with suppress(InputError):
+                tokenizer.check(source)
+                known.append(source)
+        return self.trained.seen(tokenizer.encode_batch(known))
 
     def log_probabilities(self, pairs: Iterable[Pair]) -> list[list[float]]:
         """Return the log-probability of each token of each target, ``<eos>`` included, given its source.

@@ -231,5 +231,11 @@ def compress(
     before = folder.weights_path(folder.find(model)).stat().st_size
     loaded = load(model, engine="torch")
     data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))
-    folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card, confidence=loaded.confidence)
+    trained = loaded.trained
+
+    def also(new: Path) -> None:
+        if trained is not None:
+            folder.write_atomically(new / folder.TRAINED, trained.to_json().encode())
+
+    folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card, also, loaded.confidence)
     say(f"{out}: {before / 1e6:,.1f} MB became {len(data) / 1e6:,.1f} MB.")

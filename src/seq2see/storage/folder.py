@@ -24,6 +24,7 @@ TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
 )
 TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
 CONFIDENCE, PICTURE = "confidence.json", "reliability.png"
+TRAINED = "training.json"
 CHECKSUMS = "SHA256SUMS"  # in the form of sha256sum
 EXPORT = "ctranslate2"  # the folder of an exported engine
 SHIPPED = Path(__file__).parent.parent / "models"
@@ -243,6 +244,14 @@ def check_sums(path: Path) -> int:
     return len(listed)
 
 
+def refuse_finished(path: Path) -> None:
+    """Refuse to write where a finished model is."""
+    if (path / WEIGHTS).exists():
+        raise FolderError(
+            f"{path} already holds a finished model: name another folder with `out`, or remove it."
+        )
+
+
 def write(
     path: Path,
     config: Config,
@@ -279,7 +288,7 @@ def write(
         _write(new, config, tokenizers, weights, card, confidence)
         if also is not None:
             also(new)
-        left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CHECKSUMS, *TOKENIZER_FILES}
+        left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CHECKSUMS, TRAINED, *TOKENIZER_FILES}
         carry_over(path, new, left)
 
 

@@ -605,30 +605,11 @@ class Trainer:
 
     def _open(self, out: Path, resume: bool) -> None:
         """Prepare the folder: a new one, or an unfinished one to continue."""
-        if str(out) in folder.shipped_models():
-            raise FolderError(f"{out} is the name of a model that ships: choose another, such as ./my-{out}.")
-        if out.exists() and not out.is_dir():
-            raise FolderError(f"{out} is a file; a folder for the model was expected.")
-        names = (
-            {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.exists() else set()
-        )
-        if folder.WEIGHTS in names:
-            raise FolderError(
-                f"{out} already holds a finished model: name another folder with `out`, or remove it."
-            )
-        begun = folder.CONFIG in names
-        if begun and not resume:
-            raise FolderError(
-                f"{out} holds an unfinished training: continue it with `resume`, or name another folder with `out`."
-            )
-        # The tokenizers are written before the config. A run that ended in between has learned nothing, and starts
-        # again.
-        if names - folder.TOKENIZER_FILES and not begun:
-            raise FolderError(f"{out} is not empty and not a training: name another folder with `out`.")
+        check_out(out, resume)
         self.lock = Lock(out)
         remove_leftovers(out)
         remove_leftovers(out / CHECKPOINTS)
-        if folder.CONFIG in names:
+        if (out / folder.CONFIG).exists():
             asked, self.config = self.config, continued(out, folder.read_config(out), self.config)
             if asked.training.batch_tokens != self.config.training.batch_tokens:
                 self._arrange()
@@ -703,6 +684,24 @@ def is_clearly_better(new: Evaluation, old: Evaluation, sentences: bool) -> bool
     compare = compare_bleu if sentences else compare_exact
     found = compare(old.given, new.given, old.expected)
     return found.b > found.a and found.p_value < CHANCE
+
+
+def check_out(out: Path, resume: bool) -> None:
+    """Refuse a folder that a training cannot write to; nothing is written yet."""
+    if str(out) in folder.shipped_models():
+        raise FolderError(f"{out} is the name of a model that ships: choose another, such as ./my-{out}.")
+    if out.exists() and not out.is_dir():
+        raise FolderError(f"{out} is a file; a folder for the model was expected.")
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.exists() else set()
+    folder.refuse_finished(out)
+    begun = folder.CONFIG in names
+    if begun and not resume:
+        raise FolderError(
+            f"{out} holds an unfinished training: continue it with `resume`, or name another folder with `out`."
+        )
+    # The tokenizers are written before the config. A run that ended in between has learned nothing, and starts again.
+    if names - folder.TOKENIZER_FILES and not begun:
+        raise FolderError(f"{out} is not empty and not a training: name another folder with `out`.")
 
 
 def halved(settings: TrainingConfig) -> TrainingConfig:
