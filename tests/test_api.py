@@ -262,7 +262,9 @@ def test_a_model_is_not_saved_over_other_things(model: seq2see.Seq2Seq, tmp_path
     with pytest.raises(UserError, match="not empty, and holds no model"):
         model.save(tmp_path)
     model.save(tmp_path / "new")
-    model.save(tmp_path / "new")
+    with pytest.raises(UserError, match="already holds a finished model"):
+        model.save(tmp_path / "new")
+    model.save(tmp_path / "new", overwrite=True)
     assert seq2see.load(tmp_path / "new")("1845-01-05") == "January 5, 1845"
 
 

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 import seq2see
-from seq2see.data import tables
 from seq2see.data.pairs import read_pairs
 from seq2see.errors import UserError
 from test_columns import PAIRS, sheet
@@ -192,7 +191,6 @@ def test_what_passes_the_checks_meets_the_limits(tmp_path: Path, monkeypatch: py
         monkeypatch.syspath_prepend(tmp_path)
         with pytest.raises(UserError, match=f"a.parquet cannot be read as .parquet: .*{why}"):
             read_pairs([tmp_path / "a.parquet"])
-    assert tables.MEMORY == 2 * 10**9
 
 
 def test_a_damaged_page_is_a_sentence(tmp_path: Path) -> None:
@@ -340,14 +338,6 @@ def test_an_evaluation_names_pairs_of_the_training(
     caplog.clear()
     loaded.evaluate([(f"{n} {n}", f"{n}") for n in range(1000, 1050)])
     assert "trained on" not in caplog.text
-
-
-def test_a_model_is_not_overwritten_in_silence(model: Path, tmp_path: Path) -> None:
-    loaded = seq2see.load(model)
-    loaded.save(tmp_path / "new")
-    with pytest.raises(UserError, match="already holds a finished model"):
-        loaded.save(tmp_path / "new")
-    loaded.save(tmp_path / "new", overwrite=True)
 
 
 def test_an_ensemble_is_distilled_from_pairs_that_are_read_once() -> None:
