@@ -68,7 +68,8 @@ class Seq2Seq:
         self.card = card
         #: The log of the training in ``fit``: lines as in log.jsonl, each with its step, losses and scores.
         self.history: list[dict[str, object]] = []
-        self._trained: Trained | None = None
+        #: What its training has seen, of a model that ``fit`` made; ``trained_of`` reads that of a folder.
+        self.trained: Trained | None = None
         self.network = Network(config, tokenizers, transformer, path, device, engine)
         #: Reads texts and searches for answers. The commands and the server call its steps one by one.
         self.texts = Texts(config, tokenizers, self.network, confidence)
@@ -133,19 +134,6 @@ class Seq2Seq:
         """The folder that the model was read from, if any."""
         return self.network.path
 
-    @property
-    def trained(self) -> Trained | None:
-        """What its training has seen, if its folder says it."""
-        if self._trained is None and self.path is not None:
-            from seq2see.storage.trained import Trained
-
-            self._trained = Trained.read(self.path)
-        return self._trained
-
-    @trained.setter
-    def trained(self, trained: Trained | None) -> None:
-        self._trained = trained
-
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since.
 
@@ -156,7 +144,7 @@ class Seq2Seq:
         from seq2see.storage.weights import weights_bytes, weights_of
 
         export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
-        data, trained = weights_bytes(weights_of(self.network.inner())), self.trained
+        data, trained = weights_bytes(weights_of(self.network.inner())), trained_of(self)
 
         def copied(new: Path) -> None:
             if export is not None:
@@ -354,7 +342,7 @@ class Seq2Seq:
         pairs = corpus_of(
             pairs, columns, or_two=True, prepare=self.texts.folded, join=self.texts.text_of
         ).pairs
-        if seen := self.trained_on([source for source, _ in pairs]):
+        if seen := trained_on(self, [source for source, _ in pairs]):
             logging.getLogger("seq2see").warning(SEEN, f"{seen:,}", f"{len(pairs):,}")
         rules = Options(beam=beam).rules(self.config.decoding)
         engine = self.network.engine_for(len(pairs), rules.beam)
@@ -371,17 +359,6 @@ class Seq2Seq:
             rules=rules,
             answer=None if self.config.task == "dates" else answer,
         )
-
-    def trained_on(self, sources: Sequence[str]) -> int:
-        """Return how many of these sources its training has seen, about; 0 if its folder does not say it."""
-        if self.trained is None:
-            return 0
-        known, tokenizer = [], self.tokenizers.source
-        for source in map(self.texts.read, sources):
-            with suppress(InputError):
-                tokenizer.check(source)
-                known.append(source)
-        return self.trained.seen(tokenizer.encode_batch(known))
 
     def log_probabilities(self, pairs: Iterable[Pair]) -> list[list[float]]:
         """Return the log-probability of each token of each target, ``<eos>`` included, given its source.
@@ -436,6 +413,25 @@ class Seq2Seq:
             PageTrace,
             self.config.decoding,
         )
+
+
+def trained_of(model: Seq2Seq) -> Trained | None:
+    """Return what the training of a model has seen, if its folder says it."""
+    from seq2see.storage.trained import Trained
+
+    return model.trained or (None if model.path is None else Trained.read(model.path))
+
+
+def trained_on(model: Seq2Seq, sources: Sequence[str]) -> int:
+    """Return how many of these sources the training of a model has seen, about; 0 if its folder does not say it."""
+    if (trained := trained_of(model)) is None:
+        return 0
+    known, tokenizer = [], model.tokenizers.source
+    for source in map(model.texts.read, sources):
+        with suppress(InputError):
+            tokenizer.check(source)
+            known.append(source)
+    return trained.seen(tokenizer.encode_batch(known))
 
 
 def without_weights(

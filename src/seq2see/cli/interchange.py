@@ -222,7 +222,7 @@ def compress(
 
     [dim]seq2see compress --model runs/mine --out mine-small[/dim]
     """
-    from seq2see.seq2seq import load
+    from seq2see.seq2seq import load, trained_of
     from seq2see.storage import folder
     from seq2see.storage.weights import in_eight_bits, weights_bytes, weights_of
 
@@ -231,7 +231,7 @@ def compress(
     before = folder.weights_path(folder.find(model)).stat().st_size
     loaded = load(model, engine="torch")
     data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))
-    trained = loaded.trained
+    trained = trained_of(loaded)
 
     def also(new: Path) -> None:
         if trained is not None:
