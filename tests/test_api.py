@@ -311,7 +311,7 @@ def test_a_device_that_is_not_there_is_said() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"beam": 0}, "at least 1"), ({"n_best": 0}, "at least 1"),
+    ({"beam": 0}, "at least 1"), ({"n_best": 0}, "from 1 to 100"),
 ])  # fmt: skip
 def test_bad_arguments_are_explained(model: seq2see.Seq2Seq, arguments: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
