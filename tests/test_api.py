@@ -262,7 +262,9 @@ def test_a_model_is_not_saved_over_other_things(model: seq2see.Seq2Seq, tmp_path
     with pytest.raises(UserError, match="not empty, and holds no model"):
         model.save(tmp_path)
     model.save(tmp_path / "new")
-    model.save(tmp_path / "new")
+    with pytest.raises(UserError, match="already holds a finished model"):
+        model.save(tmp_path / "new")
+    model.save(tmp_path / "new", overwrite=True)
     assert seq2see.load(tmp_path / "new")("1845-01-05") == "January 5, 1845"
 
 
@@ -309,7 +311,7 @@ def test_a_device_that_is_not_there_is_said() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"beam": 0}, "at least 1"), ({"n_best": 0}, "at least 1"),
+    ({"beam": 0}, "at least 1"), ({"n_best": 0}, "from 1 to 100"),
 ])  # fmt: skip
 def test_bad_arguments_are_explained(model: seq2see.Seq2Seq, arguments: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):

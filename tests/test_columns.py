@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +207,8 @@ def test_parquet_and_excel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         write(tmp_path / name, "nonsense")
         with pytest.raises(UserError, match=f"{name} cannot be read as"):
             read_pairs([tmp_path / name])
-    monkeypatch.setitem(sys.modules, "polars", None)
+    write(tmp_path / "polars.py", "raise ImportError")  # the process that parses finds it first
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=r"pip install 'seq2see\[tables\]'"):
         read_pairs([tmp_path / "a.parquet"])
 

@@ -257,7 +257,7 @@ def test_saving_keeps_it_and_another_model_loses_it(trained: Path, tmp_path: Pat
     model.save(tmp_path / "copy")
     assert seq2see.load(tmp_path / "copy").confidence == model.confidence
     model.confidence = None
-    model.save(tmp_path / "copy")
+    model.save(tmp_path / "copy", overwrite=True)
     assert seq2see.load(tmp_path / "copy").confidence is None
     few = seq2see.fit([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")], training={"steps": 1}, model=TINY)
     assert few.confidence is None

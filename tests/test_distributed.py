@@ -1,4 +1,4 @@
-"""Two processes under torchrun are as good as one, sharded or not, and outlive the death of one of them.
+"""Two processes under torchrun are as good as one, and outlive the death of one of them.
 
 The file is also the program that torchrun starts: a start takes seconds, so that one runs many cases.
 """
@@ -38,10 +38,7 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "padded": ({}, {"accumulate": 2}),
     "packed": ({**PACKED, "accumulate": 2}, {**PACKED, "accumulate": 4}),
     "patient": ({"patience": 1}, {"patience": 1, "accumulate": 2}),
-    "sharded": ({"sharded": True}, {"accumulate": 2}),
-    "sharded-packed": ({**PACKED, "sharded": True, "accumulate": 2}, {**PACKED, "accumulate": 4}),
     "narrow": (NARROW, {**NARROW, "accumulate": 2}),
-    "sharded-narrow": ({**NARROW, "sharded": True}, {**NARROW, "accumulate": 2}),
 }  # fmt: skip
 #: Two processes start, compile and train for half a minute.
 pytestmark = pytest.mark.heavy
@@ -96,16 +93,10 @@ def run_cases(where: Path) -> None:
     distributed.join("cpu")
     for name, (settings, _) in CASES.items():
         ended(trainer_of(where / f"{name}-run", **settings), where / name)
-    for name in ("plain", "sharded"):
-        settings = {"sharded": name == "sharded"}
-        ended(trainer_of(dropout=0.2, **settings), where / f"{name}-whole")
-        losses_of(trainer_of(where / f"{name}-half", dropout=0.2, **settings), STOP)
-        ended(
-            trainer_of(where / f"{name}-half", resume=True, dropout=0.2, **settings),
-            where / f"{name}-resumed",
-        )
-        losses_of(trainer_of(where / f"{name}-left"), 2)
-        losses_of(trainer_of(where / f"{name}-left", resume=True, **settings), STOP)
+    ended(trainer_of(dropout=0.2), where / "all-at-once")
+    losses_of(trainer_of(where / "half", dropout=0.2), STOP)
+    ended(trainer_of(where / "half", resume=True, dropout=0.2), where / "resumed")
+    losses_of(trainer_of(where / "left"), STOP)
     (where / f"exchanges-{distributed.rank()}").write_text(json.dumps([exchanges(1), exchanges(3)]))
     try:
         trainer_of(pairs=150 - distributed.rank())
@@ -215,18 +206,15 @@ def test_two_processes_equal_one_with_the_same_batches(name: str, cases: Path) -
     assert len({line["step"] for line in lines}) == len(lines) > 1  # written by the first process alone
 
 
-@pytest.mark.parametrize("name", ["plain", "sharded"])
-def test_resumed_equals_uninterrupted_to_the_bit(name: str, cases: Path) -> None:
+def test_resumed_equals_uninterrupted_to_the_bit(cases: Path) -> None:
     """With dropout, which is drawn anew in each step and process."""
-    whole, resumed = load_file(cases / f"{name}-whole"), load_file(cases / f"{name}-resumed")
+    whole, resumed = load_file(cases / "all-at-once"), load_file(cases / "resumed")
     assert torch.equal(whole.pop("losses")[STOP:], resumed.pop("losses"))
     assert all(torch.equal(whole[weight], resumed[weight]) for weight in whole)
 
 
-@pytest.mark.parametrize("name", ["plain", "sharded"])
-def test_what_two_processes_left_one_can_go_on_with(name: str, cases: Path) -> None:
-    """Two steps whole, then some whole or sharded, the rest by one process."""
-    trainer = trainer_of(cases / f"{name}-left", resume=True, accumulate=2)
+def test_what_two_processes_left_one_can_go_on_with(cases: Path) -> None:
+    trainer = trainer_of(cases / "left", resume=True, accumulate=2)
     assert (trainer.step, trainer.taken) == (STOP, 2 * STOP)
     found, expected = result(trainer, losses_of(trainer)), load_file(cases / "padded")
     expected["losses"] = expected["losses"][STOP:]

@@ -45,7 +45,7 @@ def test_two_tokenizers_are_two_files(tmp_path: Path) -> None:
     small = {"d_model": 8, "heads": 2, "d_ff": 8, "encoder_layers": 1, "decoder_layers": 1}
     model = seq2see.fit([(str(n), "x" * (n % 5)) for n in range(50)], model=small, training={"steps": 1})
     seq2see.load("dates").save(tmp_path)
-    model.save(tmp_path)  # over a model with one tokenizer
+    model.save(tmp_path, overwrite=True)  # over a model with one tokenizer
     assert (tmp_path / "source-tokenizer.json").exists()
     assert seq2see.load(tmp_path).predict(["12"]) == model.predict(["12"])
 
@@ -168,7 +168,7 @@ def test_checksums_tell_a_file_that_is_not_the_one_that_was_shipped(copy: Path, 
         UserError, match=r"model\.bin' of copy is not" if change != "another" else "passwd' of copy"
     ):
         folder.check_sums(copy)
-    seq2see.load("dates").save(copy)  # another model has no checksums of the old one
+    seq2see.load("dates").save(copy, overwrite=True)  # another model has no checksums of the old one
     assert folder.check_sums(copy) == 0
 
 

@@ -648,7 +648,7 @@ def linked(name: str, target: str) -> Callable[[Path], None]:
 
 HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a beam without end": (changed("generation_config.json", num_beams=10**12), "a whole number up to"),
-    "a wide beam": (changed("generation_config.json", num_beams=101), "a beam of 101: at most 100"),
+    "a wide beam": (changed("generation_config.json", num_beams=101), "beam is 101; it must be between 1 and 100"),
     "ends beyond": (changed("generation_config.json", eos_token_id=[0, 10**6]), "has the id 1000000"),
     "no id": (changed("generation_config.json", suppress_tokens=["x"]), "token ids were expected"),
     "words": (changed("generation_config.json", bad_words_ids=[7]), "lists of ids were expected"),

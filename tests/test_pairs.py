@@ -167,7 +167,7 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(
 
 
 def test_a_missing_file_and_too_many_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no file"):
+    with pytest.raises(UserError, match="There is no file"):
         read_pairs([tmp_path / "nothing.tsv"])
     with pytest.raises(UserError, match="is a folder"):
         read_pairs([tmp_path])

@@ -754,7 +754,7 @@ def test_the_command_says_who_can_reach_the_server_and_passes_its_options_on(
         monkeypatch.setenv("SEQ2SEE_TOKEN", wrong)
         assert "SEQ2SEE_TOKEN contains no token: 8 to 1,000" in said()[0]
     path.write_text("é" * 9)
-    assert f"{path} cannot be read as a token" in said("--token-file", str(path))[0]
+    assert f"{path} contains no token" in said("--token-file", str(path))[0]
     monkeypatch.delenv("SEQ2SEE_TOKEN")
     assert said("--model", "dates", "--model", "dates") == [
         "Two models are called 'dates': rename one of the folders."

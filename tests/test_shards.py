@@ -192,17 +192,17 @@ def test_ids_that_need_more_than_16_bits(large: Path, tokenizer: Tokenizer, tmp_
 def test_all_is_made_ready_from_a_survey(kind: str, large: Path, tmp_path: Path) -> None:
     found = survey([large])
     data = Data(found.corpus, survey=found)
-    ready = prepare(data, Request(tmp_path, tokenizer=kind, training={"steps": 7}))
+    ready = prepare(data, Request(tmp_path / "out", tokenizer=kind, training={"steps": 7}))
     assert isinstance(ready.train, Shards)
     assert ready.config.training.steps == 7
     assert ready.plan.tokenizer == kind
     assert ready.config.model.source_vocabulary == ready.tokenizers.source.size
     assert len(ready.train) + len(ready.validation) + len(ready.test) + ready.train.dropped == 901
-    before = written_files(tmp_path / SHARDS)
-    again = prepare(data, Request(tmp_path, tokenizer=kind, training={"steps": 7}))
+    before = written_files(tmp_path / "out" / SHARDS)
+    again = prepare(data, Request(tmp_path / "out", tokenizer=kind, training={"steps": 7}))
     assert isinstance(again.train, Shards)
     assert again.train.digest == ready.train.digest
-    assert written_files(tmp_path / SHARDS) == before
+    assert written_files(tmp_path / "out" / SHARDS) == before
     with pytest.raises(UserError, match="name a folder for its ids with `out`"):
         prepare(data, Request(tokenizer=kind))
 

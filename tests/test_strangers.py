@@ -370,7 +370,7 @@ def test_a_save_over_a_model_is_one_or_the_other_at_every_kill(
         if (child := os.fork()) == 0:
             try:
                 _end_before(crash_at)
-                new.save(path)
+                new.save(path, overwrite=True)
                 os._exit(0)
             finally:
                 os._exit(1)

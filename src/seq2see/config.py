@@ -21,6 +21,8 @@ from seq2see.files import read_text
 type_names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 LARGEST_POSITIONS = 2**28
+WIDEST_BEAM = 100  # also the most answers to a text
+MOST = 10**9  # steps, pairs or tokens
 LARGEST_CONFIG = 2**20  # bytes
 LONGEST_LINE = 8_000  # characters
 Norm = Literal["post", "pre"]
@@ -35,7 +37,11 @@ Repair = Literal["marks", "capitals", "numbers", "quotes", "loops"]
 REPAIRS: tuple[Repair, ...] = get_args(Repair)
 
 #: Settings of earlier versions that are ignored in a config.toml. None changed an answer.
-RETIRED: dict[str, tuple[str, ...]] = {"model": (), "training": ("tuned", "spliced"), "decoding": ()}
+RETIRED: dict[str, tuple[str, ...]] = {
+    "model": (),
+    "training": ("tuned", "spliced", "sharded"),
+    "decoding": (),
+}
 
 
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -243,11 +249,11 @@ class TrainingConfig(Schema):
 
     section: ClassVar[str] = "training"
 
-    steps: int = option(100_000, "optimiser steps in all", low=1)
+    steps: int = option(100_000, "optimiser steps in all", 1, MOST)
     seconds: float | None = option(
         None, "train for about this long; the speed of the first steps decides their number", 1.0
     )
-    batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", low=8)
+    batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", 8, MOST)
     layout: Layout = option(
         "padded", "sentences padded to one length, or end to end without padding (for a GPU)"
     )
@@ -255,7 +261,7 @@ class TrainingConfig(Schema):
     schedule: Schedule = option(
         "paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant"
     )
-    warmup: int = option(4000, "steps over which the learning rate rises", low=1)
+    warmup: int = option(4000, "steps over which the learning rate rises", 1, MOST)
     learning_rate: float | None = option(
         None, "peak learning rate; the paper's, (d_model·warmup)^-0.5, if not given", 0.0
     )
@@ -270,11 +276,7 @@ class TrainingConfig(Schema):
         1000.0,
     )
     clip: float = option(1.0, "largest norm of a gradient; 0 for no clipping", 0.0)
-    accumulate: int = option(1, "batches whose gradients are summed for one step", low=1)
-    sharded: bool = option(
-        False,
-        "under torchrun, distribute parameters and optimiser state over the processes (for large models)",
-    )
+    accumulate: int = option(1, "batches whose gradients are summed for one step", 1, MOST)
     bpe_dropout: float = option(
         0.0, "probability of skipping a BPE merge, so that words are cut differently in each epoch", 0.0, 0.9
     )
@@ -335,31 +337,28 @@ class TrainingConfig(Schema):
     )
     label_smoothing: float = option(0.1, "probability spread over the whole vocabulary, ε_ls", 0.0, 0.99)
     average: int = option(
-        5, "checkpoints averaged into the final weights, at most those of the last quarter of the run", low=1
+        5,
+        "checkpoints averaged into the final weights, at most those of the last quarter of the run",
+        1,
+        MOST,
     )
     patience: int = option(
         0,
         "stop after this many lines of the table without a better score, and keep the best; 0 for never",
-        low=0,
+        0,
+        MOST,
     )
     solved: int = option(
         0,
         "lines of the table in a row with all of 100 or more held-out pairs right, after which the training ends "
         "within a twentieth of its steps; 0 for never",
-        low=0,
+        0,
+        MOST,
     )
-    checkpoint_every: int = option(1000, "steps between checkpoints", low=1)
-    evaluate_every: int = option(1000, "steps between lines of the table", low=1)
-    evaluate_on: int = option(1000, "held-out pairs answered freely for each line", low=1)
+    checkpoint_every: int = option(1000, "steps between checkpoints", 1, MOST)
+    evaluate_every: int = option(1000, "steps between lines of the table", 1, MOST)
+    evaluate_on: int = option(1000, "held-out pairs answered freely for each line", 1, MOST)
     seed: int = option(1, "seed of every random choice", 0, 2**63 - 1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.muon and self.sharded:
-            raise ConfigError(
-                f"training.muon is {self.muon:g}, but Muon needs whole matrices, and training.sharded cuts them: set "
-                "training.muon to 0, or training.sharded to false."
-            )
 
 
 @dataclass(frozen=True)
@@ -368,7 +367,7 @@ class DecodingConfig(Schema):
 
     section: ClassVar[str] = "decoding"
 
-    beam: int = option(1, "width of the beam search; 1 is greedy", low=1)
+    beam: int = option(1, "width of the beam search; 1 is greedy", 1, WIDEST_BEAM)
     length_penalty: float = option(0.6, "α, by which a beam prefers longer answers", -10.0, 10.0)
     penalty: Penalty = option(
         "paper", "divisor of a log-probability: ((5 + length) / 6)^α as in the paper, or length^α"
@@ -377,7 +376,7 @@ class DecodingConfig(Schema):
         1.0, "an answer has at most length_ratio × source tokens + length_offset tokens", 0.0, 1000.0
     )
     length_offset: int = option(50, "see length_ratio; the paper has 1 and 50", 1, 10**9)
-    max_length: int | None = option(None, "most tokens of an answer, whatever its source", 1)
+    max_length: int | None = option(None, "most tokens of an answer, whatever its source", 1, MOST)
     stopping: Stopping = option(
         "likeliest",
         "a beam search ends when it has as many finished answers as its width and the likeliest is among "

@@ -18,11 +18,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from seq2see.errors import FolderError, shown
+from seq2see.errors import FolderError, UserError, shown
 
 LOCK = ".lock"  # a process that works in a folder locks this file
 AT_ONCE = 2**28  # bytes of one write: some systems take at most 2 GiB
 STEP = "/step"  # ending of the name of a matrix's scales, in a file of weights
+LARGEST_TEXT = 2**28  # bytes of a text file that is read at once
 REMEMBERED = 4_000_000  # bytes from which the digest of a file is remembered
 TEMPORARY = re.compile(r"\..+\.(\d+)\.seq2see-[0-9a-z_]{8}")
 EXCHANGE = 2  # renameat2's RENAME_EXCHANGE
@@ -56,6 +57,39 @@ def plain_file(path: Path, most: int | None = None) -> int:
     if most is not None and found.st_size > most:
         raise FolderError(f"{path.name} has {found.st_size:,} bytes, and at most {most:,} were expected.")
     return found.st_size
+
+
+def given_file(path: Path, expected: str, most: int | None = None) -> int:
+    """Return the size of a file that the user names, or refuse it; the message says what was ``expected``.
+
+    It refuses a folder, a device, a pipe, and a file of more than ``most`` bytes: reading one could never end, or
+    fill the memory.
+    """
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise UserError(f"There is no file {str(path)!r}: {expected} was expected.") from None
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be read ({reason(error)}): {expected} was expected.") from None
+    if not stat.S_ISREG(found.st_mode):
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or a pipe, not a file"
+        raise UserError(f"{str(path)!r} is {what}: {expected} was expected.")
+    if most is not None and found.st_size > most:
+        raise UserError(
+            f"{str(path)!r} has {found.st_size:,} bytes: {expected} was expected, of at most {most:,} bytes."
+        )
+    return found.st_size
+
+
+def given_text(path: Path, expected: str, most: int = LARGEST_TEXT) -> str:
+    """Read a text file that the user names, within the limits of ``given_file``."""
+    given_file(path, expected, most)
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{str(path)!r} is not UTF-8 text: {expected} was expected.") from None
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be read ({reason(error)}): {expected} was expected.") from None
 
 
 def read_text(path: Path, most: int) -> str:

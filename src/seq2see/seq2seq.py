@@ -10,7 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from seq2see.answering.options import Given, Options, listed
 from seq2see.answering.texts import Input, Texts
 from seq2see.config import Config
 from seq2see.decoding import engines
-from seq2see.errors import FolderError, InputError, RefusedInputs, UserError
+from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.evaluation.confidence import Confidence, read_confidence
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from seq2see.inspection.alignment import Alignment
     from seq2see.inspection.trace import Trace
     from seq2see.model.transformer import Transformer
+    from seq2see.storage.trained import Trained
 
 ENOUGH_FITTED = 500  # a calibration with fewer pairs gives a warning
 MANY = 256  # number of texts from which garbage collection is slow
+#: A warning of an evaluation.
+SEEN = "%s of %s pairs have a source that the model was trained on: it answers new texts less well."
 WINDOW = 8192  # texts that a GPU answers together while the CPU tokenizes the next ones
 
 
@@ -65,6 +68,8 @@ class Seq2Seq:
         self.card = card
         #: The log of the training in ``fit``: lines as in log.jsonl, each with its step, losses and scores.
         self.history: list[dict[str, object]] = []
+        #: What its training has seen, of a model that ``fit`` made; ``trained_of`` reads that of a folder.
+        self.trained: Trained | None = None
         self.network = Network(config, tokenizers, transformer, path, device, engine)
         #: Reads texts and searches for answers. The commands and the server call its steps one by one.
         self.texts = Texts(config, tokenizers, self.network, confidence)
@@ -129,16 +134,23 @@ class Seq2Seq:
         """The folder that the model was read from, if any."""
         return self.network.path
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since."""
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since.
+
+        A folder that holds a model is refused, unless ``overwrite`` is set.
+        """
+        if not overwrite:
+            folder.refuse_finished(Path(path))
         from seq2see.storage.weights import weights_bytes, weights_of
 
         export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
-        data = weights_bytes(weights_of(self.network.inner()))
+        data, trained = weights_bytes(weights_of(self.network.inner())), trained_of(self)
 
         def copied(new: Path) -> None:
             if export is not None:
                 engines.copy_export(export, new, self.config.model)
+            if trained is not None:
+                folder.write_atomically(new / folder.TRAINED, trained.to_json().encode())
 
         folder.write(Path(path), self.config, self.tokenizers, data, self.card, copied, self.confidence)
 
@@ -330,6 +342,8 @@ class Seq2Seq:
         pairs = corpus_of(
             pairs, columns, or_two=True, prepare=self.texts.folded, join=self.texts.text_of
         ).pairs
+        if seen := trained_on(self, [source for source, _ in pairs]):
+            logging.getLogger("seq2see").warning(SEEN, f"{seen:,}", f"{len(pairs):,}")
         rules = Options(beam=beam).rules(self.config.decoding)
         engine = self.network.engine_for(len(pairs), rules.beam)
 
@@ -401,22 +415,30 @@ class Seq2Seq:
         )
 
 
+def trained_of(model: Seq2Seq) -> Trained | None:
+    """Return what the training of a model has seen, if its folder says it."""
+    from seq2see.storage.trained import Trained
+
+    return model.trained or (None if model.path is None else Trained.read(model.path))
+
+
+def trained_on(model: Seq2Seq, sources: Sequence[str]) -> int:
+    """Return how many of these sources the training of a model has seen, about; 0 if its folder does not say it."""
+    if (trained := trained_of(model)) is None:
+        return 0
+    known, tokenizer = [], model.tokenizers.source
+    for source in map(model.texts.read, sources):
+        with suppress(InputError):
+            tokenizer.check(source)
+            known.append(source)
+    return trained.seen(tokenizer.encode_batch(known))
+
+
 def without_weights(
     name: str | os.PathLike[str], device: str, engine: str, kind: type[Seq2Seq] = Seq2Seq
 ) -> Seq2Seq:
     """Load all of a model but its weights, which are read when they are needed."""
-    path = folder.find(name)
-    config, tokenizers = folder.read_config(path), folder.read_tokenizers(path)
-    for side, tokenizer, size in (
-        ("source", tokenizers.source, config.model.source_vocabulary),
-        ("target", tokenizers.target, config.model.target_vocabulary),
-    ):
-        if tokenizer.size != size:
-            raise FolderError(
-                f"{path.name} does not fit together: its config says {size} {side} tokens, "
-                f"its tokenizer has {tokenizer.size}."
-            )
-    folder.check_weights(path, config.model)
+    path, config, tokenizers = folder.opened(name)
     if device == "auto":
         device = devices.choose(device, devices.lasting(config.model), devices.found).device
     card = folder.read_card(path)

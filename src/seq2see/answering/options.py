@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from seq2see.config import DecodingConfig
+from seq2see.config import WIDEST_BEAM, DecodingConfig
 from seq2see.documents.terms import Glossary
 from seq2see.errors import UserError
 
@@ -57,8 +57,10 @@ class Options:
     format: str | None = None  # format of a document: text, html, markdown, srt, po or json
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n_best, int) or self.n_best < 1:
-            raise UserError(f"n_best is {self.n_best!r}: a whole number was expected, at least 1.")
+        if not isinstance(self.n_best, int) or not 1 <= self.n_best <= WIDEST_BEAM:
+            raise UserError(
+                f"n_best is {self.n_best!r}: a whole number was expected, from 1 to {WIDEST_BEAM}."
+            )
         least = self.min_confidence
         if least is not None and (not isinstance(least, int | float) or not 0 <= least <= 1):
             raise UserError(f"`min_confidence` is {least!r}: a probability from 0 to 1 was expected.")

@@ -15,6 +15,7 @@ from seq2see.cli.answering import Watch
 from seq2see.cli.output import Refusals, complain, in_json
 from seq2see.cli.unfinished import Unfinished
 from seq2see.errors import UserError
+from seq2see.files import LARGEST_TEXT, given_file
 
 if TYPE_CHECKING:
     from seq2see.answering.translation import Translated
@@ -72,9 +73,11 @@ def translate(
 
 def _content(file: Path | None) -> str:
     """Read a document; line ends stay as they are."""
-    if file is not None and str(file) != "-" and not file.is_file():
-        raise UserError(f"There is no file {str(file)!r}: a document was expected.")
-    data = sys.stdin.buffer.read() if file is None or str(file) == "-" else file.read_bytes()
+    if file is None or str(file) == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        given_file(file, "a document", LARGEST_TEXT)
+        data = file.read_bytes()
     if b"\0" in data[:65536] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UserError(
             f"{file or 'standard input'} is binary data, not text: a document in UTF-8 was expected."

@@ -215,7 +215,10 @@ def _characters(pairs: list[Pair]) -> int:
 def _answered(name: str, model: Seq2Seq, pairs: list[Pair], beam: int | None) -> Evaluation:
     """Let a model answer freely; a refused source counts as wrong and is reported."""
     from seq2see.evaluation.evaluate import Evaluation
+    from seq2see.seq2seq import SEEN, trained_on
 
+    if seen := trained_on(model, [source for source, _ in pairs]):
+        complain(f"{name}: {SEEN % (f'{seen:,}', f'{len(pairs):,}')}")
     answers = model.answers([source for source, _ in pairs], beam=beam, probabilities=False)
     refused = [f"pair {n}: {answer.error}" for n, answer in enumerate(answers, 1) if answer.error is not None]
     if len(refused) == len(pairs):

@@ -12,6 +12,7 @@ import typer
 from seq2see.cli.output import say
 from seq2see.cli.predict import ModelName
 from seq2see.errors import UserError, counted
+from seq2see.files import given_text
 
 #: The packages that each format needs.
 NEEDS = {
@@ -183,11 +184,7 @@ def export(
     loaded = load(model, engine="torch")
     inputs: list[str] = []
     if file is not None:
-        if not file.is_file():
-            raise UserError(
-                f"There is no file {str(file)!r}: a text file with one input a line was expected."
-            )
-        inputs = file.read_text(encoding="utf-8").splitlines()
+        inputs = given_text(file, "a text file with one input in each line").splitlines()
         for text in inputs:
             loaded.texts.check(text)
     config, network, tokenizers = loaded.config, loaded.transformer, loaded.tokenizers
@@ -225,7 +222,7 @@ def compress(
 
     [dim]seq2see compress --model runs/mine --out mine-small[/dim]
     """
-    from seq2see.seq2seq import load
+    from seq2see.seq2seq import load, trained_of
     from seq2see.storage import folder
     from seq2see.storage.weights import in_eight_bits, weights_bytes, weights_of
 
@@ -234,5 +231,11 @@ def compress(
     before = folder.weights_path(folder.find(model)).stat().st_size
     loaded = load(model, engine="torch")
     data = weights_bytes(in_eight_bits(weights_of(loaded.transformer)))
-    folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card, confidence=loaded.confidence)
+    trained = trained_of(loaded)
+
+    def also(new: Path) -> None:
+        if trained is not None:
+            folder.write_atomically(new / folder.TRAINED, trained.to_json().encode())
+
+    folder.write(out, loaded.config, loaded.tokenizers, data, loaded.card, also, loaded.confidence)
     say(f"{out}: {before / 1e6:,.1f} MB became {len(data) / 1e6:,.1f} MB.")

@@ -28,7 +28,7 @@ import typer
 from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
 from seq2see.cli.output import complain, progress_bar
 from seq2see.errors import UserError, counted, printable
-from seq2see.files import LOCK, Lock, is_temporary, write_atomically, writing
+from seq2see.files import LARGEST_TEXT, LOCK, Lock, is_temporary, parsed, read_text, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: the inputs that they belong to
 HALF = ".half"  # ending of an unfinished file of answers
@@ -210,9 +210,9 @@ def _folder(out: Path, parts: list[Part], digest: str) -> Any:
     known: dict[str, list[str | int]] = {}
     if (out / NOTE).is_file():
         try:
-            note = json.loads((out / NOTE).read_text(encoding="utf-8"))
+            note = parsed(read_text(out / NOTE, LARGEST_TEXT), NOTE)
             known, found = dict(note["parts"]), note["answers"]
-        except (ValueError, KeyError, TypeError):
+        except (UserError, ValueError, KeyError, TypeError):
             raise UserError(f"{str(out / NOTE)!r} was not written by a run: name another folder.") from None
         if found != digest:
             raise UserError(

@@ -291,14 +291,14 @@ def _label_smoothing(asked: Asked) -> Figure:
 def _training(asked: Asked) -> Figure:
     import json
 
+    from seq2see.files import given_text
     from seq2see.inspection.plots import plot_training
-    from seq2see.storage.folder import find
+    from seq2see.storage.folder import LARGEST_LOG, find
 
     path = asked.log or find(asked.model) / "log.jsonl"
-    if not path.is_file():
-        raise UserError(f"There is no file {str(path)!r}. Give the log.jsonl that a training writes.")
+    text = given_text(path, "the log.jsonl that a training writes", LARGEST_LOG)
     try:
-        records = [json.loads(record) for record in path.read_text(encoding="utf-8").splitlines()]
+        records = [json.loads(record) for record in text.splitlines()]
         wrong = not records or any(
             not {"step", "loss", "validation_loss", "exact_match"} <= set(r) for r in records
         )

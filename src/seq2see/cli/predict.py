@@ -24,6 +24,7 @@ from seq2see.cli.answering import (
 )
 from seq2see.cli.output import complain, console
 from seq2see.errors import UserError
+from seq2see.files import given_text
 
 #: Endings of files that are hardly lines of text, and their formats.
 DOCUMENTS = {
@@ -350,14 +351,7 @@ def _names_a_file(text: str) -> bool:
 
 def _list(path: Path) -> list[str]:
     """Read the allowed answers, one per line."""
-    if not path.is_file():
-        raise UserError(
-            f"There is no file {str(path)!r}: a text file with one allowed answer a line was expected."
-        )
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise UserError(f"{str(path)!r} is not UTF-8 text: one allowed answer a line was expected.") from None
+    lines = given_text(path, "a text file with one allowed answer in each line").splitlines()
     return [line for line in lines if line.strip()]
 
 

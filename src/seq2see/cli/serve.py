@@ -13,6 +13,7 @@ from seq2see.cli.answering import loaded
 from seq2see.cli.output import complain, say
 from seq2see.cli.predict import Device, Member, ModelName
 from seq2see.errors import UserError
+from seq2see.files import given_text
 
 
 def register(app: typer.Typer) -> None:
@@ -113,12 +114,7 @@ def _token(path: Path | None) -> str | None:
         origin = "SEQ2SEE_TOKEN"
     else:
         origin = str(path)
-        try:
-            token = path.read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{origin} cannot be read as a token ({error}): one line of letters was expected."
-            ) from None
+        token = given_text(path, "a file with a token in one line", 2**16).strip()
     if token is not None and not re.fullmatch(r"[!-~]{8,1000}", token):
         raise UserError(
             f"{origin} contains no token: 8 to 1,000 letters, digits or signs in one line were expected."

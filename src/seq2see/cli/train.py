@@ -143,6 +143,8 @@ def train(
             "--distil trains twice, which torchrun cannot: train --ensemble first, then --teacher."
         )
     sources = [] if unlabelled is None else run.sources_of(unlabelled)
+    if distil:  # now, not after the training of the ensemble
+        run.check_free(where, resume)
     request = run.Request(
         out=beside_of(where) if distil else where, resume=resume or restarted, tokenizer=tokenizer, vocabulary=vocabulary,
         preset=preset, model=chosen["model"], training=training, decoding=chosen["decoding"],

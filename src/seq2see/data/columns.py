@@ -10,9 +10,10 @@ from itertools import chain, islice
 from typing import Any
 
 from seq2see.data.formats import Row, Table
-from seq2see.errors import UserError, suggest
+from seq2see.errors import UserError, shown, suggest
 from seq2see.tokenizers.symbols import with_features
 
+LONGEST_NUMBER = 9  # digits of a column
 HEAD = 1000  # rows from which the number of columns is found
 NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
 NAME = re.compile(r"[^\W\d][\w .()/-]{0,39}")
@@ -36,7 +37,12 @@ def checked(columns: Any) -> tuple[str, str]:
         columns = (source.strip(), target.strip())
     if not isinstance(columns, tuple | list) or len(columns) != 2 or not all(map(str, columns)):
         raise UserError(
-            f"`columns` is {columns!r}: two names or numbers were expected, of the source and of the target."
+            f"`columns` is {columns!r:.60}: two names or numbers were expected, of the source and of the "
+            "target."
+        )
+    if columns[0] == columns[1]:
+        raise UserError(
+            f"`columns` names {shown(str(columns[0]))} as the source and as the target: name two columns."
         )
     return columns[0], columns[1]
 
@@ -130,14 +136,18 @@ def positions(one: str, names: list[str], width: int, name: str) -> list[int]:
         if part in names:
             places.append(names.index(part))
         elif part.isdecimal():
-            if not 1 <= int(part) <= width:
-                raise UserError(f"`columns` names column {part}, but {name} has {width}, counted from 1.")
+            if len(part) > LONGEST_NUMBER or not 1 <= int(part) <= width:
+                number = part if len(part) <= LONGEST_NUMBER else f"{part[:LONGEST_NUMBER]}…"
+                raise UserError(f"`columns` names column {number}, but {name} has {width}, counted from 1.")
             places.append(int(part) - 1)
         elif names:
-            raise UserError(f"`columns` names {part!r}, which {name} does not have. {suggest(part, names)}")
+            raise UserError(
+                f"`columns` names {shown(part)}, which {name} does not have. {suggest(part[:100], names)}"
+            )
         else:
             raise UserError(
-                f"`columns` names {part!r}, but {name} has no header: give numbers, 1 to {width}, as in `columns` 1,2."
+                f"`columns` names {shown(part)}, but {name} has no header: give numbers, 1 to {width}, as in "
+                "`columns` 1,2."
             )
     return places
 

@@ -13,13 +13,12 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
 
+from seq2see.data import tables
+from seq2see.data.tables import LONGEST_LINE, UNPACKED, UNPACKED_TIMES
 from seq2see.errors import UserError
+from seq2see.files import given_file
 
-LONGEST_LINE = 20_000  # characters; a sentence has about 100, and one such line would fill a whole batch
-UNPACKED = 1_000_000  # bytes that any packed file may have
-UNPACKED_TIMES = 100  # largest ratio of a larger file to its packed size
 LARGEST_WHOLE = 2**28  # bytes of a JSON file that is one array, which is read at once
-ROWS_AT_ONCE = 50_000  # of a Parquet file
 TABLES = (".parquet", ".xlsx", ".xls", ".xlsb", ".ods")
 PACKED = (".gz", ".xz")
 UNREADABLE = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, OSError)  # errors of a broken file
@@ -53,7 +52,9 @@ def read_table(path: Path) -> Table:
     """Read the rows of one file in the format of its ending; any other file is read as tab-separated."""
     kind = kind_of(path)
     if kind in TABLES:
-        return _table(path, kind)
+        _check_file(path)
+        names, texts, rows = tables.read(path, kind)
+        return Table(rows, names, texts)
     if kind in (".jsonl", ".ndjson", ".json"):
         return _json(path)
     lines = _lines(path)
@@ -272,10 +273,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str | bytes]]:
 
 
 def _check_file(path: Path) -> None:
-    if not path.is_file():
-        what = "a folder" if path.is_dir() else "no file"
-        raise UserError(f"{str(path)!r} is {what}: a file of pairs was expected.")
-    if path.stat().st_size == 0:
+    if given_file(path, "a file of pairs") == 0:
         raise UserError(f"{path.name} is empty: a row for each pair was expected.")
 
 
@@ -290,6 +288,7 @@ def _decoded(data: bytes) -> str | bytes:
 
 def unpacked(path: Path) -> IO[bytes]:
     """Open a file, and unpack it if its first bytes are those of gzip or xz."""
+    given_file(path, "a file of texts")
     with path.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(b"\x1f\x8b"):
@@ -299,45 +298,3 @@ def unpacked(path: Path) -> IO[bytes]:
     if magic.startswith(b"PK\x03\x04"):
         raise UserError(f"{path.name} is a zip archive: unpack it, and give the file in it.")
     return path.open("rb")
-
-
-# --- tables --------------------------------------------------------------------------------------------------------
-
-
-def _table(path: Path, kind: str) -> Table:
-    """Read Parquet or a spreadsheet through polars, which is imported here; rows are counted from 1."""
-    _check_file(path)
-    try:
-        import polars
-    except ImportError:
-        raise UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'.") from None
-    try:
-        if kind == ".parquet":
-            lazy = polars.scan_parquet(path)
-            schema = lazy.collect_schema()
-            inner = [kind for kind in schema.values() if isinstance(kind, polars.Struct)]
-            kinds = dict(inner[0].to_schema()) if len(inner) == 1 else dict(schema)
-            texts = [name for name, kind in kinds.items() if kind == polars.String]
-            return Table(_slices(lazy), list(kinds), texts)
-        frame = polars.read_excel(path, infer_schema_length=0)
-    except (ImportError, ModuleNotFoundError):
-        raise UserError(f"{path.name} needs one more library: pip install 'seq2see[tables]'.") from None
-    except Exception as error:  # polars and its libraries raise many kinds
-        raise UserError(
-            f"{path.name} cannot be read as {kind}: {' '.join(str(error).split())[:200]}."
-        ) from None
-    return Table(_frame_rows(frame, 2), frame.columns)  # the names are row 1 of a sheet
-
-
-def _slices(lazy: Any) -> Iterator[Row]:
-    first = 0
-    while len(frame := lazy.slice(first, ROWS_AT_ONCE).collect()):
-        yield from _frame_rows(frame, first + 1)
-        first += len(frame)
-
-
-def _frame_rows(frame: Any, first: int) -> Iterator[Row]:
-    for number, row in enumerate(frame.iter_rows(), first):
-        inner = [value for value in row if isinstance(value, Mapping)]
-        cells = list(inner[0].values()) if len(inner) == 1 else row  # a struct of translations
-        yield number, ["" if cell is None else str(cell) for cell in cells]

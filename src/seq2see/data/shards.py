@@ -25,8 +25,8 @@ import numpy as np
 from seq2see.data import hub
 from seq2see.data.batching import Ragged
 from seq2see.data.pairs import Corpus, Fault, Pair, is_hub, name_of, stream
-from seq2see.errors import InputError, UserError, counted
-from seq2see.files import write_atomically, writing
+from seq2see.errors import FolderError, InputError, UserError, counted
+from seq2see.files import parsed, plain_file, read_text, write_atomically, writing
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 LARGE = 256 * 2**20  # bytes of text from which a corpus is not read into memory
@@ -38,6 +38,7 @@ PER_SOURCE = 20  # targets that are kept for one held-out source
 NAMED_ROWS = 1000  # bad rows that are kept with their line numbers
 CHUNK = 10_000  # pairs that are cut at a time
 MANIFEST, FORMAT = "manifest.json", 1
+LARGEST_MANIFEST = 2**20  # bytes
 SIDES = ("source", "target")
 
 
@@ -367,7 +368,7 @@ def _key(found: Survey, tokenizers: tuple[Tokenizer, Tokenizer], limit: int) -> 
 def _manifest(folder: Path) -> _Manifest | None:
     """Read the manifest of a folder; None if the folder is not complete."""
     try:
-        known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        known = parsed(read_text(folder / MANIFEST, LARGEST_MANIFEST), MANIFEST)
         if known["format"] != FORMAT:
             return None
         manifest = _Manifest(**known)
@@ -376,9 +377,9 @@ def _manifest(folder: Path) -> _Manifest | None:
             for ids, kind in zip(manifest.ids, manifest.kinds, strict=True)
             for size in (ids * np.dtype(kind).itemsize, (manifest.pairs + 1) * 8)
         ]
-        real = [(folder / f"{side}.{kind}").stat().st_size for side in SIDES for kind in ("ids", "offsets")]
+        real = [plain_file(folder / f"{side}.{kind}") for side in SIDES for kind in ("ids", "offsets")]
         return manifest if sizes == real else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -47,6 +47,7 @@ class Contents(NamedTuple):
 
 def contents(path: Path, name: str) -> Contents:
     """Read the table of contents of a model.bin; every length is checked. Messages call the file ``name``."""
+    plain_file(path)
     with path.open("rb") as file:
         try:
             return _contents(file, path.stat().st_size)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from seq2see.errors import UserError, shown
+from seq2see.files import given_text
 from seq2see.tokenizers.tokenizer import fold
 
 LARGEST = 2**24  # bytes of a file
@@ -62,17 +63,7 @@ class Glossary:
     @classmethod
     def read(cls, path: Path) -> Glossary:
         """Read a file with a term in each line, a tab, and its translation; without one the term stays as it is."""
-        if not path.is_file():
-            raise UserError(
-                f"There is no file {str(path)!r}: a glossary was expected, with a term, a tab and its translation in "
-                "each line."
-            )
-        if path.stat().st_size > LARGEST:
-            raise UserError(f"{str(path)!r} is larger than {LARGEST:,} bytes: that is not a glossary.")
-        try:
-            text = path.read_bytes().decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise UserError(f"{str(path)!r} is not UTF-8 text: a glossary was expected.") from None
+        text = given_text(path, "a glossary (in each line a term, a tab and its translation)", LARGEST)
         made = cls({})
         for number, line in enumerate(text.splitlines(), 1):
             columns = line.split("\t")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import InputError, UserError, shown
+from seq2see.files import given_text
 from seq2see.inspection.lab import cosine, encoding
 from seq2see.model.transformer import Transformer
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -167,8 +168,8 @@ def setting(name: str, folder: Path | None = None) -> str | None:
     if os.environ.get(name):
         return os.environ[name]
     try:
-        text = ((folder or Path.cwd()) / ".env").read_text(encoding="utf-8")
-    except OSError:
+        text = given_text((folder or Path.cwd()) / ".env", "lines NAME=value", 2**20)
+    except UserError:
         return None
     for line in text.splitlines():
         key, _, value = line.strip().removeprefix("export ").partition("=")

@@ -23,7 +23,6 @@ TASK = "imported"  # texts are given to such a model as they are
 LFS = b"version https://git-lfs.github.com/spec"
 LARGEST_SETTING = 10**9  # the largest whole number that is accepted in a setting
 LARGEST_LIST, LARGEST_WEIGHTS = 2**26, 2**37  # bytes of a file
-LARGEST_BEAM = 100
 NEVER = -100.0  # the logit of a token that is here but not in the original model: its probability is 0
 PADDING = 256  # most rows of an embedding table without a token: more mean that the vocabulary is another one
 
@@ -79,9 +78,7 @@ TRIED = (
 
 def try_out(path: Path) -> None:
     """Read a new folder as it will be read later, and encode some texts with its tokenizers."""
-    config = folder.read_config(path)
-    folder.check_weights(path, config.model)
-    tokenizers = folder.read_tokenizers(path)
+    _, _, tokenizers = folder.opened(path)
     for tokenizer in (tokenizers.source, tokenizers.target):
         for text in TRIED:
             try:
@@ -174,10 +171,6 @@ def brief(value: object) -> str:
 
 def decoding_config(**settings: Any) -> DecodingConfig:
     """Make the rules of a search. An impossible value is an error of the imported model."""
-    if settings["beam"] > LARGEST_BEAM:
-        raise FolderError(
-            f"The generation settings have a beam of {settings['beam']:,}: at most {LARGEST_BEAM} is supported."
-        )
     try:
         return DecodingConfig.of(**settings)
     except ConfigError as error:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from seq2see.errors import FolderError, UserError, shown
+from seq2see.files import given_file
 from seq2see.interchange.fairseq import read_fairseq
 from seq2see.interchange.from_ctranslate2 import read_argos, read_ctranslate2
 from seq2see.interchange.huggingface import read_huggingface
@@ -98,8 +99,7 @@ def read(path: Path, languages: Languages = (None, None)) -> Imported:
             f"{path.name} is not a supported model: config.json (Hugging Face), model.bin (CTranslate2), "
             "checkpoint_best.pt (fairseq) or an .npz (Marian) was expected in it."
         )
-    if not path.is_file():
-        raise UserError(f"{path.name} is not a regular file: a model folder or a model file was expected.")
+    given_file(path, "a model folder or a model file")
     if path.suffix == ".argosmodel" or (zipfile.is_zipfile(path) and path.suffix == ".zip"):
         return read_argos(path)
     if path.suffix in (".pt", ".bin"):

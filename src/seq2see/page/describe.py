@@ -21,7 +21,6 @@ from seq2see.page.tree import beam_nodes
 from seq2see.page.wire import SMALL, packed
 from seq2see.storage import folder
 
-LARGEST_LOG = 2**26  # bytes
 TOP = 20  # likeliest tokens listed at each step
 #: Inputs that the page suggests for the shipped models.
 EXAMPLES = {
@@ -86,7 +85,7 @@ def _is_shipped(path: Path | None) -> bool:
 def _samples(path: Path | None) -> list[str]:
     """Return the sample inputs of the last line of a model's training log, if there is a log."""
     try:
-        last = read_text(path / "log.jsonl", LARGEST_LOG).splitlines()[-1] if path else "{}"
+        last = read_text(path / "log.jsonl", folder.LARGEST_LOG).splitlines()[-1] if path else "{}"
         return [str(source) for source, *_ in parsed(last, "log.jsonl").get("samples", [])]
     except (UserError, AttributeError, TypeError, ValueError, IndexError):
         return []

@@ -16,6 +16,7 @@ from seq2see.answering.network import Network
 from seq2see.answering.texts import Texts
 from seq2see.config import Config, DecodingConfig
 from seq2see.documents import sentences
+from seq2see.files import plain_file
 from seq2see.inspection.glossary import GLOSSARY
 from seq2see.inspection.trace import trace_text
 from seq2see.model.transformer import Transformer
@@ -178,6 +179,7 @@ def weights_in(model: Model, bits: int, member: int = 0) -> Weights:
     """Return the weights of a model, or of a member, in this number of bits, and a network with exactly these weights."""
     network = model.network.inner().member(member)
     if bits == 8 and model.path is not None and is_rounded(model) and model.config.model.members == 1:
+        plain_file(model.path / WEIGHTS)
         return Weights((model.path / WEIGHTS).read_bytes(), network)
     weights = weights_of(network)
     if bits == 32:

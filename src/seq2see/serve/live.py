@@ -15,6 +15,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from seq2see.errors import FolderError
+from seq2see.files import plain_file, read_text
 from seq2see.page import STATIC
 from seq2see.serve.batching import Limits
 from seq2see.serve.guard import Guard, Metrics
@@ -57,7 +58,7 @@ class RunFolder:
 
     def _lines(self) -> list[str]:
         log = self.path / LOG
-        text = log.read_text(encoding="utf-8") if log.exists() else ""
+        text = read_text(log, folder.LARGEST_LOG) if log.exists() else ""
         return [
             line for line in text.split("\n")[:-1] if line
         ]  # a line without an end is still being written
@@ -76,6 +77,7 @@ def find_run(name: Path) -> Path:
     path = folder.find(name)
     if not (path / LOG).is_file():
         raise FolderError(f"{name} has no {LOG}, so there is no training to show.")
+    plain_file(path / LOG, folder.LARGEST_LOG)
     return path
 
 

@@ -24,10 +24,11 @@ TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = (
 )
 TOKENIZER_FILES = {TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER}
 CONFIDENCE, PICTURE = "confidence.json", "reliability.png"
+TRAINED = "training.json"
 CHECKSUMS = "SHA256SUMS"  # in the form of sha256sum
 EXPORT = "ctranslate2"  # the folder of an exported engine
 SHIPPED = Path(__file__).parent.parent / "models"
-LARGEST_HEAD, LARGEST_CARD, LARGEST_SUMS = 2**24, 2**20, 2**16  # bytes
+LARGEST_HEAD, LARGEST_CARD, LARGEST_SUMS, LARGEST_LOG = 2**24, 2**20, 2**16, 2**26  # bytes
 SLACK = 2**20  # parameters that a config may have beyond those of its weights
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1}
 
@@ -107,6 +108,26 @@ def _tokenizers(path: Path) -> Tokenizers:
         if not (path / name).is_file():
             raise FolderError(f"{path.name} has no {TOKENIZER} and no {name}: the folder is incomplete.")
     return Tokenizers(Tokenizer.load(path / SOURCE_TOKENIZER), Tokenizer.load(path / TARGET_TOKENIZER))
+
+
+def opened(name: str | os.PathLike[str]) -> tuple[Path, Config, Tokenizers]:
+    """Find a model folder, and read all of it but its weights. Every reader of a whole model begins here.
+
+    A folder whose parts do not fit together is refused, before a network of the size that its config says is made.
+    """
+    path = find(name)
+    config, tokenizers = read_config(path), read_tokenizers(path)
+    for side, tokenizer, size in (
+        ("source", tokenizers.source, config.model.source_vocabulary),
+        ("target", tokenizers.target, config.model.target_vocabulary),
+    ):
+        if tokenizer.size != size:
+            raise FolderError(
+                f"{path.name} does not fit together: its config says {size} {side} tokens, "
+                f"its tokenizer has {tokenizer.size}."
+            )
+    check_weights(path, config.model)
+    return path, config, tokenizers
 
 
 def weights_path(path: Path) -> Path:
@@ -201,6 +222,7 @@ def checksums(path: Path) -> str:
     rows = []
     for file in sorted(path.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.name != CHECKSUMS:
+            plain_file(file)
             with file.open("rb") as data:
                 value = hashlib.file_digest(data, "sha256").hexdigest()
             rows.append(f"{value}  {file.relative_to(path).as_posix()}\n")
@@ -220,6 +242,14 @@ def check_sums(path: Path) -> int:
                 f"Copy the folder again; if you changed it yourself, remove {CHECKSUMS}."
             )
     return len(listed)
+
+
+def refuse_finished(path: Path) -> None:
+    """Refuse to write where a finished model is."""
+    if (path / WEIGHTS).exists():
+        raise FolderError(
+            f"{path} already holds a finished model: name another folder with `out`, or remove it."
+        )
 
 
 def write(
@@ -258,7 +288,7 @@ def write(
         _write(new, config, tokenizers, weights, card, confidence)
         if also is not None:
             also(new)
-        left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CHECKSUMS, *TOKENIZER_FILES}
+        left = {CONFIG, WEIGHTS, CARD, EXPORT, CONFIDENCE, PICTURE, CHECKSUMS, TRAINED, *TOKENIZER_FILES}
         carry_over(path, new, left)
 
 

@@ -17,6 +17,7 @@ from seq2see.errors import FolderError, printable
 from seq2see.files import STEP, writing
 from seq2see.model.ensemble import network_of
 from seq2see.model.transformer import Transformer
+from seq2see.storage.folder import weights_head
 
 
 def weights_of(model: Transformer) -> dict[str, Tensor]:
@@ -73,7 +74,11 @@ def whole(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file; rounded weights become floating-point numbers."""
+    """Read a safetensors file; rounded weights become floating-point numbers.
+
+    ``weights_head`` checks the file before the library reads it.
+    """
+    weights_head(path)
     try:
         weights: dict[str, Tensor] = load_file(path)
         for name, tensor in weights.items():

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from seq2see.errors import FolderError
+from seq2see.files import plain_file
 from seq2see.tokenizers import limits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -47,6 +48,7 @@ class SentencePiece:
 
 def read(path: Path) -> SentencePiece:
     """Read a ``.model`` or ``.spm`` file."""
+    plain_file(path, limits.LARGEST)
     try:
         found = parsed(path.read_bytes())
     except (ValueError, struct.error, UnicodeDecodeError, IndexError) as error:

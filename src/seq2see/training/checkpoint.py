@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seq2see.errors import FolderError
-from seq2see.storage.folder import write_atomically
+from seq2see.files import plain_file, write_atomically
 
 MODEL, RUN = "model/", "run/"  # prefixes of the names of the weights, and of everything else
 
@@ -60,6 +60,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
 def read(folder: Path, step: int) -> Checkpoint:
     """Read a checkpoint; a damaged one is a FolderError."""
     path = path_of(folder, step)
+    plain_file(path)
     try:
         with safe_open(path, "pt") as file:
             header: dict[str, str] = file.metadata() or {}

@@ -1,15 +1,14 @@
 """Many processes that train one model, started by torchrun: what they agree on, and how they divide the work.
 
-PyTorch's DDP averages the gradients, or FSDP2 shards the model. In a single process every function here does nothing,
-so that the training loop is the same for one process and for many. FSDP2 is imported where it is used, because the
-import takes a second.
+PyTorch's DDP averages the gradients. In a single process every function here does nothing, so that the training loop
+is the same for one process and for many.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -165,48 +164,12 @@ def averaging(objective: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return averaged
 
 
-def shard(objective: nn.Module, layers: Iterable[nn.Module], device: torch.device, narrow: bool) -> None:
-    """Shard parameters, gradients and optimiser state over the processes (FSDP2).
-
-    The parameters of a layer are gathered while it is used, in bfloat16 if ``narrow``.
-    """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    mesh = init_device_mesh(device.type, (size(),))
-    precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if narrow else MixedPrecisionPolicy()
-    for module in (*layers, objective):
-        part = fully_shard(module, mesh=mesh, mp_policy=precision)
-        if device.type == "cpu":
-            part.set_force_sum_reduction_for_comms(True)  # gloo can only sum; the division follows
-
-
 def exchange(loss: object, now: bool) -> None:
     """Set whether the next backward exchanges gradients with the others, or only adds them up in this process."""
-    if hasattr(loss, "set_requires_gradient_sync"):  # FSDP2's
-        loss.set_requires_gradient_sync(now)
-    elif isinstance(loss, DistributedDataParallel):
+    if isinstance(loss, DistributedDataParallel):
         loss.require_backward_grad_sync = now  # what its no_sync() does
 
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return whole copies on the CPU in the first process, and nothing in the others; all must call it."""
-    found = {}
-    for name, tensor in tensors.items():
-        whole = tensor.detach()
-        if hasattr(whole, "full_tensor"):  # FSDP2's
-            whole = whole.full_tensor()
-        if first():
-            found[name] = whole.to("cpu", copy=True)
-    return found
-
-
-def cut_like(whole: Tensor, example: Tensor) -> Tensor:
-    """Return a tensor on the device of another, and sharded as that one is."""
-    whole = whole.to(example.device)
-    if not (hasattr(example, "device_mesh") and hasattr(example, "placements")):  # FSDP2's
-        return whole
-    from torch.distributed.tensor import distribute_tensor
-
-    # Every process has the whole tensor, so each cuts out its own part and nothing is sent.
-    return distribute_tensor(whole, example.device_mesh, example.placements, src_data_rank=None)
+    """Return copies on the CPU in the first process, and nothing in the others."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items() if first()}

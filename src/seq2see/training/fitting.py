@@ -130,8 +130,14 @@ def fit(
             raise UserError(
                 f"`distil` trains one model on an ensemble, but `ensemble` is {ensemble}: give 2 or more."
             )
+        for folder in () if out is None else (Path(out), beside_of(Path(out))):
+            runs.check_free(folder, resume)  # now, not after the training of the ensemble
+        unlabelled = runs.sources_of(unlabelled)
+        data = runs.Data.read(
+            data, validation, test, 1, columns, unseen=unseen
+        )  # once: it may be a generator
         settings: dict[str, Any] = dict(
-            validation=validation, test=test, columns=columns, tokenizer=tokenizer, vocabulary=vocabulary, preset=preset,
+            tokenizer=tokenizer, vocabulary=vocabulary, preset=preset,
             model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, resume=resume,
             progress=progress, on_step=on_step,
         )  # fmt: skip
@@ -160,9 +166,9 @@ def fit(
     if request.finished("pairs"):
         return load(Path(out or ""), device)
     said = logging.getLogger("seq2see").warning
-    ready = runs.prepare(
-        runs.Data.read(data, validation, test, request.seed, columns, unseen=unseen), request
-    )
+    if not isinstance(data, runs.Data):
+        data = runs.Data.read(data, validation, test, request.seed, columns, unseen=unseen)
+    ready = runs.prepare(data, request)
     for remark in [*([ready.where.said] if ready.where.said else []), *ready.remarks]:
         said(remark)
     run = runs.Run(ready, request, said)
@@ -177,7 +183,7 @@ def fit(
         made = Seq2Seq(
             run.trainer.config, run.trainer.tokenizers, network, card, device=ready.device, confidence=sure
         )
-        made.history = history
+        made.history, made.trained = history, run.trained
         return made
 
     failed = False

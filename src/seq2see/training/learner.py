@@ -142,7 +142,7 @@ class Learner:
     In bfloat16 a copy of the model computes, and the model itself keeps the weights in float32, because a small update
     would be lost in bfloat16. On a GPU all packed batches have one shape: the parts of the step are compiled, and then
     it is captured as a CUDA graph, so that the host has little to do. Under torchrun the processes share the batches of
-    a step (``distributed``): it is not captured, and ``model`` is sharded if that is set.
+    a step (``distributed``), and it is not captured.
 
     The members of an ensemble learn from the same batches, each by its own loss, on a GPU beside each other. A
     ``teacher`` reads each batch, too.
@@ -156,16 +156,15 @@ class Learner:
         teacher: Transformer | None = None,
     ) -> None:
         self.model, self.settings, self.pad = model, settings, pad
-        self.sharded = settings.sharded and distributed.size() > 1
         self.device = next(model.parameters()).device
         packed = self.device.type == "cuda" and settings.layout == "packed"
         several = isinstance(model, Ensemble)
         compiles = self.compiles = packed and not several and compiling_pays(model.config, settings)
-        self.copies = settings.precision == "bfloat16" and not self.sharded
+        self.copies = settings.precision == "bfloat16"
         self.worker = model
         if self.copies:
             self.worker = copy.deepcopy(model).bfloat16()
-        elif compiles and not self.sharded:
+        elif compiles:
             # other modules with the same weights, so that the model's own stay uncompiled
             self.worker = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
         self.captures = packed and distributed.size() == 1
@@ -215,17 +214,13 @@ class Learner:
         """Compile the objective if that pays, and divide the work among the processes."""
         compiled = partial(torch.compile, fullgraph=True, dynamic=False)
         encoder, decoder = objective.model.encoder, objective.model.decoder
-        layers = [*encoder.layers, *decoder.layers]
         if compiles:
             mark_cache()
             # all layers share one compiled function
-            for part in layers if self.sharded else [encoder.embedding, decoder.embedding, *layers]:
+            for part in [encoder.embedding, decoder.embedding, *encoder.layers, *decoder.layers]:
                 part.forward = compiled(part.forward)
             objective.summed = compiled(objective.summed)  # type: ignore[method-assign]
-        if not self.sharded:
-            return distributed.averaging(objective)
-        distributed.shard(objective, layers, self.device, self.settings.precision == "bfloat16")
-        return objective
+        return distributed.averaging(objective)
 
     def learn(self, batches: Sequence[Batch | PackedBatch], learning_rate: float) -> Tensor:
         """Take one step on some batches; return its loss on the device, so that the host does not wait."""
@@ -408,7 +403,7 @@ class Learner:
                 torch._foreach_copy_(list(self.worker.parameters()), list(self.model.parameters()))
 
     def weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights by name on the CPU, in the first process only; all processes must call it."""
+        """Return copies of the weights by name on the CPU, in the first process only."""
         return distributed.gathered(dict(self.model.named_parameters()))
 
     def state(self) -> dict[str, Tensor]:
@@ -424,17 +419,12 @@ class Learner:
         return state
 
     @torch.no_grad()
-    def restore(self, weights: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-        """Restore what ``weights`` and ``state`` returned."""
-        for name, parameter in self.model.named_parameters():
-            parameter.copy_(distributed.cut_like(weights[name], parameter))
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Restore what ``state`` returned; the model has its weights already."""
         for name, leaf in self.trained.items():
             kept = {key: state[f"{key}/{name}"] for key in KEPT if f"{key}/{name}" in state}
             if kept:
-                self.optimiser.state[leaf] = {
-                    key: distributed.cut_like(value, leaf) if value.ndim else value.to(self.device)
-                    for key, value in kept.items()
-                }
+                self.optimiser.state[leaf] = {key: value.to(self.device) for key, value in kept.items()}
         torch.set_rng_state(state["random"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random-cuda"], self.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
@@ -34,7 +33,7 @@ from seq2see.errors import FolderError, UserError, counted
 from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
-from seq2see.files import LOCK, Lock, remove_leftovers
+from seq2see.files import LOCK, Lock, plain_file, remove_leftovers
 from seq2see.inspection.sharpness import Sharpness, sharpness
 from seq2see.machine import free_cores
 from seq2see.model.ensemble import network_of
@@ -58,7 +57,7 @@ EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watche
 ENOUGH_RIGHT = 100  # held-out pairs; if all of fewer are right, more than one of thirty others may be wrong
 LANDING = 20  # part of the steps in which the learning rate falls to zero when all is right
 NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
-SHARING = ("accumulate", "sharded")  # settings that may change with the number of processes
+SHARING = ("accumulate",)  # settings that may change with the number of processes
 FITTED = (
     "steps",
     "evaluate_every",
@@ -196,12 +195,8 @@ class Trainer:
         self.model = placed(network_of(config.model), self.device)
         if start is not None:
             put_weights(self.model, start, "the model to start from")
-        sharded = settings.sharded and distributed.size() > 1
-        own = copy.deepcopy(self.model) if sharded else self.model
         shown = settings if target.places is not None else settings.but(guided=0.0, guided_memory=0.0)
-        self.learner = Learner(own, shown, self.pads[1], teacher)
-        if sharded and not distributed.first():  # the first process keeps a whole model, to evaluate it
-            self.model.to("meta")
+        self.learner = Learner(self.model, shown, self.pads[1], teacher)
         special = Special.of(tokenizers)
         self.engine = engine_of(self.model, special)
         #: Threads of a CPU, fixed for the whole run: another number could change the last bits of sums.
@@ -423,10 +418,6 @@ class Trainer:
 
     def _line(self, loss: float) -> Line | None:
         """Measure and write a line of the table in the first process; the others receive its score."""
-        if self.learner.model is not self.model:
-            weights = self.learner.weights()
-            if distributed.first():
-                put_weights(self.model, weights, "the sharded model")
         line = self._measured(loss) if distributed.first() else None
         score = 0.0 if line is None else self._score(line)
         enough = not self.sentences and len(self.validation) >= ENOUGH_RIGHT
@@ -614,30 +605,11 @@ class Trainer:
 
     def _open(self, out: Path, resume: bool) -> None:
         """Prepare the folder: a new one, or an unfinished one to continue."""
-        if str(out) in folder.shipped_models():
-            raise FolderError(f"{out} is the name of a model that ships: choose another, such as ./my-{out}.")
-        if out.exists() and not out.is_dir():
-            raise FolderError(f"{out} is a file; a folder for the model was expected.")
-        names = (
-            {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.exists() else set()
-        )
-        if folder.WEIGHTS in names:
-            raise FolderError(
-                f"{out} already holds a finished model: name another folder with `out`, or remove it."
-            )
-        begun = folder.CONFIG in names
-        if begun and not resume:
-            raise FolderError(
-                f"{out} holds an unfinished training: continue it with `resume`, or name another folder with `out`."
-            )
-        # The tokenizers are written before the config. A run that ended in between has learned nothing, and starts
-        # again.
-        if names - folder.TOKENIZER_FILES and not begun:
-            raise FolderError(f"{out} is not empty and not a training: name another folder with `out`.")
+        check_out(out, resume)
         self.lock = Lock(out)
         remove_leftovers(out)
         remove_leftovers(out / CHECKPOINTS)
-        if folder.CONFIG in names:
+        if (out / folder.CONFIG).exists():
             asked, self.config = self.config, continued(out, folder.read_config(out), self.config)
             if asked.training.batch_tokens != self.config.training.batch_tokens:
                 self._arrange()
@@ -646,6 +618,8 @@ class Trainer:
             folder.write_tokenizers(out, self.tokenizers)
             folder.write_atomically(out / folder.CONFIG, self.config.to_toml().encode())
         log = out / LOG
+        if log.exists():
+            plain_file(log, folder.LARGEST_LOG)
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         kept = [line for line in text.splitlines() if 0 < _step_of(line) <= self.step]
         folder.write_atomically(log, "".join(line + "\n" for line in kept).encode())
@@ -696,7 +670,7 @@ class Trainer:
                 f"{self.out} was started on other data: resume with the same, or train into another folder."
             )
         put_weights(self.model, state.weights, "the checkpoint")
-        self.learner.restore(state.weights, state.run)
+        self.learner.restore(state.run)
         self.step = state.step
         self.taken = int(state.notes.get("batches", state.step * self.config.training.accumulate))
         self.seconds = float(state.notes["seconds"])
@@ -710,6 +684,24 @@ def is_clearly_better(new: Evaluation, old: Evaluation, sentences: bool) -> bool
     compare = compare_bleu if sentences else compare_exact
     found = compare(old.given, new.given, old.expected)
     return found.b > found.a and found.p_value < CHANCE
+
+
+def check_out(out: Path, resume: bool) -> None:
+    """Refuse a folder that a training cannot write to; nothing is written yet."""
+    if str(out) in folder.shipped_models():
+        raise FolderError(f"{out} is the name of a model that ships: choose another, such as ./my-{out}.")
+    if out.exists() and not out.is_dir():
+        raise FolderError(f"{out} is a file; a folder for the model was expected.")
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.exists() else set()
+    folder.refuse_finished(out)
+    begun = folder.CONFIG in names
+    if begun and not resume:
+        raise FolderError(
+            f"{out} holds an unfinished training: continue it with `resume`, or name another folder with `out`."
+        )
+    # The tokenizers are written before the config. A run that ended in between has learned nothing, and starts again.
+    if names - folder.TOKENIZER_FILES and not begun:
+        raise FolderError(f"{out} is not empty and not a training: name another folder with `out`.")
 
 
 def halved(settings: TrainingConfig) -> TrainingConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from seq2see import devices
@@ -49,17 +51,19 @@ from seq2see.evaluation import calibrate
 from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.evaluation.evaluate import Evaluation, evaluate
 from seq2see.evaluation.familiar import Familiar
+from seq2see.files import given_text
 from seq2see.machine import uncollected
 from seq2see.model.ensemble import Ensemble, network_of
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
+from seq2see.storage.trained import Trained
 from seq2see.storage.weights import placed, put_weights, read_weights
 from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 from seq2see.training import distributed
-from seq2see.training.loop import SHARDS, Step, Trainer, continued, tidy
+from seq2see.training.loop import SHARDS, Step, Trainer, check_out, continued, tidy
 from seq2see.training.schedule import peak
 
 LOWER_RATE = 0.3  # factor of the learning rate when a model is trained further
@@ -83,9 +87,18 @@ class Start:
     @classmethod
     def read(cls, name: Path) -> Start:
         """Read a model folder, or a model that ships."""
-        path = folder.find(name)
-        weights = read_weights(folder.weights_path(path))
-        return cls(folder.read_config(path), folder.read_tokenizers(path), weights)
+        path, config, tokenizers = folder.opened(name)
+        return cls(config, tokenizers, read_weights(folder.weights_path(path)))
+
+    def digest(self) -> str:
+        """Return a digest of all that its answers depend on."""
+        found = hashlib.blake2b(repr((self.config.model, self.config.decoding)).encode(), digest_size=16)
+        for tokenizer in (self.tokenizers.source, self.tokenizers.target):
+            found.update(tokenizer.to_json().encode())
+        for name in sorted(self.weights):
+            found.update(name.encode())
+            found.update(self.weights[name].contiguous().cpu().view(torch.uint8).numpy().data)
+        return found.hexdigest()
 
     def network(self, device: str) -> Transformer:
         """Make its network."""
@@ -119,6 +132,8 @@ class Request:
 
     def __post_init__(self) -> None:
         devices.check(self.device)
+        if self.out is not None and distributed.first():
+            check_free(self.out, self.resume)
         if self.preset is not None:
             find_preset(self.preset)
         if self.vocabulary is not None and self.vocabulary < 8:
@@ -175,6 +190,7 @@ class Request:
             training = before.training.but(**self.settings["training"])
             continued(self.out, before, Config(task, before.model.but(**model), training))
             self._same_tokenizer(folder.read_tokenizers(self.out))
+            self._same_teacher(self.out)
             tidy(self.out)  # if the training was killed at its very end
         return distributed.from_first(found)
 
@@ -183,9 +199,21 @@ class Request:
         if self.resume and self.out is not None and (self.out / folder.CONFIG).is_file():
             found = folder.read_tokenizers(self.out)
             self._same_tokenizer(found)
+            self._same_teacher(self.out)
             return found
         other = self.start or self.teacher
         return None if other is None else other.tokenizers
+
+    def _same_teacher(self, out: Path) -> None:
+        """Refuse another teacher than that of the run; a folder of an older version does not name it."""
+        begun, teacher = Trained.read(out), self.teacher
+        if begun is None or begun.teacher == ("" if teacher is None else teacher.digest()):
+            return
+        before = "with another teacher" if begun.teacher else "without a teacher"
+        raise UserError(
+            f"{out} was started {before}, but now there is {'none' if teacher is None else 'this one'}: resume with the "
+            "teacher of the start, or train into another folder."
+        )
 
     def _same_tokenizer(self, found: Tokenizers) -> None:
         asked, both = kinds_asked(self.tokenizer), (found.source, found.target)
@@ -203,14 +231,17 @@ class Request:
             )
 
 
+def check_free(out: Path, resume: bool) -> None:
+    """Refuse a folder at once that cannot be trained into; a finished training may be resumed, without effect."""
+    if not (resume and (out / folder.WEIGHTS).is_file()):
+        check_out(out, resume)
+
+
 def sources_of(given: Sequence[str] | str | os.PathLike[str]) -> list[str]:
     """Return sources without targets; a path is a file with one per line."""
     if not isinstance(given, str | os.PathLike):
         return [fold(text) for text in given]
-    try:
-        lines = Path(given).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{given} cannot be read ({error}): a text file in UTF-8 was expected.") from None
+    lines = given_text(Path(given), "a text file with one source in each line").splitlines()
     if not (texts := [text for line in lines if (text := fold(line))]):
         raise UserError(f"{given} is empty: sources were expected, one per line.")
     return texts
@@ -409,7 +440,8 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         plan = plan.for_pupil()
     if request.members > 1 and request.teacher is None:  # a teacher writes from left to right
         plan = plan.for_ensemble(request.members)
-    config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)  # a wrong setting is an error at once
+    # a wrong setting is an error at once
+    joined = config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training).training.joined
     if tokenizers is None:
         if found is not None and plan.kinds != ("characters", "characters"):
             everything = parts.train
@@ -418,6 +450,13 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         _check_characters(tokenizers, parts.train if found is None else everything)
     if distributed.first():
         distributed.from_first(tokenizers)
+    if joined and not all(map(_is_spaced, (tokenizers.source, tokenizers.target), parts.train[0])):
+        if training.get("joined"):
+            raise UserError(
+                f"training.joined is {joined:g}, which puts spaces between texts, but the texts have none, and the "
+                "tokenizer does not know them: leave it out."
+            )
+        training = {**training, "joined": 0.0}
 
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
     learned = Cut.within(both, parts.train if found is None else [], limit)
@@ -480,6 +519,11 @@ class Held:
         cut = Cut.within(tokenizers, known, limit)
         dropped = set(cut.dropped)
         return cls([pair for pair in pairs if pair not in dropped], cut.dropped, cut.longest)
+
+
+def _is_spaced(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether a tokenizer knows a text with a space in it."""
+    return _is_known(tokenizer, f"{text} {text}")
 
 
 def _is_known(tokenizer: Tokenizer, text: str) -> bool:
@@ -619,6 +663,11 @@ class Run:
             ready.ids,
             None if request.teacher is None else request.teacher.network(ready.device),
         )
+        source, own = ready.ids[0], ready.own or len(ready.train)
+        teacher = "" if request.teacher is None else request.teacher.digest()
+        self.trained = Trained.of(source.values, source.offsets[: own + 1], teacher)
+        if request.out is not None and distributed.first():
+            folder.write_atomically(request.out / folder.TRAINED, self.trained.to_json().encode())
 
     def train(self, show: Callable[[Step], None], *signals: signal.Signals) -> bool:
         """Take all steps and ``show`` each; return False if a signal or Ctrl-C stopped it earlier.
