@@ -198,12 +198,12 @@ def test_a_saved_model_keeps_its_export_and_an_edited_one_does_not(tmp_path: Pat
     model.save(tmp_path / "same")
     saved = seq2see.load(tmp_path / "same", engine="ctranslate2")
     assert saved("1845-01-05") == "January 5, 1845"
-    saved.save(tmp_path / "same")  # over itself
+    saved.save(tmp_path / "same", overwrite=True)  # over itself
     assert seq2see.load(tmp_path / "same").network.engine_for(1).name == "ctranslate2, float32"
     with torch.no_grad():
         model.transformer.output.bias[model.tokenizers.target.end] += 100.0
     model.save(tmp_path / "other")
-    model.save(tmp_path / "same")
+    model.save(tmp_path / "same", overwrite=True)
     for name in ("other", "same"):
         edited = seq2see.load(tmp_path / name)
         assert edited.network.engine_for(1).name == "torch, float32"

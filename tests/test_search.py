@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conftest import small_model, sweep
-from seq2see.config import DecodingConfig
+from seq2see.config import WIDEST_BEAM, DecodingConfig
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.rule import Rule
@@ -151,7 +151,7 @@ def test_a_wide_beam_finds_the_best_of_all_answers(seed: int) -> None:
                 total = sum(row[t][token] for t, token in enumerate(ids))
                 scores[ids] = total / PAPER.divisor(length)
     ranked = sorted(scores.items(), key=lambda item: -item[1])
-    (found,) = beam_search(model, [source], SPECIAL, with_beam(128))
+    (found,) = beam_search(model, [source], SPECIAL, with_beam(WIDEST_BEAM))
     assert [tuple(h.ids) for h in found[:5]] == [ids for ids, _ in ranked[:5]]
     assert [h.score for h in found[:5]] == pytest.approx([score for _, score in ranked[:5]], abs=1e-4)
 
