@@ -19,7 +19,7 @@ from benchmarks.peers import PlainTransformer
 from seq2see import machine
 from seq2see.config import ModelConfig, TrainingConfig, preset
 from seq2see.data.batching import Batch
-from seq2see.data.plan import fast_on
+from seq2see.data.recipe import fast_on
 from seq2see.decoding.cpu import threads_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage import folder

@@ -30,7 +30,7 @@ Activation = Literal["relu", "gelu", "swish"]
 Positions = Literal["paper", "halves", "fairseq", "opennmt", "learned"]
 Layout = Literal["padded", "packed"]
 Precision = Literal["float32", "bfloat16"]
-Schedule = Literal["paper", "cosine", "constant"]
+Schedule = Literal["paper", "cosine", "constant", "watched"]
 Penalty = Literal["paper", "length"]
 Stopping = Literal["likeliest", "beaten", "full"]
 Repair = Literal["marks", "capitals", "numbers", "quotes", "loops"]
@@ -39,7 +39,7 @@ REPAIRS: tuple[Repair, ...] = get_args(Repair)
 #: Settings of earlier versions that are ignored in a config.toml. None changed an answer.
 RETIRED: dict[str, tuple[str, ...]] = {
     "model": (),
-    "training": ("tuned", "spliced", "sharded"),
+    "training": ("tuned", "spliced", "sharded", "seconds", "solved"),
     "decoding": (),
 }
 
@@ -250,8 +250,10 @@ class TrainingConfig(Schema):
     section: ClassVar[str] = "training"
 
     steps: int = option(100_000, "optimiser steps in all", 1, MOST)
-    seconds: float | None = option(
-        None, "train for about this long; the speed of the first steps decides their number", 1.0
+    budget: float | None = option(
+        None,
+        "seconds that the steps may take; their speed, measured before the first one, decides their number",
+        1.0,
     )
     batch_tokens: int = option(25_000, "sentences × longest side in one batch, at most", 8, MOST)
     layout: Layout = option(
@@ -259,7 +261,9 @@ class TrainingConfig(Schema):
     )
     precision: Precision = option("float32", "of the arithmetic; the weights are kept in float32")
     schedule: Schedule = option(
-        "paper", "learning rate after the warm-up: step^-0.5, a cosine to zero, or constant"
+        "paper",
+        "learning rate after the warm-up: step^-0.5, a cosine to zero, constant, or constant until the answers to "
+        "held-out pairs stop improving and then falling to zero (watched)",
     )
     warmup: int = option(4000, "steps over which the learning rate rises", 1, MOST)
     learning_rate: float | None = option(
@@ -345,13 +349,6 @@ class TrainingConfig(Schema):
     patience: int = option(
         0,
         "stop after this many lines of the table without a better score, and keep the best; 0 for never",
-        0,
-        MOST,
-    )
-    solved: int = option(
-        0,
-        "lines of the table in a row with all of 100 or more held-out pairs right, after which the training ends "
-        "within a twentieth of its steps; 0 for never",
         0,
         MOST,
     )
@@ -528,36 +525,6 @@ PRESETS: dict[str, Preset] = {
              share_embeddings=False, share_output=False, max_length=64),
         dict(steps=2000, batch_tokens=5120, schedule="cosine", warmup=300, learning_rate=0.005, label_smoothing=0.0,
              checkpoint_every=200, evaluate_every=200),
-    ),
-    "tiny": Preset(
-        "for a few thousand short pairs: d_model 64, 4 heads, d_ff 256, 2+2 layers",
-        dict(d_model=64, heads=4, d_ff=256, encoder_layers=2, decoder_layers=2, norm="pre"),
-        dict(steps=2000, batch_tokens=2048, schedule="cosine", warmup=200, learning_rate=0.003, label_smoothing=0.0,
-             checkpoint_every=200, evaluate_every=200),
-    ),
-    "words": Preset(
-        "for words and other short texts: d_model 128, 4 heads, d_ff 512, 3+3 layers, layer norm first",
-        dict(d_model=128, heads=4, d_ff=512, encoder_layers=3, decoder_layers=3, norm="pre", dropout=0.3),
-        dict(batch_tokens=768, schedule="cosine", warmup=400, learning_rate=0.002, r_drop=5.0, average=10),
-    ),
-    "lexicon": Preset(
-        "for thousands of words on a GPU: d_model 256, 4 heads, d_ff 1024, 4+4 layers, layer norm first",
-        dict(d_model=256, heads=4, d_ff=1024, encoder_layers=4, decoder_layers=4, norm="pre", dropout=0.2),
-        dict(batch_tokens=2048, schedule="cosine", warmup=1000, learning_rate=0.001, r_drop=1.0, average=10),
-    ),
-    "small": Preset(
-        "for small data: d_model 256, 4 heads, d_ff 1024, 3+3 layers, layer norm first",
-        dict(d_model=256, heads=4, d_ff=1024, encoder_layers=3, decoder_layers=3, norm="pre"),
-    ),
-    "deep": Preset(
-        "for short texts on a GPU: d_model 256, 4 heads, d_ff 1024, 6+6 layers, layer norm first",
-        dict(d_model=256, heads=4, d_ff=1024, encoder_layers=6, decoder_layers=6, norm="pre", dropout=0.2),
-        dict(batch_tokens=8192, schedule="cosine", warmup=1000, learning_rate=0.001, r_drop=1.0, average=15),
-    ),
-    "medium": Preset(
-        "for sentences on a GPU: d_model 512, 8 heads, d_ff 1024, 5+5 layers, layer norm first",
-        dict(d_model=512, heads=8, d_ff=1024, encoder_layers=5, decoder_layers=5, norm="pre", dropout=0.2),
-        dict(batch_tokens=8192, schedule="cosine", warmup=400, learning_rate=0.001, r_drop=2.0),
     ),
     "base": _paper("the paper's base model", 65),
     "big": _paper("the paper's big model", 213, d_model=1024, d_ff=4096, heads=16, dropout=0.3),

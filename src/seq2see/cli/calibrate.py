@@ -69,8 +69,8 @@ def calibrate(
 
     [dim]seq2see calibrate runs/mine --file held-out.tsv[/dim]
     """
+    from seq2see.data.cuts import are_sentences
     from seq2see.data.pairs import hold_out
-    from seq2see.data.plan import are_sentences
     from seq2see.evaluation import calibrate as work
     from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, read_confidence
     from seq2see.evaluation.familiar import Familiar

@@ -13,7 +13,10 @@ from seq2see.cli.output import aside, console, say
 from seq2see.errors import UserError, counted
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from seq2see.data.pairs import Corpus
+    from seq2see.data.recipe import Recipe
 
 
 DATASET = "hf:"  # prefix of a Hugging Face dataset's name
@@ -93,6 +96,9 @@ def doctor(
             "--preset", "-p", help="Estimate the training with this preset; chosen by the data if not given."
         ),
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Tell the rule and the evidence of each setting.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Check pairs before training: bad rows, duplicates, leaks, lengths, what fits, how long it takes.
@@ -125,7 +131,10 @@ def doctor(
         report = examine(corpus, scored, found, preset, watched)
     if as_json:
         findings = [{"fault": f.fault, "text": f.text, "advice": f.advice} for f in report.findings]
-        print(json.dumps({"facts": dict(report.facts), "findings": findings}, ensure_ascii=False))
+        told = {"facts": dict(report.facts), "findings": findings}
+        if why and report.recipe is not None:
+            told["why"] = [reason.told() for reason in report.recipe.reasons]
+        print(json.dumps(told, ensure_ascii=False))
     else:
         for name, fact in report.facts:
             say(f"{name:16} {fact}")
@@ -136,8 +145,23 @@ def doctor(
                 say(f"    → {finding.advice}")
         if not report.faults:
             console.print("No fault was found.")
+        if why and report.recipe is not None:
+            console.print(_reasons(report.recipe))
     if report.faults:
         raise typer.Exit(1)
+
+
+def _reasons(recipe: Recipe) -> Table:
+    """Return a table of the settings, with the rule and the evidence of each."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("setting", "value", "rule", "evidence", "measured for as many tokens"):
+        table.add_column(name)
+    for reason in recipe.reasons:
+        told = reason.told()
+        table.add_row(*map(str, list(told.values())[:-1]), "yes" if reason.measured else "no")
+    return table
 
 
 def tokenize(
@@ -200,12 +224,12 @@ def tokenize(
 
     cuts, pairs = [], [] if data is None else read(data, columns=columns).pairs
     if pairs:
-        from seq2see.data.plan import choose, tokenizers_of
+        from seq2see.data.cuts import cuts_of, tokenizers_of
 
-        plan = choose(pairs)
-        chosen = tokenizers_of(plan, pairs)[target]
+        suited = cuts_of(pairs)
+        chosen = tokenizers_of(suited, pairs)[target]
         text = chosen.untabbed(text)
-        cuts = [replace(cut(chosen, text), kind=f"{plan.kinds[target]}, as chosen")]
+        cuts = [replace(cut(chosen, text), kind=f"{suited.kinds[target]}, as chosen")]
     texts = [side for pair in pairs for side in pair] or SAMPLE
     for name in ("tokenizer", "tokens", "characters", "a token"):
         table.add_column(name, justify="left" if name == "tokenizer" else "right")

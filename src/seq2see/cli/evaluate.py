@@ -246,7 +246,7 @@ def _loss(model: Seq2Seq, pairs: list[Pair]) -> tuple[float | None, int]:
 
 def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: bool, device: str) -> float:
     """Score a model on the pairs of a file; return its exact match."""
-    from seq2see.data.plan import are_sentences
+    from seq2see.data.cuts import are_sentences
 
     model, started = loaded(name, device, characters=_characters(pairs)), time.perf_counter()
     with aside.status("Answering …"):
@@ -319,7 +319,7 @@ def _file(pairs: list[Pair], name: str, beam: int | None, worst: int, as_json: b
 
 def _compare(pairs: list[Pair], names: tuple[str, str], beam: int | None, as_json: bool, device: str) -> None:
     """Score two models on the same pairs, and test whether the difference is significant."""
-    from seq2see.data.plan import are_sentences
+    from seq2see.data.cuts import are_sentences
     from seq2see.evaluation.metrics import compare_bleu, compare_exact
 
     with aside.status("Answering …"):

@@ -35,6 +35,7 @@ FOR_PAIRS = (
     "unlabelled", "unseen",
 )  # fmt: skip
 FOR_DATES = ("years", "count")
+USELESS = 5.0  # chrF of answers that share nothing with the right ones
 LONG = 10.0  # seconds of preparation from which its speed is printed
 SAMPLE = 60  # characters of a sample text under a line of the table
 LOOKED_AT = 50_000  # pairs that are checked before a training; `seq2see doctor` checks all
@@ -58,7 +59,7 @@ def train(
     vocabulary: Annotated[int | None, Option("--vocabulary", metavar="N", min=8,
                           help="Most tokens; chosen by the data if not given.")] = None,
     preset: Annotated[str | None, Option("--preset", "-p",
-                      help="Shape and recipe, see `seq2see presets`; by the data if not given.")] = None,
+                      help="A shape of the paper, see `seq2see presets`; by the data if not given.")] = None,
     start: Annotated[Path | None, Option("--from", metavar="DIR",
                      help="Train this model further: its tokenizer, shape and weights.")] = None,
     ensemble: Annotated[int, Option("--ensemble", metavar="N", min=1, max=64,
@@ -69,9 +70,9 @@ def train(
                        help="Learn from the probabilities of this model or ensemble too, with its tokenizers.")] = None,
     unlabelled: Annotated[Path | None, Option("--unlabelled", metavar="FILE",
                           help="More sources, one per line, which the teacher answers.")] = None,
-    steps: Annotated[int | None, Option("--steps", min=1, help="Optimiser steps.")] = None,
-    seconds: Annotated[float | None, Option("--seconds", min=1.0,
-                       help="Train for this long, instead of a number of steps.")] = None,
+    steps: Annotated[int | None, Option("--steps", min=1, help="Take exactly so many optimiser steps.")] = None,
+    budget: Annotated[str | None, Option("--budget", metavar="TIME", help="Train for at most this long: 90s, 30m "
+                      "or 1h. It ends sooner when nothing more comes. 15 minutes on a CPU, 10 on a GPU.")] = None,
     settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE",
                         help="Any setting, such as model.norm=pre.")] = None,
     validation: Annotated[str | None, Option("--validation", metavar="FILE",
@@ -115,12 +116,13 @@ def train(
     from seq2see.config import parse_overrides
     from seq2see.data.columns import checked
     from seq2see.data.pairs import paths_of
+    from seq2see.data.recipe import seconds_in
     from seq2see.storage import folder
     from seq2see.training import distributed, run
     from seq2see.training.fitting import beside_of
 
     chosen = parse_overrides(settings or [])
-    given = {"seed": seed, "steps": steps, "seconds": seconds}
+    given = {"seed": seed, "steps": steps, "budget": None if budget is None else seconds_in(budget)}
     training = {name: value for name, value in given.items() if value is not None} | chosen["training"]
     devices.check(device)
     machine.use(threads)
@@ -243,16 +245,17 @@ def _introduce(corpus: Corpus, ready: Prepared, run: Run) -> None:
         complain("`seq2see doctor` says more.")
     say(f"{ready.name}: {ready.counts}, {ready.apart}.")
     if run.request.start is None:
-        say(f"Chosen: {ready.plan}")
+        say(f"Cut into {ready.cuts}. Chosen: {ready.recipe}. `seq2see doctor --why` gives the reasons.")
     size, settings = f"{run.trainer.model.parameter_count():,} parameters", ready.config.training
-    if settings.seconds is None and settings.warmup >= settings.steps:
+    if settings.budget is None and settings.warmup >= settings.steps:
         complain(
             f"The learning rate rises for {settings.warmup:,} steps, so it does not fall in {settings.steps:,}: set "
             "training.warmup lower, or train for longer."
         )
     more = " more" if run.trainer.step else ""
-    if settings.seconds is not None:
-        say(f"{size}, {max(0.0, settings.seconds - run.trainer.seconds):,.0f} s{more}.")
+    if settings.budget is not None:
+        most = in_words(max(0.0, settings.budget - run.trainer.seconds))
+        say(f"{size}, at most {most}{more} (--budget); less when nothing more comes.")
     elif ready.device == "cpu":
         left = (run.trainer.last_step - run.trainer.step) / settings.steps * ready.config.model.members
         time_left = f"about {in_words(left * seconds_of(ready.config))}{more}"
@@ -269,7 +272,7 @@ def _train(run: Run, watch: bool, tensorboard: bool) -> None:
     trainer.early = watch
     with _page(trainer) if watch and first else nullcontext():
         board = _board(trainer.out) if tensorboard and trainer.out and first else None
-        with _table(trainer, run.ready.plan is not None, board) as show:
+        with _table(trainer, run.ready.recipe is not None, board) as show:
             ended = run.train(show, signal.SIGINT, signal.SIGTERM)
         if ended and first:
             _finish(run)
@@ -373,6 +376,13 @@ def _finish(run: Run) -> None:
         say(f"BLEU {found.score:.2f} ({found.signature})")
     if run.unfitted:
         say(run.unfitted)
+    if told := run.outcome():
+        say(told)
+    if not scores.exact and scores.chrf().score < USELESS:
+        say(
+            f"Written to {trainer.out}. It has learned nothing that can be used: `seq2see doctor` checks the data."
+        )
+        return
     say(f"Written to {trainer.out}. Use it:")
     example = "1845-01-05" if trainer.config.task == "dates" else run.ready.test[0][0]
     words = ["--model", str(trainer.out), *(["--"] if example.startswith("-") else []), example]

@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -15,8 +15,9 @@ import torch
 from seq2see import machine
 from seq2see.config import Config
 from seq2see.data import hub, language
+from seq2see.data.cuts import Cuts, are_sentences, cuts_of, tokenizers_of
 from seq2see.data.pairs import Corpus, Pair, Splits, split
-from seq2see.data.plan import LONGEST, Plan, are_sentences, choose, config_of, tokenizers_of
+from seq2see.data.recipe import LONGEST, Facts, Recipe, choose, config_of
 from seq2see.data.shards import Survey
 from seq2see.errors import UserError, counted, shown
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -48,6 +49,7 @@ class Report:
 
     facts: list[tuple[str, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    recipe: Recipe | None = None  # for a training on a CPU
 
     @property
     def faults(self) -> list[Finding]:
@@ -85,16 +87,20 @@ def examine(
             f"{found.count:,} in {corpus.name}; the following is about a random {len(corpus.pairs):,} of them"
         )
         report.facts[0] = ("pairs", sample)
-    plan = choose(parts.train, preset=preset, count=None if found is None else found.count)
+    cuts = cuts_of(parts.train, whole=found is None)
     everything = parts.train
-    if found is not None and plan.kinds == ("characters", "characters"):
+    if found is not None and cuts.kinds == ("characters", "characters"):
         everything = found.alphabet
-    tokenizers = tokenizers_of(plan, parts.train, everything=everything)
-    longest = _lengths(report, corpus, tokenizers)
+    count = len(parts.train) if found is None else found.count
+    tokenizers = tokenizers_of(cuts, parts.train, everything, count)
+    lengths = _lengths(report, corpus, tokenizers)
     held_out = [*(validation.pairs if validation else ()), *parts.test]
     if held_out and (test or validation or len(corpus.pairs) >= FEW):
         _coverage(report, parts.train, held_out, tokenizers)
-    _costs(report, plan, tokenizers, min(LONGEST, longest), preset is not None)
+    facts = Facts.of([np.minimum(side, LONGEST) for side in lengths], cuts)
+    facts = replace(facts, pairs=count, tokens=facts.tokens * count // len(corpus.pairs))
+    report.recipe = choose(facts, preset)
+    _costs(report, cuts, report.recipe, tokenizers)
     return report
 
 
@@ -329,14 +335,14 @@ def _overlap(report: Report, corpus: Corpus, name: str, part: Corpus) -> None:
         )
 
 
-def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]) -> int:
-    """Report the lengths of both sides; return the greatest, in tokens."""
-    longest = 0
+def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]) -> list[np.ndarray]:
+    """Report and return the lengths of both sides, in tokens."""
+    found = []
     for side, name in enumerate(("source", "target")):
         texts = [pair[side] for pair in corpus.pairs]
         lengths = np.array(_tokens_of(tokenizers[side], texts))
         middle, high, most = (int(np.percentile(lengths, q)) for q in (50, 95, 100))
-        longest = max(longest, most)
+        found.append(lengths)
         characters = median(map(len, texts))
         report.facts.append(
             (
@@ -350,7 +356,7 @@ def _lengths(report: Report, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokeni
                 f"{counted(len(long), 'row')} with a {name} of more than {LONGEST} tokens ({lines_named(long)})",
                 "cut them up: `train` leaves them out",
             )
-    return longest
+    return found
 
 
 def _tokens_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
@@ -401,19 +407,15 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def _costs(
-    report: Report, plan: Plan, tokenizers: tuple[Tokenizer, Tokenizer], longest: int, given: bool
-) -> None:
-    """Report the model and the cost of its training; ``given`` if the preset was."""
-    config = config_of(plan, tokenizers, longest, {}, {})
+def _costs(report: Report, cuts: Cuts, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    """Report the model and the cost of its training."""
+    config, longest = config_of(recipe, tokenizers), recipe.facts.longest
     cut = [
-        f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(plan.kinds, tokenizers, strict=True)
+        f"{kind} ({tokenizer.size:,} tokens)" for kind, tokenizer in zip(cuts.kinds, tokenizers, strict=True)
     ]
-    report.facts.append(("cut into", cut[0] if plan.shared else f"{cut[0]} → {cut[1]}"))
-    report.facts.append(("preset" if given else "fits", f"{plan.preset} ({plan.why})"))
-    report.facts.append(
-        ("model", f"{config.model.parameters:,} parameters, {counted(config.training.steps, 'step')}")
-    )
+    report.facts.append(("cut into", f"{cut[0] if cuts.shared else f'{cut[0]} → {cut[1]}'}: {cuts.why}"))
+    report.facts.append(("preset" if recipe.preset else "recipe", str(recipe)))
+    report.facts.append(("model", counted(config.model.parameters, "parameter")))
     needed, there = memory_of(config, longest), machine.memory()
     size = f"{needed / 2**30:.1f} GiB" if needed >= 2**30 else f"{needed / 2**20:.0f} MiB"
     report.facts.append(("memory", f"{size} for the worst batch (an estimate)"))
@@ -422,7 +424,11 @@ def _costs(
             f"the worst batch needs about {needed / 2**30:.1f} GiB, but this machine has {there / 2**30:.1f}",
             f"train with --set training.batch_tokens={config.training.batch_tokens // 4}, or a smaller --preset",
         )
-    report.facts.append(("time", f"{in_words(seconds_of(config))} on this CPU (an estimate)"))
+    if config.training.budget is None:
+        report.facts.append(("time", f"{in_words(seconds_of(config))} on this CPU (an estimate)"))
+    else:
+        most = f"at most {in_words(config.training.budget)} on a CPU (--budget), less when nothing more comes"
+        report.facts.append(("time", most))
 
 
 def memory_of(config: Config, longest: int) -> float:

@@ -47,6 +47,7 @@ def fit(
     tokenizer: str | tuple[str, str] | None = None,
     vocabulary: int | None = None,
     preset: str | None = None,
+    budget: float | str | None = None,
     model: ModelConfig | dict[str, Any] | None = None,
     training: TrainingConfig | dict[str, Any] | None = None,
     decoding: dict[str, Any] | None = None,
@@ -92,10 +93,12 @@ def fit(
             file of the tokenizers library, FILE.json; or a pair of them, for the source and the target. The data decide
             if it is not given, as they do for the following.
         vocabulary: the largest number of tokens.
-        preset: the shape and the recipe, by name; ``seq2see presets`` lists them.
+        preset: a shape of the paper, by name; ``seq2see presets`` lists them.
+        budget: the longest time for the steps, in seconds or as ``"30m"``; 15 minutes on a CPU, 10 on a GPU. A training
+            ends sooner when the answers to held-out pairs stop improving.
         model: settings that override the preset's; or a ``ModelConfig``, which is used as it is, with the vocabularies
             of the tokenizers.
-        training: settings that override the preset's, such as ``{"steps": 500}`` or ``{"seconds": 60}``; or a
+        training: settings that override the chosen ones, such as ``{"steps": 500}``, which takes exactly so many; or a
             ``TrainingConfig``, which is used as it is.
         decoding: settings of the search that the model uses unless a request says otherwise, such as ``{"beam": 5}``.
         seed: the seed of the weights, the batches and dropout; the split stays the same.
@@ -121,6 +124,7 @@ def fit(
     An exception in ``on_step`` is raised, with the model so far as its attribute ``model``. Both leave a checkpoint in
     ``out``.
     """
+    from seq2see.data.recipe import seconds_in
     from seq2see.training import run as runs
 
     if ensemble < 1:
@@ -137,7 +141,7 @@ def fit(
             data, validation, test, 1, columns, unseen=unseen
         )  # once: it may be a generator
         settings: dict[str, Any] = dict(
-            tokenizer=tokenizer, vocabulary=vocabulary, preset=preset,
+            tokenizer=tokenizer, vocabulary=vocabulary, preset=preset, budget=budget,
             model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, resume=resume,
             progress=progress, on_step=on_step,
         )  # fmt: skip
@@ -145,7 +149,9 @@ def fit(
         several = fit(data, ensemble=ensemble, start=start, out=beside, **settings)
         settings |= {"tokenizer": None, "vocabulary": None}
         return fit(data, teacher=several, unlabelled=unlabelled, out=out, **settings)
-    own = {} if seed is None else {"seed": seed}
+    own: dict[str, Any] = {} if seed is None else {"seed": seed}
+    if budget is not None:
+        own["budget"] = seconds_in(budget)
     chosen = training or {}
     request = runs.Request(
         out=None if out is None else Path(out),
@@ -217,5 +223,5 @@ def fit(
     if scores is not None:
         run.write(fitted.card)
         if progress:
-            print(run.tested(scores), file=sys.stderr)
+            print("\n".join(filter(None, [run.tested(scores), run.outcome()])), file=sys.stderr)
     return fitted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -130,8 +131,8 @@ def compiling_pays(model: ModelConfig, settings: TrainingConfig) -> bool:
     """Whether a model is large enough, and its training long enough, to be compiled."""
     if model.d_model <= SMALL:
         return False
-    if settings.seconds is not None:
-        return settings.seconds >= SECONDS_WORTH_COMPILING
+    if settings.budget is not None:
+        return settings.budget >= SECONDS_WORTH_COMPILING
     tokens = settings.steps * settings.batch_tokens * settings.accumulate * (2 if settings.r_drop else 1)
     return 6 * model.parameters * tokens >= WORTH_COMPILING
 
@@ -250,6 +251,27 @@ class Learner:
                 del moments
         finally:
             self._without_gradients()
+
+    def seconds_of(self, batches_of: Callable[[int], Sequence[Batch | PackedBatch]], count: int) -> float:
+        """Return the seconds of a step, by ``count`` of them that change nothing: their rate is zero."""
+        unmeasured = WARM_STEPS + 2 if self.captures else 1  # kernels are built, and the step is captured
+        started = 0.0
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            for number in range(unmeasured + count):
+                if number == unmeasured:
+                    started = self._now()
+                self.learn(batches_of(number), 0.0)
+            took = self._now() - started
+        for moments in self.optimiser.state.values():
+            for value in moments.values():
+                value.zero_()
+        return took / count
+
+    def _now(self) -> float:
+        """Return the time, after all that the device was given to do."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
     def _without_gradients(self) -> None:
         for weight in (*self.worker.parameters(), *self.trained.values()):

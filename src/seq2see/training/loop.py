@@ -20,16 +20,16 @@ from torch import Tensor
 from seq2see import devices
 from seq2see.config import Config, TrainingConfig
 from seq2see.data.batching import Batch, Batches, Ragged
-from seq2see.data.packing import BLOCK, PackedBatches, sizes_of
+from seq2see.data.cuts import are_sentences
+from seq2see.data.packing import BLOCK, PackedBatch, PackedBatches, sizes_of
 from seq2see.data.places import with_copies, with_places
-from seq2see.data.plan import are_sentences
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
 from seq2see.data.variation import varied, varies
 from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
-from seq2see.errors import FolderError, UserError, counted
+from seq2see.errors import FolderError, UserError
 from seq2see.evaluation.confidence import Confidence
 from seq2see.evaluation.evaluate import Evaluation, Pair, evaluate
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
@@ -44,7 +44,14 @@ from seq2see.storage.weights import placed, put_weights, weights_bytes, weights_
 from seq2see.training import checkpoint, distributed
 from seq2see.training.checkpoint import Checkpoint
 from seq2see.training.learner import Learner
-from seq2see.training.schedule import Timekeeper, learning_rate
+from seq2see.training.schedule import (
+    ENOUGH_RIGHT,
+    Course,
+    has_line,
+    is_watched,
+    learning_rate,
+    steps_of,
+)
 
 CHECKPOINTS, LOG, SHARDS = "checkpoints", "log.jsonl", ".shards"
 #: Pairs that are varied at a time. The first step waits only for these; the others are varied in the background.
@@ -54,15 +61,16 @@ SAMPLES = 3  # answers kept with each line of the table
 SLOW = 0.5  # seconds from which writing a checkpoint is slow
 RESTS = 5  # the pause after a slow one, in multiples of its time
 EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watched run has a line
-ENOUGH_RIGHT = 100  # held-out pairs; if all of fewer are right, more than one of thirty others may be wrong
-LANDING = 20  # part of the steps in which the learning rate falls to zero when all is right
 NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
 SHARING = ("accumulate",)  # settings that may change with the number of processes
-FITTED = (
-    "steps",
-    "evaluate_every",
-    "checkpoint_every",
-)  # settings that the speed decides in a run of some seconds
+SNAPSHOTS = (
+    20  # weights kept while the rate of a watched training falls; those of its last quarter are averaged
+)
+TIMED, LEAST_TIMED = (
+    3,
+    1.0,
+)  # steps that are timed together before the first one, and the seconds that they take at least
+ASIDE = 0.1  # share of a budget for lines of the table and checkpoints
 
 
 @dataclass(frozen=True)
@@ -77,8 +85,14 @@ class Line:
     learning_rate: float
     seconds: float
     bleu: float | None = None  # free-running, if the held-out pairs are sentences
+    chrf: float = 0.0  # free-running
     samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, expected, given
     attention: Sharpness | None = None  # on the first held-out pair
+
+    @property
+    def score(self) -> float:
+        """The score by which a training is watched, from 0 to 1: chrF counts where few answers are exact."""
+        return (self.exact_match + self.chrf / 100) / 2
 
 
 @dataclass(frozen=True)
@@ -88,28 +102,6 @@ class Step:
     step: int
     loss: Tensor
     line: Line | None
-
-
-@dataclass(frozen=True)
-class Best:
-    """The line with the best free-running score so far, the number of lines since, and whether the task is solved."""
-
-    step: int = 0
-    score: float = -1.0
-    lines_since: int = 0
-    all_right: int = 0  # lines in a row, up to the last one, with every held-out pair right
-    solved: int = 0  # the step of the line after which the training may end; 0: none yet
-
-    def after(self, step: int, score: float, wanted: int = 0) -> Best:
-        """Return the best after one more line; of equals, the later one.
-
-        ``wanted`` lines in a row with every held-out pair right solve the task; 0: it is never solved.
-        """
-        all_right = self.all_right + 1 if score == 1.0 else 0
-        solved = self.solved or (step if 0 < wanted <= all_right else 0)
-        if score >= self.score:
-            return Best(step, score, 0, all_right, solved)
-        return Best(self.step, self.score, self.lines_since + 1, all_right, solved)
 
 
 def watched(pairs: Sequence[Pair], most: int) -> list[Pair]:
@@ -214,7 +206,7 @@ class Trainer:
         self.rested = 0.0  # earliest time of the next checkpoint, by the clock of this process
         self.saved: Future[None] = Future()  # the writing of the last checkpoint
         self.saved.set_result(None)
-        self.best = Best()
+        self.course = Course()
         self.snapshots: dict[int, dict[str, Tensor]] = {}  # the weights that will be averaged, by step
         if out is not None and distributed.first():
             self._open(out, resume)
@@ -295,43 +287,56 @@ class Trainer:
             wait([self.saved])  # no checkpoint is half written when the caller continues
 
     def _steps(self) -> Iterator[Step]:
-        started, seconds = time.perf_counter() - self.seconds, self.config.training.seconds
         if self.tries and not self.ended:
             self._find_room()
-        clock = None if seconds is None else Timekeeper(seconds, self.step)
+        if self.step == 0 and self.config.training.steps == TrainingConfig().steps:
+            self._fit_to_budget()
+        started = time.perf_counter() - self.seconds
         while not self.ended:
             loss = self._learn()
             self.total, self.count = self.total + loss, self.count + 1
-            if clock is not None and self.step >= clock.next_look:
-                float(loss)  # wait for the device
-                now = time.perf_counter() - started
-                changes = clock.look(self.step, now, self.config.training)
-                clock.next_look, changes = distributed.from_first((clock.next_look, changes))
-                if changes:
-                    self._set(**changes)
             self.seconds = time.perf_counter() - started
 
             line, evaluates = None, self._evaluates(self.step)
             if evaluates or self._saves(self.step):
                 mean = self._finite(float(self.total) / self.count)
-                before = time.perf_counter()
                 if evaluates:
                     line = self._line(mean)
                     self.total, self.count = torch.zeros_like(self.total), 0
                 if self._saves(self.step):  # a line may be the best so far
                     self._snapshot()
                     self.save()
-                if clock is not None:
-                    clock.took(time.perf_counter() - before, evaluates)
             yield Step(self.step, loss, line)
+
+    def _fit_to_budget(self) -> None:
+        """Measure the speed once, before the first step, and set the number of steps by the budget.
+
+        The number stays in the folder, so that a resumed training takes the same steps.
+        """
+        settings = self.config.training
+        if settings.budget is None:
+            return
+        each, took, count = 0.0, 0.0, TIMED
+        while took < min(LEAST_TIMED, settings.budget / 20):
+            each = self.learner.seconds_of(lambda number: self._batches(number * self._at_once), count)
+            took, count = distributed.from_first(each * count), 2 * count
+        self._set(steps=distributed.from_first(steps_of((1 - ASIDE) * settings.budget, each)))
+
+    @property
+    def _at_once(self) -> int:
+        """Batches of one step, by all processes."""
+        return self.config.training.accumulate * distributed.size()
+
+    def _batches(self, taken: int) -> list[Batch | PackedBatch]:
+        """Return the batches of this process in the step that begins after so many batches."""
+        own = range(taken + distributed.rank(), taken + self._at_once, distributed.size())
+        return [self.batches.at(number) for number in own]
 
     def _learn(self) -> Tensor:
         """Take one step; return its loss, which is still on the device."""
-        settings = self.config.training
-        last = self.taken + settings.accumulate * distributed.size()
-        own = range(self.taken + distributed.rank(), last, distributed.size())
-        batches = [self.batches.at(number) for number in own]
-        self.step, self.taken = self.step + 1, last
+        settings, batches = self.config.training, self._batches(self.taken)
+        self.step, self.taken = self.step + 1, self.taken + self._at_once
+        self.course = self.course.at(self.step, settings)
         distributed.seed(settings.seed, self.step)
         try:
             return self.learner.learn(batches, self._rate())
@@ -419,20 +424,27 @@ class Trainer:
     def _line(self, loss: float) -> Line | None:
         """Measure and write a line of the table in the first process; the others receive its score."""
         line = self._measured(loss) if distributed.first() else None
-        score = 0.0 if line is None else self._score(line)
-        enough = not self.sentences and len(self.validation) >= ENOUGH_RIGHT
-        before, wanted = self.best, self.config.training.solved if enough else 0
-        self.best = before.after(self.step, distributed.from_first(score), wanted)
-        sooner = self.best.solved > before.solved and self.last_step < self.config.training.steps
-        if sooner and distributed.first():
-            self.say(
-                f"All {len(self.validation):,} held-out pairs are right in {counted(wanted, 'line')} in a row: the "
-                f"training ends at step {self.last_step:,} of {self.config.training.steps:,}."
-            )
+        score, right = distributed.from_first(
+            (0.0, False) if line is None else (line.score, line.exact_match == 1.0)
+        )
+        before, settings = self.course, self.config.training
+        self.course = before.after(self.step, score, right and len(self.validation) >= ENOUGH_RIGHT, settings)
+        if self.course.why != before.why and distributed.first():
+            self.say(self._told())
         if self.out is not None and line is not None:
             with (self.out / LOG).open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(line)) + "\n")
         return line
+
+    def _told(self) -> str:
+        """Say why a watched training ends soon."""
+        course = self.course
+        why = (
+            f"all {len(self.validation):,} held-out pairs are right"
+            if course.why == "solved"
+            else f"the answers to the held-out pairs have not become better since step {course.step:,}"
+        )
+        return f"At step {self.step:,} {why}: the learning rate falls to zero until step {course.last:,}."
 
     def _measured(self, loss: float) -> Line:
         scores = self._answered()
@@ -445,6 +457,7 @@ class Trainer:
             learning_rate=self._rate(),
             seconds=self.seconds,
             bleu=scores.bleu().score if self.sentences else None,
+            chrf=scores.chrf().score,
             samples=scores.answers[:SAMPLES],
             attention=sharpness(self.model, self.tokenizers, *self.validation[0])
             if self.validation
@@ -460,16 +473,12 @@ class Trainer:
 
     @property
     def last_step(self) -> int:
-        """The last step: that of the settings, or sooner if every held-out pair is right.
-
-        The learning rate falls to zero until then, because a model becomes better in the end of its training.
-        """
-        steps = self.config.training.steps
-        return min(steps, self.best.solved + steps // LANDING) if self.best.solved else steps
+        """The last step: that of the settings, or sooner if the answers stop improving."""
+        return self.course.end(self.config.training)
 
     def _rate(self) -> float:
         """Return the learning rate of the present step."""
-        return learning_rate(self.step, self.config.training, self.config.model.d_model, self.last_step)
+        return learning_rate(self.step, self.config.training, self.config.model.d_model, self.course)
 
     @property
     def ended(self) -> bool:
@@ -487,14 +496,14 @@ class Trainer:
             averaged = []
         average = checkpoint.average(averaged or [self._weights()])
         self._take(average)
-        best = self.snapshots.get(self.best.step)
+        best = self.snapshots.get(self.course.step)
         if self.ended and averaged and best is not None:
             before = self._answered()
-            if self.best.score > (before.bleu().score if self.sentences else before.exact_match):
+            if self.course.score > (before.exact_match + before.chrf().score / 100) / 2:
                 self._take(best)
                 if is_clearly_better(self._answered(), before, self.sentences):
                     self.say(
-                        f"The model of step {self.best.step:,} is better on the held-out pairs, and is kept."
+                        f"The model of step {self.course.step:,} is better on the held-out pairs, and is kept."
                     )
                 else:
                     self._take(average)
@@ -509,11 +518,6 @@ class Trainer:
     def _take(self, weights: dict[str, Tensor]) -> None:
         put_weights(self.model, weights, "the averaged checkpoints")
 
-    @staticmethod
-    def _score(line: Line) -> float:
-        """Return the free-running score by which models are compared."""
-        return line.exact_match if line.bleu is None else line.bleu
-
     def write(self, card: str, confidence: Confidence | None = None) -> None:
         """Write the finished model folder and delete the checkpoints."""
         assert self.out is not None
@@ -526,24 +530,33 @@ class Trainer:
     # --- checkpoints -------------------------------------------------------------------------------------------
 
     def _out_of_patience(self) -> bool:
-        return 0 < self.config.training.patience <= self.best.lines_since
+        return 0 < self.config.training.patience <= self.course.lines_since
 
     def _evaluates(self, step: int) -> bool:
         """Whether the table has a line after this step."""
         early = self.early and step in EARLY
-        return early or step % self.config.training.evaluate_every == 0 or step == self.last_step
+        return early or has_line(step, self.config.training) or step == self.last_step
 
     def _saves(self, step: int) -> bool:
         """Whether a checkpoint is written after this step: at the best line so far too; with patience at every line."""
         settings = self.config.training
         every = settings.evaluate_every if settings.patience else settings.checkpoint_every
-        return step % every == 0 or step == self.last_step or step == self.best.step
+        if is_watched(settings):
+            every = max(1, settings.steps // SNAPSHOTS)
+        return (
+            step % every == 0 or step == self.last_step or step == self.course.step or self._in_average(step)
+        )
 
     def _in_average(self, step: int) -> bool:
         """Whether the weights after this step are part of the final average."""
         settings, last = self.config.training, self.last_step
         if settings.patience:
-            return step == self.best.step
+            return step == self.course.step
+        if is_watched(settings):
+            first = self.course.falls
+            every = max(1, (last - first) // SNAPSHOTS)
+            earliest = max(last - (settings.average - 1) * every, NOT_AVERAGED * last)
+            return 0 < first < step and (last - step) % every == 0 and step >= earliest
         before = (last - 1) // settings.checkpoint_every  # checkpoints before the last
         others = min(settings.average - 1, before)
         earliest = (before - others + 1) * settings.checkpoint_every if others else last
@@ -559,7 +572,7 @@ class Trainer:
 
     def _stays(self, step: int) -> bool:
         """Whether the weights after this step are needed at the end."""
-        return self._in_average(step) or step == self.best.step
+        return self._in_average(step) or step == self.course.step
 
     def save(self, at_once: bool = False) -> None:
         """Keep a checkpoint of this step; it is written in the background, or ``at_once``.
@@ -579,7 +592,7 @@ class Trainer:
             "batches": str(self.taken),
             "seconds": repr(self.seconds),
             "losses": json.dumps([float(self.total), self.count]),
-            "best": json.dumps(asdict(self.best)),
+            "course": json.dumps(asdict(self.course)),
             "averaged": json.dumps(list(self.snapshots)),
         }
         run = distributed.gathered(self.learner.state())
@@ -627,8 +640,8 @@ class Trainer:
     def _agree(self) -> None:
         """Continue from the step of the first process, with its data and settings."""
         mine = self.data
-        self.config, self.data, self.best, step = distributed.from_first(
-            (self.config, self.data, self.best, self.step)
+        self.config, self.data, self.course, step = distributed.from_first(
+            (self.config, self.data, self.course, self.step)
         )
         if self.data != mine:
             raise UserError(
@@ -650,7 +663,7 @@ class Trainer:
         for step in sorted(
             (step for step in whole if whole[step].run), reverse=True
         ):  # some have only weights
-            self.best = Best(**json.loads(whole[step].notes.get("best", "{}")))
+            self.course = Course(**json.loads(whole[step].notes.get("course", "{}")))
             noted = whole[step].notes.get("averaged")
             companions = json.loads(noted) if noted else [s for s in range(1, step + 1) if self._stays(s)]
             if all(s in whole for s in companions):
@@ -660,7 +673,7 @@ class Trainer:
                 self.say(f"Resuming from step {step:,}.")
                 checkpoint.prune(where, (s for s in whole if s <= step))
                 return
-        self.best = Best()
+        self.course = Course()
         self.say("There is no valid checkpoint yet: starting from the beginning.")
         checkpoint.prune(where, keep=())
 
@@ -729,9 +742,8 @@ def _step_of(line: str) -> int:
 
 def continued(out: Path, before: Config, now: Config) -> Config:
     """Return the config of a resumed training; settings other than those of its start are refused."""
-    if before.training.seconds is not None and now.training.seconds is not None:
-        fitted = {name: getattr(before.training, name) for name in FITTED}
-        now = replace(now, training=now.training.but(**fitted))
+    if before.training.budget is not None and before.training.budget == now.training.budget:
+        now = replace(now, training=now.training.but(steps=before.training.steps))
     less = now.training
     while less.batch_tokens > before.training.batch_tokens and less.accumulate < before.training.accumulate:
         less = halved(less)  # as at the start, when a batch did not fit the GPU's memory

@@ -25,20 +25,19 @@ from seq2see.answering.repairs import proven
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.config import preset as find_preset
 from seq2see.data.batching import Cut, Ragged
+from seq2see.data.cuts import LEARNED, Asked, Cuts, are_sentences, cuts_of, kinds_asked, tokenizers_of
 from seq2see.data.doctor import lines_named
 from seq2see.data.pairs import Corpus, Pair, Splits, corpus_of, paths_in, seen_in, split, without
-from seq2see.data.plan import (
-    LEARNED,
+from seq2see.data.recipe import (
     LONGEST,
-    Asked,
-    Plan,
-    are_sentences,
+    Facts,
+    Recipe,
     choose,
     config_of,
     fast_on,
-    kinds_asked,
+    in_minutes,
     most_tokens,
-    tokenizers_of,
+    with_length,
 )
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
@@ -64,11 +63,13 @@ from seq2see.tasks import dates
 from seq2see.tokenizers.tokenizer import Tokenizer, fold
 from seq2see.training import distributed
 from seq2see.training.loop import SHARDS, Step, Trainer, check_out, continued, tidy
-from seq2see.training.schedule import peak
+from seq2see.training.schedule import is_watched, peak
 
 LOWER_RATE = 0.3  # factor of the learning rate when a model is trained further
 HELD_OUT_DATES = 10_000  # for validation, and as many for the test
 MORE_LENGTH = 1.25  # limit of answers, relative to the longest of the training data
+STILL = 1.2  # times the steps after which the rate fell, beyond which the best line says that more would come
+OVERFITS, POOR = 0.3, 0.2  # a gap in shares of right answers, and a score
 NAMED = 10  # bad rows that are listed; the others are counted
 MADE_UP = 10  # invented sources for a teacher, per pair
 #: the most of them, and how many are answered at a time; five deep models answer 400,000 words on an H200 in 100 s
@@ -141,10 +142,10 @@ class Request:
         if self.resume and self.out is None:
             raise UserError("`resume` continues the training of a folder: name the folder with `out`.")
         self.settings = {"model": _settings(self.model), "training": _settings(self.training)}
-        steps, seconds = (self.settings["training"].get(name) for name in ("steps", "seconds"))
-        if steps is not None and seconds is not None:
+        steps, budget = (self.settings["training"].get(name) for name in ("steps", "budget"))
+        if steps is not None and budget is not None:
             raise UserError(
-                f"steps ({steps}) and seconds ({seconds:g}) both say how long to train: give one of them."
+                f"steps ({steps}) and budget ({budget:g} s) both say how long to train: give one of them."
             )
         self.seed = self.split_seed
         DecodingConfig.of(**self.decoding)  # a wrong setting is an error at once
@@ -258,7 +259,7 @@ def _settings(given: ModelConfig | TrainingConfig | dict[str, Any]) -> dict[str,
     if isinstance(given, dict):
         return dict(given)
     unset = ("source_vocabulary", "target_vocabulary")
-    if isinstance(given, TrainingConfig) and given.seconds is not None:
+    if isinstance(given, TrainingConfig) and given.budget is not None:
         unset = ("steps", "")
     return {name: value for name, value in asdict(given).items() if name not in unset}
 
@@ -310,7 +311,8 @@ class Prepared:
     validation: list[Pair]
     test: list[Pair]
     ids: tuple[Ragged, Ragged]  # of the training pairs
-    plan: Plan | None = None  # dates have none
+    cuts: Cuts | None = None  # dates have none
+    recipe: Recipe | None = None
     remarks: list[str] = field(default_factory=list)  # about rows and pairs that were left out
     sample: list[str] = field(default_factory=list)  # sources of a training larger than memory
     taught: int = 0  # training pairs whose targets are a teacher's answers
@@ -404,7 +406,9 @@ def prepare_dates(request: Request, years: tuple[int, int], count: int) -> Prepa
         "dates",
         model,
         TrainingConfig.of(
-            **{**recipe.training, **fast_on(where.device, recipe.model), **request.settings["training"]}
+            **with_length(
+                {**recipe.training, **fast_on(where.device, recipe.model)}, request.settings["training"]
+            )
         ),
     )
     train, validation, test = dates.splits(count, held_out, held_out, request.seed, years)
@@ -433,53 +437,46 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
             )
         parts = Splits(found.corpus.pairs, found.validation, found.test)
         everything = found.alphabet
-    count = None if found is None else found.count
-    plan, where = _planned(request, parts.train, count)
+    cuts = cuts_of(parts.train, request.tokenizer, request.vocabulary, found is None)
     model, training = request.settings["model"], request.settings["training"]
-    if request.teacher is not None:
-        plan = plan.for_pupil()
-    if request.members > 1 and request.teacher is None:  # a teacher writes from left to right
-        plan = plan.for_ensemble(request.members)
-    # a wrong setting is an error at once
-    joined = config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training).training.joined
+    TrainingConfig.of(**training)  # a wrong setting is an error at once
     if tokenizers is None:
-        if found is not None and plan.kinds != ("characters", "characters"):
+        if found is not None and cuts.kinds != ("characters", "characters"):
             everything = parts.train
-        tokenizers = Tokenizers(*tokenizers_of(plan, parts.train, request.vocabulary is not None, everything))
+        count = None if found is None else found.count
+        tokenizers = Tokenizers(*tokenizers_of(cuts, parts.train, everything, count))
     else:
         _check_characters(tokenizers, parts.train if found is None else everything)
     if distributed.first():
         distributed.from_first(tokenizers)
-    if joined and not all(map(_is_spaced, (tokenizers.source, tokenizers.target), parts.train[0])):
-        if training.get("joined"):
-            raise UserError(
-                f"training.joined is {joined:g}, which puts spaces between texts, but the texts have none, and the "
-                "tokenizer does not know them: leave it out."
-            )
-        training = {**training, "joined": 0.0}
-
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
     learned = Cut.within(both, parts.train if found is None else [], limit)
     validation, test = (Held.within(both, part, limit) for part in (parts.validation, parts.test))
-    longest = max(1, learned.longest, validation.longest, test.longest)
     train: list[Pair] | Shards = learned.pairs
     ids, taught = learned.ids, 0
+    if found is not None:
+        assert request.out is not None
+        train = write_shards(request.out / SHARDS, found, both, limit)
+        ids = train.source, train.target
+    if not train or not validation.pairs or not test.pairs:
+        raise UserError(
+            f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length."
+        )
+    longest = max(validation.longest, test.longest)
+    recipe, where = _chosen(request, cuts, [side.lengths for side in ids], longest, found is not None)
+    config = config_of(recipe, both, model, training)
+    if config.training.joined and not all(map(_is_spaced, both, parts.train[0])):
+        raise UserError(
+            f"training.joined is {config.training.joined:g}, which puts spaces between texts, but the texts have none, "
+            "and the tokenizer does not know them: leave it out."
+        )
     unlabelled: list[str] = []
     remarks: list[str] = []
     if request.teacher is not None and found is None:
         held = [*validation.pairs, *test.pairs]
         unlabelled, remarks = _unlabelled(request, tokenizers.source, held)
-        train, ids, taught = _with_taught(request, learned, unlabelled, plan, where.device, show)
-    if found is not None:
-        assert request.out is not None
-        train = write_shards(request.out / SHARDS, found, both, limit)
-        longest, ids = max(longest, train.longest), (train.source, train.target)
-    if not train or not validation.pairs or not test.pairs:
-        raise UserError(
-            f"Nearly all pairs are longer than {limit} tokens: split the texts, or raise model.max_length."
-        )
-    config = config_of(plan, both, longest, model, training)
-    rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=plan.prose))
+        train, ids, taught = _with_taught(request, learned, unlabelled, cuts, where.device, show)
+    rules = limits_by(ids[0].lengths, ids[1].lengths, config.decoding.but(sentences=cuts.prose))
     config = replace(config, decoding=rules.but(**request.decoding))
     remarks += _remarks(data.corpus, [*learned.dropped, *validation.dropped, *test.dropped], train)
     given = tuple(
@@ -487,21 +484,32 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     )
     sample = [] if found is None else [source for source, _ in parts.train]
     return Prepared(
-        data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, plan, remarks, sample, taught,
-        len(learned.pairs), frozenset(unlabelled), given, where,
+        data.corpus.name, config, tokenizers, train, validation.pairs, test.pairs, ids, cuts, recipe, remarks, sample,
+        taught, len(learned.pairs), frozenset(unlabelled), given, where,
     )  # fmt: skip
 
 
-def _planned(request: Request, pairs: Sequence[Pair], count: int | None) -> tuple[Plan, Choice]:
+def _chosen(
+    request: Request, cuts: Cuts, lengths: Sequence[np.ndarray], longest: int, on_disk: bool
+) -> tuple[Recipe, Choice]:
     """Choose the settings that are not given, and the device by the size of the model that a GPU would train."""
 
-    def plan(device: str) -> Plan:
-        return choose(pairs, request.tokenizer, request.vocabulary, request.preset, count, device)
+    def recipe(device: str) -> Recipe:
+        facts = Facts.of(
+            lengths,
+            cuts,
+            device,
+            members=request.members,
+            taught=request.teacher is not None,
+            on_disk=on_disk,
+        )
+        return choose(replace(facts, longest=max(facts.longest, longest)), request.preset)
 
-    first = plan("cuda" if request.device == "auto" else request.device)
+    first = recipe("cuda" if request.device == "auto" else request.device)
     width = ModelConfig.of(**{"share_embeddings": False, **first.model, **request.settings["model"]}).d_model
-    where = devices.choose(request.device, devices.Work(width, pairs=count or len(pairs)), devices.found)
-    return plan(where.device), where
+    pairs = first.facts.pairs
+    where = devices.choose(request.device, devices.Work(width, pairs=pairs), devices.found)
+    return recipe(where.device), where
 
 
 @dataclass(frozen=True)
@@ -558,7 +566,7 @@ def _with_taught(
     request: Request,
     learned: Cut,
     unlabelled: Sequence[str],
-    plan: Plan,
+    cuts: Cuts,
     device: str,
     show: Callable[[str], None],
 ) -> tuple[list[Pair], tuple[Ragged, Ragged], int]:
@@ -572,7 +580,7 @@ def _with_taught(
     most, at_once = MADE_ON_A_GPU if devices.is_cuda(device) else MADE_ON_A_CPU
     source, target = tokenizers.source, tokenizers.target
     sources = source.encode_batch(unlabelled)
-    if not set(plan.kinds) & set(LEARNED):
+    if not cuts.learned:
         count = min(MADE_UP * len(learned.pairs), most)
         show(f"Inventing {count:,} sources …")
         sources += made_up(learned.ids[0], count, Random(request.seed))
@@ -710,7 +718,7 @@ class Run:
 
     def tested(self, scores: Evaluation) -> str:
         """Say how many test pairs are right, and how many of those whose source is not in the training."""
-        what, others = "dates" if self.ready.plan is None else "pairs", self.unseen(scores)
+        what, others = "dates" if self.ready.recipe is None else "pairs", self.unseen(scores)
         what = what if self.ready.seen else self.unseen_pairs(what)
         told = (
             f"Test: {scores.exact:,} of {scores.pairs:,} {what} are right ({scores.exact_match:.2%}), "
@@ -722,6 +730,38 @@ class Run:
                 f"({others.exact_match:.2%})."
             )
         return told
+
+    def outcome(self) -> str:
+        """Say how a watched training ended, and what would help; empty for others."""
+        trainer = self.trainer
+        course, settings = trainer.course, trainer.config.training
+        if not is_watched(settings) or settings.budget is None:
+            return ""
+        if course.why == "solved":
+            return "Learned: every held-out pair is right."
+        if course.why == "budget" and course.step > STILL * course.falls:
+            return f"Still learning when the budget ended: --budget {in_minutes(3 * settings.budget)} would let it go on."
+        gap = self._memorised()
+        if gap > OVERFITS:
+            return f"It has learned its own pairs better than others ({gap:.0%} more are right): more data would help."
+        if course.score < POOR:
+            return (
+                "Nothing more came, and few answers are right: the targets may not follow from the sources "
+                "(`seq2see doctor`), or the data are too few."
+            )
+        return f"Learned: nothing more came after step {course.step:,}."
+
+    def _memorised(self) -> float:
+        """Return how much larger the share of right answers is on training pairs than on held-out ones."""
+        own = self.ready.labelled[: len(self.trainer.validation)]
+        if not own:
+            return 0.0
+        rules, answers = self.ready.config.decoding, []
+        for pairs in (own, self.trainer.validation):
+            answers.append(
+                evaluate(self.trainer.model, self.trainer.tokenizers, pairs, rules=rules).exact_match
+            )
+        return answers[0] - answers[1]
 
     def unseen_pairs(self, what: str) -> str:
         """Name test pairs whose sources are not in the training."""
@@ -742,7 +782,7 @@ class Run:
     def _calibrated(self) -> Confidence | None:
         """Fit the confidence on the validation pairs, and measure it on the test pairs that are not among them."""
         ready, tokenizers = self.ready, self.trainer.tokenizers
-        if ready.plan is None or len({source for source, _ in ready.validation}) < FEWEST:
+        if ready.recipe is None or len({source for source, _ in ready.validation}) < FEWEST:
             return None
         engine = engine_of(self.trainer.model, Special.of(tokenizers))
         chrf = GOOD_CHRF if are_sentences(ready.validation) else None
@@ -771,7 +811,7 @@ class Run:
     @property
     def unfitted(self) -> str:
         """Why the confidence is not fitted; empty if it is, or if the data are dates."""
-        if self.confidence is not None or self.ready.plan is None:
+        if self.confidence is not None or self.ready.recipe is None:
             return ""
         return (
             f"The confidence is not fitted: this needs complete answers to {FEWEST} validation sources or more, and the "
@@ -834,7 +874,7 @@ class Run:
                 )
                 made += f", {last} from right to left"
         lines = [
-            f"# {trainer.config.task if ready.plan is None or trainer.out is None else trainer.out.name}",
+            f"# {trainer.config.task if ready.recipe is None or trainer.out is None else trainer.out.name}",
             "",
             f"{made}: {trainer.model.parameter_count():,} parameters, d_model "
             f"{shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.encoder_layers}+{shape.decoder_layers} "
@@ -850,11 +890,11 @@ class Run:
             f"    {command}",
             "",
         ]
-        if ready.plan is not None:
+        if ready.recipe is not None:
             lines += [
                 f"Data: {ready.name}, {ready.counts}, "
                 f"{ready.origin(self.request.seed)}; tokenizer "
-                f"{trainer.tokenizers.named}, preset {ready.plan.preset}.",
+                f"{trainer.tokenizers.named}; {ready.recipe}.",
                 "",
             ]
         if scores is not None and self.unfitted:

@@ -1,16 +1,21 @@
-"""The learning rate at every step (section 5.3), and the number of steps of a run with a time limit."""
+"""The learning rate at every step (section 5.3), and when a training that is watched ends."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from seq2see.config import TrainingConfig
 
-FIRST_STEPS = 5  # first steps, which compile kernels and fill caches: they do not count for the speed
-TABLE_LINES = 5  # of a run with a time limit, unless they take too long
-EXPECTED_ASIDE = 0.1  # share of the time that evaluations and checkpoints take, until one has been timed
-LARGEST_ASIDE = 0.25  # share of the time that the lines of the table may take
-TOLERATED = 0.02  # error of the expected end, as a share of the time, before the number of steps changes
+FIRST_LINE = 100  # the step of the first line of a watched training, or a tenth of its steps if they are few
+FURTHER = 1.25  # ratio of the steps of two lines: how long a model learns is seen on a logarithmic scale
+SHORTEST_RISE = 20  # part of the steps that the rate may rise in a watched training, at most
+STALE = 1.6  # times the steps of the best line, after which nothing more is expected
+SETTLED, FEWEST_LINES = 3, 4  # warm-ups and lines before that is said
+LANDING = 1.0  # length of the fall of the rate, in the steps before it: the second half of the training
+SOLVED_LANDING = 0.1  # the same if all held-out pairs are right
+ALL_RIGHT = 2  # lines in a row with all held-out pairs right, after which the task is solved
+ENOUGH_RIGHT = 100  # held-out pairs; if all of fewer are right, more than one of thirty others may be wrong
 
 
 def peak(config: TrainingConfig, d_model: int) -> float:
@@ -18,73 +23,99 @@ def peak(config: TrainingConfig, d_model: int) -> float:
     return config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
 
 
-def learning_rate(step: int, config: TrainingConfig, d_model: int, last: int | None = None) -> float:
-    """Return the rate of a step, counted from 1. ``last`` is the last step, if it is not ``config.steps``.
+def warmup(config: TrainingConfig) -> int:
+    """Return the steps over which the rate rises."""
+    return max(1, min(config.warmup, config.steps // SHORTEST_RISE)) if is_watched(config) else config.warmup
+
+
+def is_watched(config: TrainingConfig) -> bool:
+    """Whether the held-out answers decide when the training ends."""
+    return config.schedule == "watched"
+
+
+@dataclass(frozen=True)
+class Course:
+    """How far a training has come: its best line, and when the rate begins to fall and reaches zero."""
+
+    step: int = 0  # of the best line
+    score: float = -1.0
+    lines: int = 0
+    lines_since: int = 0  # the best one
+    all_right: int = 0  # lines in a row, up to the last one, with every held-out pair right
+    falls: int = 0  # the step after which the rate falls; 0: not yet
+    last: int = 0  # the last step, once it is known
+    why: str = ""  # why the rate falls: solved, stale or budget
+
+    def after(self, step: int, score: float, right: bool, config: TrainingConfig) -> Course:
+        """Return the course after one more line; of equal lines the later one is the best.
+
+        ``right`` says whether every held-out pair is right, and whether these are enough to believe it.
+        """
+        better = score >= self.score
+        now = Course(
+            step if better else self.step, max(score, self.score), self.lines + 1, 0 if better else self.lines_since + 1,
+            self.all_right + 1 if right else 0, self.falls, self.last, self.why,
+        )  # fmt: skip
+        return now._ending(step, config) if is_watched(config) else now
+
+    def _ending(self, step: int, config: TrainingConfig) -> Course:
+        """Let the rate fall if the task is solved, or if nothing more comes."""
+        if self.all_right >= ALL_RIGHT and self.why != "solved":
+            end = step + max(1, round(SOLVED_LANDING * step))
+            return self._falling(self.falls or step, min(end, self.last or config.steps), "solved")
+        settled = self.lines >= FEWEST_LINES and step >= SETTLED * warmup(config)
+        if not self.falls and settled and step >= STALE * self.step:
+            return self._falling(step, min(config.steps, step + round(LANDING * step)), "stale")
+        return self
+
+    def _falling(self, first: int, last: int, why: str) -> Course:
+        return Course(self.step, self.score, self.lines, self.lines_since, self.all_right, first, last, why)
+
+    def at(self, step: int, config: TrainingConfig) -> Course:
+        """Return the course at a step: the rate falls in time for the last one."""
+        if is_watched(config) and not self.falls and step >= int(config.steps / (1 + LANDING)):
+            return self._falling(step, config.steps, "budget")
+        return self
+
+    def end(self, config: TrainingConfig) -> int:
+        """Return the last step, as far as it is known."""
+        return self.last or config.steps
+
+
+def learning_rate(step: int, config: TrainingConfig, d_model: int, course: Course | None = None) -> float:
+    """Return the rate of a step, counted from 1. ``course`` is that of a watched training.
 
     paper: d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)  (eq. 3), written here as peak · min(√(w/step), step/w)
     """
-    rise = step / config.warmup
+    rise = step / warmup(config)
+    highest = peak(config, d_model)
     if rise <= 1:
-        return peak(config, d_model) * rise
+        return highest * rise
     if config.schedule == "paper":
-        return peak(config, d_model) / math.sqrt(rise)
+        return highest / math.sqrt(rise)
     if config.schedule == "constant":
-        return peak(config, d_model)
-    remaining = (step - config.warmup) / max(1, (last or config.steps) - config.warmup)
-    return peak(config, d_model) * 0.5 * (1 + math.cos(math.pi * min(1.0, remaining)))
+        return highest
+    if is_watched(config):
+        if course is None or not course.falls:
+            return highest
+        return highest * max(0.0, course.last - step) / max(1, course.last - course.falls)
+    remaining = (step - config.warmup) / max(1, config.steps - config.warmup)
+    return highest * 0.5 * (1 + math.cos(math.pi * min(1.0, remaining)))
 
 
-class Timekeeper:
-    """Computes how many steps fit into a time limit; it measures the speed about once a second.
+def has_line(step: int, config: TrainingConfig) -> bool:
+    """Whether the table has a line after this step; those of a watched training come at growing distances."""
+    if not is_watched(config):
+        return step % config.evaluate_every == 0
+    first = max(1, min(FIRST_LINE, config.steps // 10))
+    if step < first:
+        return False
+    number = round(math.log(step / first, FURTHER))
+    return step == round(first * FURTHER**number)
 
-    Evaluations and checkpoints count too. They are timed separately, because they are rare and long.
-    """
 
-    def __init__(self, seconds: float, step: int) -> None:
-        self.seconds = seconds
-        self.next_look = step + 1
-        self.steady_from = step + FIRST_STEPS
-        self.last = (step, 0.0)  # the step of the last measurement, and the seconds of learning until then
-        self.each: float | None = None  # seconds of one step
-        self.aside = 0.0  # seconds of evaluations and checkpoints so far
-        self.since_line = 0.0  # the part of them since the last line of the table
-        self.line: float | None = None  # seconds of the last line, with the checkpoints before it
-
-    def took(self, seconds: float, line: bool) -> None:
-        """Add the seconds of a checkpoint or of a line of the table."""
-        self.aside += seconds
-        self.since_line += seconds
-        if line:
-            self.line, self.since_line = self.since_line, 0.0
-
-    def look(self, step: int, now: float, plan: TrainingConfig) -> dict[str, int]:
-        """Return the settings that change, given the seconds since the start; set the time of the next look."""
-        learned = now - self.aside
-        if step >= self.steady_from:
-            each = max((learned - self.last[1]) / (step - self.last[0]), 1e-9)
-            self.each = each if self.each is None else (self.each + each) / 2
-        self.last = (step, learned)
-        if self.each is None:
-            self.next_look = step + 1
-            return {"steps": step} if now >= self.seconds else {}
-        self.next_look = step + max(1, int(min(1.0, self.seconds / 20) / self.each))
-        return self._planned(step, self.seconds - now, self.each, plan)
-
-    def _planned(self, step: int, left: float, each: float, plan: TrainingConfig) -> dict[str, int]:
-        """Return the settings with which the run ends after the seconds that are left."""
-        planned = -(-plan.steps // plan.evaluate_every)  # lines of the whole run
-        lines, most, aside = planned - step // plan.evaluate_every, TABLE_LINES, EXPECTED_ASIDE * left
-        if self.line is not None:
-            most = max(1, min(most, int(LARGEST_ASIDE * left / max(self.line, 1e-9))))
-        # Moving the lines may bring two of them close together, so a few more than the limit are kept.
-        moves = lines > most + most // 2 or 2 * planned < most
-        if self.line is not None:
-            aside = self.line * (most if moves else lines)
-        if not moves and abs(left - aside - (plan.steps - step) * each) <= TOLERATED * self.seconds:
-            return {}
-        steps = max(step, step + int((left - aside) / each))
-        changes = {"steps": steps}
-        if moves:
-            changes["evaluate_every"] = -(-steps // most)
-            changes["checkpoint_every"] = max(1, steps // (4 * most))
-        return changes
+def steps_of(budget: float, each: float) -> int:
+    """Return the number of steps for some seconds, to two digits: a measured speed is no more exact."""
+    steps = max(1.0, budget / each)
+    unit = 10 ** max(0, math.floor(math.log10(steps)) - 1)
+    return int(max(1, round(steps / unit) * unit))
