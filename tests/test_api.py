@@ -381,7 +381,9 @@ def test_edit_distance() -> None:
 def test_fit_learns_something_new() -> None:
     pairs = [(f"{n:02}", f"{n:02}"[::-1]) for n in range(100)]
     quick = {"steps": 120, "batch_tokens": 640, "warmup": 30, "evaluate_every": 120}
-    fitted = seq2see.fit(pairs, preset="tiny", training=quick)
+    fitted = seq2see.fit(
+        pairs, model={"d_model": 64, "d_ff": 256, "encoder_layers": 2, "decoder_layers": 2}, training=quick
+    )
     assert fitted.evaluate(pairs).exact_match > 0.9
     assert "exact match" in fitted.card
     with pytest.raises(InputError, match="'x'"):
@@ -502,9 +504,9 @@ def test_validation_and_test_are_kept_apart() -> None:
     ({"vocabulary": 5}, "^`vocabulary` is 5: at least 8"),
     ({"vocabulary": 50}, "^`vocabulary` is 50, but .* set `tokenizer` to"),
     ({"tokenizer": "words", "vocabulary": 500}, "^`vocabulary` is 500, but 35 pairs have"),
-    ({"training": {"steps": 5, "seconds": 3}}, r"^steps \(5\) and seconds \(3\) both say how long"),
+    ({"training": {"steps": 5, "budget": 3}}, r"^steps \(5\) and budget \(3 s\) both say how long"),
     ({"resume": True}, "^`resume` .* with `out`"), ({"device": "gpu"}, "^`device` is 'gpu'"),
-    ({"preset": "tny"}, "Did you mean 'tiny'"), ({"start": "dates", "tokenizer": "bpe"}, "but `start` has a tokenizer"),
+    ({"preset": "bse"}, "Did you mean 'base'"), ({"start": "dates", "tokenizer": "bpe"}, "but `start` has a tokenizer"),
 ])  # fmt: skip
 def test_fit_names_the_argument(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -517,7 +519,7 @@ def test_fit_takes_typed_configs() -> None:
     assert fitted.config.training.warmup == 2
     assert fitted.config.model.max_length == 1024
     assert fitted.config.model.source_vocabulary == fitted.tokenizers.source.size == 13
-    short = seq2see.TrainingConfig.of(seconds=1.0, batch_tokens=200)
+    short = seq2see.TrainingConfig.of(budget=1.0, batch_tokens=200)
     assert little(model=shape, training=short).config.training.steps > 1
 
 

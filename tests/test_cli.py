@@ -55,11 +55,11 @@ def test_commands_and_options_are_frozen() -> None:
     ]  # fmt: skip
     assert options["score"] == ["--columns", "--json", "--model"]
     assert options["train"] == [
-        "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset", "--resume",
-        "--seconds", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard", "--test", "--threads",
+        "--budget", "--columns", "--count", "--device", "--distil", "--ensemble", "--from", "--out", "--preset",
+        "--resume", "--seed", "--set", "--steps", "--strict", "--teacher", "--tensorboard", "--test", "--threads",
         "--tokenizer", "--unlabelled", "--unseen", "--validation", "--vocabulary", "--watch", "--years",
     ]  # fmt: skip
-    assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation"]
+    assert options["doctor"] == ["--columns", "--json", "--preset", "--test", "--validation", "--why"]
     assert options["tokenize"] == ["--columns", "--data", "--model", "--target", "--vocabulary"]
     assert options["presets"] == ["--vocabulary"]
     assert options["demo"] == []

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.cli import app
-from seq2see.data import plan, shards
+from seq2see.data import cuts, shards
 from seq2see.data.pairs import Corpus, corpus_of, read_pairs
 from seq2see.errors import UserError
 
@@ -132,7 +132,7 @@ def test_columns_of_features_follow_a_text_as_symbols(tmp_path: Path) -> None:
     assert corpus.taken == "1+3 → 2"
     back = read_pairs([path], columns=("2", "1+3"))
     assert back.pairs[0] == ("walked", "walk <V> <PST>")
-    assert plan.fitting([source for source, _ in corpus.pairs]) == "features"
+    assert cuts.fitting([source for source, _ in corpus.pairs]) == "features"
 
 
 RECORDS = [{"id": n, "en": english, "fr": french} for n, english, french in ROWS]

@@ -213,7 +213,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model=TINY,
         out=out,
         tokenizer="characters",
-        preset="tiny",
     )
     assert made.confidence is not None
     return out

@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_leaves
 import seq2see
 from seq2see import devices
 from seq2see.cli import answering, main
-from seq2see.data.plan import choose as plan_of
-from seq2see.data.plan import fast_on
+from seq2see.data.recipe import fast_on
 from seq2see.devices import Choice, Work
 from seq2see.errors import UserError
 from seq2see.storage import folder
@@ -155,10 +154,10 @@ def test_a_training_plans_for_the_device_that_is_chosen(monkeypatch: pytest.Monk
     ready = runs.prepare(data, runs.Request())
     assert (ready.device, ready.config.training.layout) == ("cuda", "packed")
     assert ready.where.said.startswith("The GPU is used, since d_model is 128")
-    small = runs.prepare(data, runs.Request(preset="tiny"))
+    small = runs.prepare(data, runs.Request(preset="document"))
     assert (small.device, small.config.training.layout) == ("cpu", "padded")
     assert small.where.said.startswith("The CPU is used, since 4")
-    wide = runs.prepare(data, runs.Request(preset="tiny", model={"d_model": 256}))
+    wide = runs.prepare(data, runs.Request(preset="document", model={"d_model": 256}))
     assert wide.device == "cuda"
     assert runs.prepare(data, runs.Request(device="cpu")).device == "cpu"
     assert runs.prepare_dates(runs.Request(), (1000, 9999), 1000).device == "cpu"
@@ -167,10 +166,9 @@ def test_a_training_plans_for_the_device_that_is_chosen(monkeypatch: pytest.Monk
     assert (ready.device, ready.where.said) == ("cpu", "")
 
 
-@pytest.mark.parametrize("preset", ["words", "lexicon", "deep"])
-def test_ensembles_on_a_gpu_learn_from_packed_batches(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ensembles_on_a_gpu_learn_from_packed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up(monkeypatch, ONE)
-    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(members=3, device="cuda", preset=preset))
+    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(members=3, device="cuda"))
     assert (ready.config.model.members, ready.config.training.layout) == (3, "packed")
 
 
@@ -180,7 +178,6 @@ def test_apples_gpu_trains_padded_batches_in_float32(monkeypatch: pytest.MonkeyP
     settings = ready.config.training
     assert (ready.device, settings.layout, settings.precision) == ("mps", "padded", "float32")
     assert fast_on("mps", {"d_model": 512}) == {}
-    assert plan_of(PAIRS, device="mps") == plan_of(PAIRS, device="cpu")
 
 
 def test_the_command_says_which_device_answers(
@@ -243,9 +240,7 @@ class InFloat32(TorchDispatchMode):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_plain_path_needs_no_number_of_64_bits(beam: int) -> None:
     """What Apple's GPUs run: training on padded batches, and a search step by step."""
-    ready = runs.prepare(
-        runs.Data.read(PAIRS), runs.Request(device="cpu", preset="tiny", training={"steps": 2})
-    )
+    ready = runs.prepare(runs.Data.read(PAIRS), runs.Request(device="cpu", training={"steps": 2}))
     run = runs.Run(ready, runs.Request(device="cpu"), print)
     trainer = run.trainer
     with InFloat32():

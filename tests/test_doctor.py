@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from seq2see.cli import app
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.data import language, shards
+from seq2see.data.cuts import cuts_of, tokenizers_of
 from seq2see.data.doctor import EFFICIENCY, Report, examine, in_words, inspect, memory_of, seconds_of
 from seq2see.data.pairs import Corpus, read_pairs, split
-from seq2see.data.plan import choose, config_of, tokenizers_of
+from seq2see.data.recipe import Facts, choose, config_of
 from seq2see.errors import UserError
 from seq2see.model.transformer import Transformer
 
@@ -170,9 +171,8 @@ def test_columns_are_named_by_codes_and_by_names_of_languages() -> None:
 
 def test_memory_grows_with_the_batch_and_time_is_said_roughly() -> None:
     pairs = sentences()
-    plan = choose(pairs)
-    config = config_of(plan, tokenizers_of(plan, pairs), 30, {}, {})
-    larger = config_of(plan, tokenizers_of(plan, pairs), 30, {}, {"batch_tokens": 99_999})
+    recipe, both = choose(Facts(len(pairs), 9 * len(pairs), 30)), tokenizers_of(cuts_of(pairs), pairs)
+    config, larger = config_of(recipe, both), config_of(recipe, both, None, {"batch_tokens": 99_999})
     assert isinstance(config.model, ModelConfig)
     assert memory_of(config, 30) < memory_of(larger, 30)
     assert [in_words(s) for s in (3, 600, 36_000, 999_999)] == [
@@ -291,10 +291,11 @@ def test_given_parts_are_described_as_train_uses_them(tmp_path: Path) -> None:
     assert (facts["validation"], facts["test"]) == ("2 pairs in dev.tsv", "1 pair in test.tsv")
     assert f"1 {unknown.format(repr('x'))}" in texts
     assert "1 of 2 validation sources are also in the training (line 1 of dev.tsv)" in texts
-    assert facts["fits"] == "words (600 pairs of short texts)"
+    assert facts["recipe"].startswith("d_model 96, 3+3 layers, dropout 0.3, ")
+    assert facts["time"] == "at most 15 minutes on a CPU (--budget), less when nothing more comes"
     facts, _ = said("--preset", "base")
-    assert facts["preset"].startswith("base (")
-    assert "fits" not in facts
+    assert facts["preset"].startswith("preset base, for 600 pairs")
+    assert "recipe" not in facts
 
 
 def test_duplicates_and_overlaps_are_used_as_given() -> None:

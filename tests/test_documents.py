@@ -12,7 +12,8 @@ from torch import Tensor
 import documents
 import seq2see
 from seq2see.config import PRESETS, ModelConfig
-from seq2see.data.plan import choose, config_of, tokenizers_of
+from seq2see.data.cuts import cuts_of, tokenizers_of
+from seq2see.data.recipe import Facts, choose, config_of
 from seq2see.decoding.search import padded
 from seq2see.inspection import lab
 from seq2see.inspection.similarity import similarities
@@ -404,15 +405,14 @@ def test_003_662979dacec68ce4_valid_lens_of_hi_is_3() -> None:
 
 def test_003_662979dacec68ce4_two_separate_dictionaries() -> None:
     pairs = [("go .", "va !"), ("hi .", "salut !"), ("run .", "cours !")]
-    plan = choose(pairs, "words")
-    both = tokenizers_of(plan, pairs)
+    both = tokenizers_of(cuts_of(pairs, "words"), pairs)
     assert not Tokenizers(*both).shared
     assert [tokenizer.vocabulary()[4:] for tokenizer in both] == [
         [".", "go", "hi", "run"],
         ["!", "va", "salut", "cours"],
     ]
     assert both[0].tokens(both[0].encode("go away"))[2] == "<unk>"
-    config = config_of(plan, both, 5, {}, {})
+    config = config_of(choose(Facts(3, 12, 5)), both)
     model = Transformer(config.model)
     assert model.encoder.embedding.table.weight is not model.decoder.embedding.table.weight
 

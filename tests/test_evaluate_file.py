@@ -89,7 +89,7 @@ def test_the_loss_is_of_the_pairs_that_can_be_scored(file: Path) -> None:
 
 
 def test_sentences_stand_one_under_the_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2see.data.plan.are_sentences", lambda pairs: True)
+    monkeypatch.setattr("seq2see.data.cuts.are_sentences", lambda pairs: True)
     done = run(str(file))
     assert "  1845-01-06\n    →  January 6, 1845\nright  January 7, 1845\n" in done.output
     assert "BLEU" in done.output

@@ -317,8 +317,8 @@ def test_a_small_model_trains_without_kernels_but_for_attention(
         (512, {"steps": 2000}, False),
         (512, {"steps": 2000, "r_drop": 1.0}, True),
         (512, {"steps": 2000, "accumulate": 2}, True),
-        (512, {"seconds": 180.0}, True),
-        (512, {"seconds": 179.0, "steps": 10**6}, False),
+        (512, {"budget": 180.0}, True),
+        (512, {"budget": 179.0, "steps": 10**6}, False),
         (fast.SMALL, {"steps": 10**6}, False),
     ],
 )

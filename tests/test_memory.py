@@ -518,7 +518,6 @@ def test_a_packed_training_stops_halving_at_its_longest_text(
     request = runs.Request(
         tokenizer="characters",
         device="cpu",
-        preset="tiny",
         training={"layout": "packed", "batch_tokens": 512, "steps": 2},
     )
     trainer = runs.Run(runs.prepare(runs.Data.read(pairs), request), request, lambda said: None).trainer

@@ -74,8 +74,8 @@ def test_the_commands_of_a_recipe(block: str, few: None, monkeypatch: pytest.Mon
             monkeypatch.setattr("sys.argv", words)
             recipes.main()
             continue
-        if "--seconds" in words:
-            words[words.index("--seconds") : words.index("--seconds") + 2] = []
+        if "--budget" in words:
+            words[words.index("--budget") : words.index("--budget") + 2] = []
         if (
             "--min-confidence" in words or words[1] == "calibrate"
         ):  # two steps do not make a model that is sure

@@ -1,13 +1,11 @@
-"""The learning rate of every step, and how a run of some seconds is planned, in numbers."""
+"""The learning rate of every step, and when a watched training ends, in numbers."""
 
 from __future__ import annotations
 
 import pytest
 
 from seq2see.config import TrainingConfig
-from seq2see.training.schedule import Timekeeper, learning_rate, peak
-
-PLAN = TrainingConfig.of(steps=10**6, evaluate_every=10, checkpoint_every=10)
+from seq2see.training.schedule import Course, has_line, learning_rate, peak, steps_of, warmup
 
 
 def test_the_peak_is_the_papers_unless_another_is_set() -> None:
@@ -32,65 +30,78 @@ def test_a_warm_up_as_long_as_the_run() -> None:
     assert learning_rate(11, config, 1) == pytest.approx(0.0)
 
 
-def test_the_first_steps_say_nothing_about_the_speed() -> None:
-    clock = Timekeeper(10.0, step=100)
-    assert clock.next_look == 101
-    for step in range(101, 105):
-        assert clock.look(step, 0.5, PLAN) == {}
-        assert (clock.each, clock.next_look) == (None, step + 1)
-    assert clock.look(104, 9.99, PLAN) == {}
-    assert clock.look(104, 10.0, PLAN) == {"steps": 104}  # but they end the run
+WATCHED = TrainingConfig.of(schedule="watched", steps=10_000, warmup=100, learning_rate=1.0)
 
 
-def test_a_run_of_some_seconds_is_planned_by_the_speed() -> None:
-    clock = Timekeeper(10.0, step=0)
-    clock.look(1, 0.5, PLAN)
-    # 4 steps in 0.5 s. A tenth of the 9 s that are left is put aside: 8.1 / 0.125 = 64 more steps.
-    assert clock.look(5, 1.0, PLAN) == {"steps": 69, "evaluate_every": 14, "checkpoint_every": 3}
-    assert clock.each == 0.125
-    assert clock.next_look == 9  # half a second later, a twentieth of the run
-
-    clock.took(0.2, line=False)
-    clock.took(0.3, line=True)
-    assert (clock.aside, clock.line, clock.since_line) == (0.5, 0.5, 0.0)
-    plan = PLAN.but(steps=69, evaluate_every=14, checkpoint_every=3)
-    # 4 steps in 0.5 s again, without the 0.5 s aside. 8 s are left, 2.5 s of them for 5 lines: 5.5 / 0.125 = 44 steps.
-    assert clock.look(9, 2.0, plan) == {"steps": 53}
-    assert clock.last == (9, 1.5)
-    # 4 lines take 2 s, and 6 - 47 · 0.125 = 0.125 s are nearly nothing.
-    assert clock._planned(9, 8.0, 0.125, plan.but(steps=56)) == {}
-    assert clock._planned(9, 8.0, 0.125, plan.but(steps=55)) == {"steps": 57}
-    # The fifth line, at the end, counts as a whole one: 5.5 · 64 = 352.
-    assert clock._planned(9, 8.0, 1 / 64, plan) == {"steps": 9 + 352}
-    # At step 28 two of the five lines have passed.
-    assert clock._planned(28, 8.0, 0.125, plan) == {"steps": 28 + 52}
+def course(scores: dict[int, float], right: tuple[int, ...] = (), config: TrainingConfig = WATCHED) -> Course:
+    """The course after lines with these scores; ``right`` are those with every held-out pair right."""
+    found = Course()
+    for step, score in scores.items():
+        found = found.at(step, config).after(step, score, step in right, config)
+    return found
 
 
-def test_the_speed_is_the_mean_of_what_was_and_what_is() -> None:
-    clock = Timekeeper(100.0, step=0)
-    clock.look(5, 1.0, PLAN)
-    clock.look(10, 4.0, PLAN)  # 0.2 s a step, then 0.6
-    assert clock.each == pytest.approx(0.4)
-    assert clock.next_look == 12  # about a second later
+def test_a_watched_rate_is_constant_and_then_falls_to_zero() -> None:
+    assert [learning_rate(step, WATCHED, 1, Course()) for step in (50, 100, 4000)] == [0.5, 1.0, 1.0]
+    falling = Course(falls=400, last=800)
+    assert [learning_rate(step, WATCHED, 1, falling) for step in (400, 600, 800, 900)] == [1.0, 0.5, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(("a_line", "lines"), [(0.1, 5), (0.5, 4), (1.0, 2), (9.0, 1)])
-def test_lines_take_a_quarter_of_the_time_at_most(a_line: float, lines: int) -> None:
-    clock = Timekeeper(10.0, step=0)
-    clock.took(a_line, line=True)
-    changes = clock._planned(10, 8.0, 0.1, PLAN)
-    steps = max(10, 10 + int((8.0 - lines * a_line) / 0.1))
-    assert changes == {
-        "steps": steps,
-        "evaluate_every": -(-steps // lines),
-        "checkpoint_every": max(1, steps // (4 * lines)),
-    }
+def test_the_rise_is_a_part_of_a_short_training() -> None:
+    assert warmup(WATCHED) == 100
+    assert warmup(WATCHED.but(steps=200)) == 10
+    assert warmup(WATCHED.but(steps=200, schedule="cosine")) == 100
 
 
-@pytest.mark.parametrize(("lines", "moved"), [(1, True), (2, True), (3, False), (7, False), (8, True)])
-def test_lines_are_moved_if_they_are_far_too_many_or_too_few(lines: int, moved: bool) -> None:
-    changes = Timekeeper(10.0, step=0)._planned(
-        0, 10.0, 0.1, PLAN.but(steps=700, evaluate_every=700 // lines)
-    )
-    assert ("evaluate_every" in changes) == moved
-    assert changes["steps"] == 90
+def test_answers_that_improve_let_a_training_go_on_until_half_of_its_budget() -> None:
+    rising = course({step: step / 1e5 for step in range(100, 4900, 300)})
+    assert (rising.falls, rising.end(WATCHED)) == (0, 10_000)
+    assert not rising.at(4999, WATCHED).falls
+    ending = rising.at(5000, WATCHED)
+    assert (ending.falls, ending.last, ending.why) == (5000, 10_000, "budget")
+
+
+def test_answers_that_no_longer_improve_end_it_after_as_many_steps_again() -> None:
+    scores = {200: 0.1, 400: 0.5, 600: 0.4, 639: 0.4}
+    assert not course(scores).falls
+    stale = course(scores | {640: 0.4})
+    assert (stale.step, stale.falls, stale.last, stale.why) == (400, 640, 1280, "stale")
+    later = course(scores | {640: 0.4, 800: 0.9})  # the fall helps, as it should
+    assert (later.step, later.falls, later.last) == (800, 640, 1280)
+
+
+def test_nothing_is_said_before_the_rate_is_up_and_some_lines_are_there() -> None:
+    assert not course({10: 0.5, 20: 0.4, 40: 0.4, 80: 0.4, 299: 0.4}).falls  # 3 warm-ups are 300 steps
+    assert course({10: 0.5, 20: 0.4, 40: 0.4, 80: 0.4, 300: 0.4}).falls == 300
+    assert not course({100: 0.5, 200: 0.4, 900: 0.4}).falls  # three lines
+
+
+def test_a_solved_task_ends_soon() -> None:
+    assert not course({100: 1.0, 200: 0.9, 300: 1.0}, right=(100, 300)).falls  # not two in a row
+    solved = course({100: 1.0, 200: 1.0}, right=(100, 200))
+    assert (solved.falls, solved.last, solved.why) == (200, 220, "solved")
+    while_falling = course(dict.fromkeys((100, 200, 300, 480), 0.1) | {500: 1.0, 520: 1.0}, right=(500, 520))
+    assert (while_falling.falls, while_falling.last) == (while_falling.falls, 572)
+    late = course({9000: 1.0, 9990: 1.0}, right=(9000, 9990))
+    assert late.last == 10_000  # never beyond the budget
+
+
+def test_other_schedules_are_not_watched() -> None:
+    plain = WATCHED.but(schedule="cosine")
+    found = course({100: 1.0, 200: 1.0, 9000: 0.1}, right=(100, 200), config=plain)
+    assert (found.falls, found.end(plain), found.step, found.lines_since) == (0, 10_000, 200, 1)
+
+
+def test_lines_come_at_growing_distances() -> None:
+    lines = [step for step in range(1, 1001) if has_line(step, WATCHED)]
+    assert lines == [100, 125, 156, 195, 244, 305, 381, 477, 596, 745, 931]
+    assert [step for step in range(1, 61) if has_line(step, WATCHED.but(steps=60))][:4] == [6, 8, 9, 12]
+    plain = WATCHED.but(schedule="paper", evaluate_every=10)
+    assert [step for step in range(1, 31) if has_line(step, plain)] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(("budget", "each", "steps"), [
+    (900.0, 0.5, 1800), (900.0, 0.0123, 73_000), (900.0, 0.0124, 73_000), (10.0, 3.0, 3), (1.0, 60.0, 1),
+])  # fmt: skip
+def test_a_budget_is_turned_into_steps_of_two_digits(budget: float, each: float, steps: int) -> None:
+    assert steps_of(budget, each) == steps

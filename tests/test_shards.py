@@ -15,7 +15,6 @@ from seq2see.data import shards
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
 from seq2see.data.pairs import Pair
-from seq2see.data.plan import choose
 from seq2see.data.shards import Shards, Survey, hash_of, is_large, survey, write
 from seq2see.errors import FolderError, UserError
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -195,7 +194,8 @@ def test_all_is_made_ready_from_a_survey(kind: str, large: Path, tmp_path: Path)
     ready = prepare(data, Request(tmp_path / "out", tokenizer=kind, training={"steps": 7}))
     assert isinstance(ready.train, Shards)
     assert ready.config.training.steps == 7
-    assert ready.plan.tokenizer == kind
+    assert ready.cuts.named == kind
+    assert ready.recipe.facts.on_disk
     assert ready.config.model.source_vocabulary == ready.tokenizers.source.size
     assert len(ready.train) + len(ready.validation) + len(ready.test) + ready.train.dropped == 901
     before = written_files(tmp_path / "out" / SHARDS)
@@ -205,15 +205,6 @@ def test_all_is_made_ready_from_a_survey(kind: str, large: Path, tmp_path: Path)
     assert written_files(tmp_path / "out" / SHARDS) == before
     with pytest.raises(UserError, match="name a folder for its ids with `out`"):
         prepare(data, Request(tokenizer=kind))
-
-
-def test_a_plan_by_a_sample_is_that_of_the_whole() -> None:
-    whole, sample = choose(ALL * 200), choose(ALL[::9], count=len(ALL) * 200)
-    assert sample.why == whole.why == "180,000 pairs of sentences"
-    assert (sample.tokenizer, sample.vocabulary, sample.preset) == ("bpe", 8000, "small")
-    assert sample.model == whole.model
-    assert sample.training["steps"] == pytest.approx(whole.training["steps"], rel=0.02)
-    assert choose(ALL[::9]).preset == "tiny"
 
 
 def test_a_text_that_older_tokenizers_do_not_know_is_named(large: Path, tmp_path: Path) -> None:

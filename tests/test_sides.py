@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import seq2see
 from seq2see.answering.texts import Texts
 from seq2see.cli import app
-from seq2see.data.plan import choose, fitting, kinds_asked, tokenizers_of
+from seq2see.data.cuts import cuts_of, fitting, kinds_asked, tokenizers_of
 from seq2see.errors import InputError, UserError
 from seq2see.storage.folder import Tokenizers, find, read_tokenizers
 from seq2see.tokenizers.symbols import features_of
@@ -35,13 +35,13 @@ def words(count: int = 400) -> list[tuple[str, str]]:
 
 def test_the_data_choose_a_tokenizer_for_each_side() -> None:
     pairs = words()
-    plan = choose(pairs)
-    assert plan.kinds == ("characters", "symbols")
-    assert "tokenizer characters → symbols, preset words" in str(plan)
-    source, target = tokenizers_of(plan, pairs)
+    cuts = cuts_of(pairs)
+    assert cuts.kinds == ("characters", "symbols")
+    assert str(cuts) == "characters → symbols (the sides are short, or of signs)"
+    source, target = tokenizers_of(cuts, pairs)
     assert (source.kind, target.kind, target.size) == ("characters", "symbols", 3 + len(PHONES))
     assert target.tokens(target.encode("K AE1")) == ["<sos>", "K", "AE1", "<eos>"]
-    assert choose([(t, s) for s, t in pairs]).kinds == ("symbols", "characters")
+    assert cuts_of([(t, s) for s, t in pairs]).kinds == ("symbols", "characters")
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_what_can_be_asked_for(tmp_path: Path) -> None:
     assert kinds_asked("symbols:,,characters") == ("symbols:,", "characters")
     assert kinds_asked(("words", "symbols:|")) == ("words", "symbols:|")
     pairs = words(200)
-    assert choose(pairs, "bpe").shared
-    assert not choose(pairs, "bpe,bpe").shared
-    assert choose(pairs, "characters,bpe", 600).vocabulary == 600
+    assert cuts_of(pairs, "bpe").shared
+    assert not cuts_of(pairs, "bpe,bpe").shared
+    assert cuts_of(pairs, "characters,bpe", 600).vocabulary == 600
     for asked, message in (
         ("symbol", "Did you mean 'symbols'"),
         ("symbols:--", "There is no tokenizer"),
@@ -123,7 +123,7 @@ def test_what_can_be_asked_for(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             kinds_asked(asked)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="one token for each character or symbol"):
-        choose(pairs, None, 99)
+        cuts_of(pairs, None, 99)
 
 
 def own_file(path: Path) -> Path:

@@ -25,7 +25,7 @@ from seq2see.answering.translation import translate
 from seq2see.cli import app
 from seq2see.cli import documents as command
 from seq2see.config import REPAIRS, DecodingConfig
-from seq2see.data.plan import choose
+from seq2see.data.cuts import cuts_of
 from seq2see.decoding.hypothesis import PAPER, Phrase
 from seq2see.documents import formats as documents
 from seq2see.documents import markup, terms
@@ -672,10 +672,10 @@ PROSE = [(f"The {a} is {b}.", f"Le {b} a {a}.") for a in ("cat", "dog", "car") f
 
 
 def test_trainings_on_prose_make_models_of_sentences() -> None:
-    assert choose(PROSE).prose
-    assert not choose([(one[:-1], other) for one, other in PROSE]).prose  # no sentences
-    assert not choose(PROSE, tokenizer="characters").prose
-    assert not choose([("1.", "one."), ("2.", "two."), ("3.", "three.")]).prose
+    assert cuts_of(PROSE).prose
+    assert not cuts_of([(one[:-1], other) for one, other in PROSE]).prose  # no sentences
+    assert not cuts_of(PROSE, tokenizer="characters").prose
+    assert not cuts_of([("1.", "one."), ("2.", "two."), ("3.", "three.")]).prose
 
 
 def predict(*arguments: str) -> Any:

@@ -16,8 +16,6 @@ from typer.testing import CliRunner, Result
 import seq2see
 from seq2see.cli import app
 from seq2see.cli.train import _board
-from seq2see.data.packing import BLOCK
-from seq2see.data.plan import are_sentences, choose
 from seq2see.errors import UserError
 from seq2see.evaluation.evaluate import Evaluation
 from seq2see.evaluation.metrics import compare_bleu, compare_exact
@@ -315,37 +313,6 @@ def test_bad_rows_and_long_pairs_are_named_and_left_out(tmp_path: Path) -> None:
     assert "a.tsv, line 303: has more than 20,000 characters: skipped." in said
 
 
-def test_the_kind_and_size_of_the_data_choose() -> None:
-    short = [(str(n), f"{n} pieces") for n in range(2000)]
-    assert not are_sentences(short)
-    assert (choose(short).tokenizer, choose(short).preset) == ("characters", "words")
-    many = [
-        (f"the small cat sees {n} dogs today", f"le petit chat voit {n} chiens ce jour")
-        for n in range(20_000)
-    ]
-    assert (choose(many).tokenizer, choose(many).preset, choose(many).vocabulary) == ("bpe", "small", 8000)
-    assert choose(many).model["dropout"] == 0.3
-    steps = [choose(short[:many] or short * 10).training["steps"] for many in (300, 800, 2000, 0)]
-    assert steps == sorted(set(steps))  # more for more
-    assert choose(short).training["chained"] == 1.0
-    forms = [(f"lemma{n} <V> <{n % 7}>", f"lemma{n}te") for n in range(3000)]
-    for device, r_drop, dropout in (("cpu", 0.0, 0.15), ("cuda", 1.0, 0.3)):
-        found = choose(forms, device=device)
-        assert found.model["dropout"] == dropout
-        assert found.kinds == ("features", "characters")
-        assert found.training | {"invented": 0.5, "guided": 0.5, "r_drop": r_drop} == found.training
-        assert "chained" not in found.training
-    assert choose(forms[:2000]).model["dropout"] == choose(short * 2).model["dropout"] == 0.3
-    wordy = [(str(n), f"{n} of the very small pieces that are left") for n in range(20_000)]
-    tiny = choose(wordy, preset="tiny").training["steps"]
-    assert tiny == 15 * sum(len(text) for _, text in wordy[::10]) * 10 // 2048
-    assert choose(many * 20).preset == "base"
-    assert (
-        choose(short, "unigram", 700, "small").why
-        == "2,000 pairs of short texts (tokenizer and preset as given)"
-    )
-
-
 def test_answers_are_scored_by_length_and_by_their_worst() -> None:
     found = Evaluation.of(
         [
@@ -396,36 +363,8 @@ def test_a_model_learns_on_from_another(corpus: Path, trained: tuple[Path, Resul
     assert further.config.training.learning_rate == pytest.approx(0.3 * 0.002)
     said = refused("train", str(corpus), "--from", one, "--tokenizer", "bpe")
     assert said == "--tokenizer is 'bpe', but --from has a tokenizer: leave it out."
-    assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--seconds", "9")
-    assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--set", "training.seconds=9")
-
-
-def test_many_short_texts_on_a_gpu_get_a_deeper_model() -> None:
-    pairs = [(f"w{n}", " ".join(f"P{n}")) for n in range(120_000)]
-    here, there = choose(pairs), choose(pairs, device="cuda")
-    assert (here.preset, there.preset) == ("small", "deep")
-    assert there.kinds == ("characters", "symbols")
-    assert (there.model["encoder_layers"], there.model["dropout"]) == (6, 0.2)
-    plan = there.training
-    assert plan["layout"] == "packed"
-    assert plan["steps"] == 60 * sum(len(target) for _, target in pairs[::60]) * 60 // 8192
-    # The last quarter has all the checkpoints that are averaged.
-    assert plan["average"] * plan["checkpoint_every"] <= plan["steps"] / 4 < 16.2 * plan["checkpoint_every"]
-    assert choose([(one * 20, other) for one, other in pairs[:20_000]], device="cuda").preset == "small"
-    assert choose(pairs[:90_000], device="cuda").preset == "lexicon"
-    assert choose(pairs[:900], device="cuda").preset == "words"
-    for count in (
-        300,
-        900,
-        2500,
-        3456,
-        3600,
-        7999,
-        8000,
-        33_344,
-        99_999,
-    ):  # a packed batch is made of whole blocks
-        assert choose(pairs[:900], count=count, device="cuda").training["batch_tokens"] % BLOCK == 0
+    assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--budget", "9")
+    assert "give one of them" in refused("train", str(corpus), "--steps", "3", "--set", "training.budget=9")
 
 
 def spoken(word: str) -> str:
@@ -451,26 +390,6 @@ def test_the_default_plan_learns_the_rules_of_a_made_up_language(tmp_path: Path)
     scores = model.evaluate(pairs[600:])
     assert scores.pairs == 232
     assert scores.exact > 215  # 220, and 222 with the plan before; they drop one of two equal letters
-
-
-def test_sentences_on_a_gpu_get_another_recipe() -> None:
-    pairs = sentences(12_000)
-    here, there = choose(pairs), choose(pairs, device="cuda")
-    assert (here.preset, there.preset) == ("small", "medium")
-    assert there.training["layout"] == "packed"
-    assert there.training["bpe_dropout"] == 0.1
-    assert "bpe_dropout" not in choose(pairs, "unigram", device="cuda").training
-    assert "layout" not in here.training
-
-
-def test_a_cpu_with_amx_trains_wide_models_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = sentences(12_000)
-    for known, precision in ((frozenset({"avx2"}), None), (frozenset({"avx2", "amx_bf16"}), "bfloat16")):
-        monkeypatch.setattr("seq2see.data.plan.instructions", lambda known=known: known)
-        plan = choose(pairs)
-        assert plan.preset == "small"
-        assert plan.training.get("precision") == precision
-        assert "precision" not in choose(pairs, preset="tiny").training  # matrices too small for it
 
 
 def test_tensorboard_finds_the_table(corpus: Path) -> None:

@@ -439,7 +439,12 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         everything = found.alphabet
     cuts = cuts_of(parts.train, request.tokenizer, request.vocabulary, found is None)
     model, training = request.settings["model"], request.settings["training"]
-    TrainingConfig.of(**training)  # a wrong setting is an error at once
+    config_of(  # a wrong setting is an error at once
+        choose(Facts(len(parts.train), len(parts.train), 1), request.preset),
+        (Tokenizer.characters(),) * 2,
+        model,
+        training,
+    )
     if tokenizers is None:
         if found is not None and cuts.kinds != ("characters", "characters"):
             everything = parts.train
