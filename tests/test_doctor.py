@@ -122,7 +122,7 @@ def test_a_sound_file_has_no_fault(sound: Path) -> None:
     assert facts["pairs"] == "600 in sound.tsv"
     assert facts["source coverage"] == "100.0% of held-out words occur in training"
     assert facts["split"] == "513 for training, 27 for validation, 60 for the test"
-    assert facts["fits"] == "tiny (513 pairs of sentences)"
+    assert facts["recipe"].startswith("d_model 96, 3+3 layers, dropout 0.3, ")
     assert facts["cut into"].startswith("bpe (")
     assert "tokens (median)" in facts["source length"]
     assert {"memory", "time", "model"} <= facts.keys()
@@ -294,7 +294,7 @@ def test_given_parts_are_described_as_train_uses_them(tmp_path: Path) -> None:
     assert facts["recipe"].startswith("d_model 96, 3+3 layers, dropout 0.3, ")
     assert facts["time"] == "at most 15 minutes on a CPU (--budget), less when nothing more comes"
     facts, _ = said("--preset", "base")
-    assert facts["preset"].startswith("preset base, for 600 pairs")
+    assert facts["preset"].startswith("preset base, for 5")
     assert "recipe" not in facts
 
 
@@ -326,7 +326,7 @@ def test_a_batch_that_this_machine_cannot_hold_is_a_fault(monkeypatch: pytest.Mo
     monkeypatch.setattr("seq2see.data.doctor.memory_of", lambda config, longest: 2.0**50)
     (fault,) = examine(corpus).faults
     assert fault.text.startswith("the worst batch needs about 1048576.0 GiB, but this machine has ")
-    assert "training.batch_tokens=512" in fault.advice
+    assert "train with --set training.batch_tokens=" in fault.advice
 
 
 def test_files_without_pairs_are_refused(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_a_file_larger_than_memory_is_looked_at_by_a_sample(
     done = CliRunner().invoke(app, ["doctor", str(sound)])
     assert done.exit_code in (0, 1), done.exception
     assert "600 in sound.tsv; the following is about a random " in done.output
-    assert "(600 pairs of sentences)" in done.output
+    assert "tokens a batch, for 600 pairs, " in done.output
 
 
 def test_contradictions_constant_targets_and_control_characters_are_faults(tmp_path: Path) -> None:

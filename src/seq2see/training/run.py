@@ -439,12 +439,8 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         everything = found.alphabet
     cuts = cuts_of(parts.train, request.tokenizer, request.vocabulary, found is None)
     model, training = request.settings["model"], request.settings["training"]
-    config_of(  # a wrong setting is an error at once
-        choose(Facts(len(parts.train), len(parts.train), 1), request.preset),
-        (Tokenizer.characters(),) * 2,
-        model,
-        training,
-    )
+    guess = choose(Facts(len(parts.train), len(parts.train), 1), request.preset)
+    config_of(guess, (Tokenizer.characters(),) * 2, model, training)  # a wrong setting is an error at once
     if tokenizers is None:
         if found is not None and cuts.kinds != ("characters", "characters"):
             everything = parts.train
