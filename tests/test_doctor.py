@@ -396,3 +396,13 @@ def test_few_pairs_are_advised_on_by_what_can_be_learned_from_them(sound: Path) 
     assert said(600) == (False, "600 pairs are few for sentences", "a fixed pattern can be learned from them")
     assert said(500) == (False, "500 pairs are few for sentences", "a fixed pattern can be learned from them")
     assert said(499) == (True, "499 pairs are too few to train on", "collect at least 500")
+
+
+def test_the_rule_and_the_evidence_of_each_setting_are_told(sound: Path) -> None:
+    told = " ".join(CliRunner().invoke(app, ["doctor", str(sound), "--why"]).output.split())
+    assert "twelve batches an epoch (results/recipe.md: batches) training.batch_tokens = " in told
+    found = json.loads(CliRunner().invoke(app, ["doctor", str(sound), "--why", "--json"]).output)
+    assert {"setting": "model.norm", "value": "pre", "rule": "layer norm first"}.items() <= found["why"][
+        0
+    ].items()
+    assert "why" not in json.loads(CliRunner().invoke(app, ["doctor", str(sound), "--json"]).output)

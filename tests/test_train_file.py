@@ -91,7 +91,9 @@ def test_a_file_needs_no_other_option_but_to_be_quick(trained: tuple[Path, Resul
         "mine.tsv: 257 for training, 13 for validation, 30 for the test, no source in two parts."
         in done.output
     )
-    assert "Chosen: tokenizer characters, preset words: 257 pairs of short texts." in done.output
+    said = " ".join(done.output.split())
+    assert "Cut into characters (both sides are short, or of signs). Chosen: d_model 96, 3+3 layers, " in said
+    assert "`seq2see doctor --why` gives the reasons." in said
     assert "(right: " in done.output  # samples under each line
     assert "exact match" in done.output
     assert "BLEU" not in done.output
@@ -118,8 +120,12 @@ def test_what_a_training_prints_can_be_copied_and_says_what_is_missing(
     monkeypatch.setattr("sys.argv", ["seq2see", *arguments])
     done = run(*arguments)
     assert done.exit_code == 0, (done.output, done.exception)
+    assert "It has learned nothing that can be used" in done.output  # in four steps
+    assert "Use it" not in done.output
+    monkeypatch.setattr("seq2see.cli.train.USELESS", -1.0)
+    done = run(*arguments, "--out", "again/my words")
     words = shlex.split(done.output.splitlines()[-1])
-    assert words[:4] == ["seq2see", "predict", "--model", "runs/my words"]
+    assert words[:4] == ["seq2see", "predict", "--model", "again/my words"]
     assert run(*words[1:]).exit_code == 0  # the word begins with a dash
     card = Path("runs/my words/card.md").read_text()
     made = next(line for line in card.splitlines() if line.startswith("    seq2see"))
@@ -140,7 +146,7 @@ def test_sentences_get_sub_words_and_bleu(tmp_path: Path, monkeypatch: pytest.Mo
     done = run("train", "train.en,train.fr", "--test", "test.jsonl", "--out", "model", *LITTLE)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "114 for training, 6 for validation, 1 for the test" in done.output
-    assert "tokenizer bpe" in done.output
+    assert "Cut into bpe (both sides are text of several words)." in " ".join(done.output.split())
     assert "BLEU|nrefs:1" in done.output
     assert "BLEU nrefs:1" in Path("model/card.md").read_text()
     assert Path("model/tokenizer.json").is_file()

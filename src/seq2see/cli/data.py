@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +14,6 @@ from seq2see.cli.output import aside, console, say
 from seq2see.errors import UserError, counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from seq2see.data.pairs import Corpus
     from seq2see.data.recipe import Recipe
 
@@ -146,22 +145,18 @@ def doctor(
         if not report.faults:
             console.print("No fault was found.")
         if why and report.recipe is not None:
-            console.print(_reasons(report.recipe))
+            _tell_reasons(report.recipe)
     if report.faults:
         raise typer.Exit(1)
 
 
-def _reasons(recipe: Recipe) -> Table:
-    """Return a table of the settings, with the rule and the evidence of each."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("setting", "value", "rule", "evidence", "measured for as many tokens"):
-        table.add_column(name)
-    for reason in recipe.reasons:
-        told = reason.told()
-        table.add_row(*map(str, list(told.values())[:-1]), "yes" if reason.measured else "no")
-    return table
+def _tell_reasons(recipe: Recipe) -> None:
+    """Print the settings by their rules, with the evidence of each rule."""
+    for rule, reasons in groupby(recipe.reasons, lambda reason: reason.rule):
+        some = list(reasons)
+        far = "" if some[0].measured else "; not measured for so many tokens"
+        say(f"{rule.name} ({rule.evidence}{far})")
+        say("    " + ", ".join(f"{reason.setting} = {reason.value}" for reason in some))
 
 
 def tokenize(
