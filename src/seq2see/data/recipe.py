@@ -223,9 +223,14 @@ RULES: tuple[Rule, ...] = (
          lambda facts: facts.features and facts.tokens < MANY, (0, MANY)),
     Rule("words cut anew in each epoch", lambda _: {"training.bpe_dropout": 0.1}, "results/translation.md: Multi30k",
          lambda facts: facts.gpu and facts.subwords and SOME <= facts.tokens < MOST and not facts.on_disk, (SOME, MOST)),
-    Rule("both directions", lambda facts: {"model.members": facts.members, "model.backward": facts.members // 2}, "results/words.md: both directions",
-         lambda facts: facts.members > 1 and not (facts.taught or facts.subwords or facts.features)
-         and facts.tokens < SOME, (0, SOME)),
+    Rule(
+        "both directions",
+        lambda facts: {"model.members": facts.members, "model.backward": facts.members // 2},
+        "results/words.md: both directions",
+        lambda facts: facts.members > 1 and not (facts.taught or facts.subwords or facts.features)
+        and facts.tokens < SOME,
+        (0, SOME),
+    ),
     Rule("less agreement with a teacher", lambda facts: {"training.r_drop": min(1.0, _agreement(facts))},
          "results/words.md: distillation", lambda facts: facts.taught and facts.gpu and facts.tokens < MOST),
     Rule("averages and lines", lambda facts: {"training.average": 10, "training.evaluate_on": 500 if facts.gpu else 200},
