@@ -69,9 +69,9 @@ def sets_in(folder: Path, out: Path) -> Iterator[Set]:
         files = {part: inside / f"{part}.tsv" for part in ("train", "dev", "test")}
         metric = (inside / "metric.txt").read_text().strip()
         yield Set(inside.name, files, None, metric, scorer if scorer.is_file() else None)
-    for task, (inside, patterns) in SHARED.items():
+    for task, (where, patterns) in SHARED.items():
         before, after = patterns[0].split("{}")
-        for first in sorted((folder / inside).glob(patterns[0].format("*"))):
+        for first in sorted((folder / where).glob(patterns[0].format("*"))):
             language = first.name.removeprefix(before).removesuffix(after)
             found = [first.with_name(pattern.format(language)) for pattern in patterns]
             files = dict(zip(("train", "dev", "test"), found, strict=True))
