@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -89,17 +87,6 @@ class Seq2Seq:
             f"{self.tokenizers.source.kind} → {self.tokenizers.target.kind}, on {self.device}>"
         )
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in MOVED:
-            raise AttributeError(f"'Seq2Seq' object has no attribute {name!r}")
-        now, found = MOVED[name]
-        warnings.warn(
-            f"Seq2Seq.{name} is deprecated and goes in 0.3: use {now}.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return found(self)
-
     @property
     def transformer(self) -> Transformer:
         """The network itself. It may be edited: an edited network answers for itself, through torch."""
@@ -167,8 +154,6 @@ class Seq2Seq:
         self,
         texts: Iterable[Input],
         options: Options | None = None,
-        *,
-        on_error: str = "raise",
         **given: Unpack[Given],
     ) -> list[str]:
         """Answer many texts, in order.
@@ -179,8 +164,7 @@ class Seq2Seq:
         Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates texts
         sentence by sentence, unless ``whole`` is set. If some texts are refused, or their confidence is below
         ``min_confidence``, ``RefusedInputs`` is raised with the answers to the others; ``answers`` gives the reason for
-        each text, and several answers to it. ``on_error="none"`` is deprecated: it puts None in the place of a refused
-        text.
+        each text, and several answers to it.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"], beam=4)
@@ -188,16 +172,7 @@ class Seq2Seq:
         >>> seq2see.load("dates").predict(["1845-01-05"], only=["June 5, 1845", "January 5, 1854"])
         ['January 5, 1854']
         """
-        if on_error not in ("raise", "none"):
-            raise UserError(f"on_error is {on_error!r}: 'raise' or 'none' was expected.")
-        if on_error == "none":
-            warnings.warn(
-                "on_error='none' is deprecated, and an error from 0.3 on: `answers` gives the error of each "
-                "text.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-        asked = Options.of(options, given, "beam")
+        asked = Options.of(options, given)
         if asked.n_best > 1:
             raise UserError(
                 f"`n_best` is {asked.n_best}, but `predict` gives one answer to each text: call "
@@ -206,7 +181,7 @@ class Seq2Seq:
         answers = self._answers(texts, asked, probabilities=False)
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
-        if reasons and on_error == "raise":
+        if reasons:
             raise RefusedInputs(reasons, outputs)
         return cast(list[str], outputs)
 
@@ -228,7 +203,7 @@ class Seq2Seq:
         >>> answer.output, answer.finished, answer.probability > 0.999
         ('January 5, 1845', True, True)
         """
-        return self._answers(texts, Options.of(options, given, "beam"), probabilities)
+        return self._answers(texts, Options.of(options, given), probabilities)
 
     def _answers(self, texts: Iterable[Input], options: Options, probabilities: bool) -> list[Answer]:
         self._check(options)
@@ -303,7 +278,7 @@ class Seq2Seq:
         """
         from seq2see.answering import translation
 
-        asked = Options.of(options, given, "format")
+        asked = Options.of(options, given)
         for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
             if getattr(asked, name) != getattr(Options, name):
                 raise UserError(f"`{name}` does not apply to a document: leave it out.")
@@ -477,52 +452,3 @@ def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto"
     ['January 5, 1845', 'September 3, 2025']
     """
     return Seq2Seq.load(name, device, engine)
-
-
-def _rules(
-    model: Seq2Seq, beam: Any = None, length_penalty: Any = None, max_length: Any = None, n_best: int = 1
-) -> Any:
-    options = Options(beam=beam, length_penalty=length_penalty, max_length=max_length, n_best=n_best)
-    return options.rules(model.config.decoding)
-
-
-def _allowed(model: Seq2Seq, only: Any = None, pattern: str | None = None, prefix: str | None = None) -> Any:
-    return model.texts.allowed(Options(only=only, pattern=pattern, prefix=prefix))
-
-
-def _sentences(
-    model: Seq2Seq, sentences: Any, rules: Any = None, glossary: Any = None, probabilities: bool = False
-) -> Any:
-    from seq2see.answering import translation
-
-    rules = rules or model.config.decoding
-    return translation.translate(sentences, model.texts, rules, glossary, probabilities)
-
-
-def _document(model: Seq2Seq, text: str, format: str = "text") -> Any:
-    from seq2see.answering import translation
-
-    return translation.read(text, format)
-
-
-def _view(model: Seq2Seq) -> Any:
-    from seq2see.inspection.trace import view_of
-
-    return view_of(model.network.inner().member())
-
-
-#: Methods that were public in 0.1: their present names, and how 0.2 still finds them.
-MOVED: dict[str, tuple[str, Callable[[Seq2Seq], Any]]] = {
-    "score": ("log_probabilities", lambda model: model.log_probabilities),
-    "engine_for": ("network.engine_for", lambda model: model.network.engine_for),
-    "folded": ("texts.folded", lambda model: model.texts.folded),
-    "read": ("texts.read", lambda model: model.texts.read),
-    "check": ("texts.check", lambda model: model.texts.check),
-    "judged": ("texts.judged", lambda model: model.texts.judged),
-    "raw": ("texts.raw", lambda model: model.texts.raw),
-    "rules": ("Options.rules", lambda model: partial(_rules, model)),
-    "allowed": ("texts.allowed", lambda model: partial(_allowed, model)),
-    "document": ("answering.translation.read", lambda model: partial(_document, model)),
-    "sentences": ("answering.translation.translate", lambda model: partial(_sentences, model)),
-    "view": ("inspection.trace.view_of", lambda model: partial(_view, model)),
-}
