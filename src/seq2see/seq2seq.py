@@ -223,9 +223,7 @@ class Seq2Seq:
             return self.texts.search(part, rules, options.n_best, sure, automaton)
 
         with machine.uncollected() if len(inputs) > MANY else nullcontext():
-            # who reads a large file gives windows of it, and several at a time
-            whole = len(inputs) <= WINDOW or self.network.apart is not None
-            if whole or not devices.is_cuda(self.device):
+            if len(inputs) <= WINDOW or not devices.is_cuda(self.device):
                 answers = answered(inputs)
             else:
                 self.network.engine_for(

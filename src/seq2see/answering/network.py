@@ -69,7 +69,6 @@ class Network:
         self._ctranslate2: Engine | None = None
         self._torch: TorchEngine | None = None
         self._pool: ThreadPoolExecutor | None = None  # searches on a GPU, in the order in which they come
-        self.apart: Engine | None = None  # in another process; it answers in the place of this network
 
     def find_export(self) -> None:
         """Look for an export of the folder; without one the weights are read at once."""
@@ -92,7 +91,7 @@ class Network:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
-        return {**self.__dict__, "_ctranslate2": None, "_torch": None, "_pool": None, "apart": None}
+        return {**self.__dict__, "_ctranslate2": None, "_torch": None, "_pool": None}
 
     def inner(self) -> Transformer:
         """Return the network for computing; callers must not hand it out."""
@@ -133,8 +132,6 @@ class Network:
 
         The choice does not change an answer. ``constrained`` says that only some answers are allowed.
         """
-        if self.apart is not None:
-            return self.apart
         obstacle = engines.cannot(
             beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding
         )
