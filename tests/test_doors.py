@@ -40,8 +40,8 @@ NAMED = {
     "what belongs to the package, or to one that is installed": """documents.languages model.fast.operators.version
         page.single_file.bare page.single_file.single_file page.site.Site.write page.web._months
         page.web.program tasks.human_dates._months tasks.recipes.inflection""",
-    "what this process has just written": """cli.unfinished.Unfinished.open decoding.engines.copy_export
-        files.synchronise interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__
+    "what this process has just written": """cli.unfinished.Unfinished.open files.synchronise
+        interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__
         tasks.recipes.score_of_peer""",
     "what a caller has taken through a gate": """files.digest interchange.marian.Arrays.array data.shards._opened
         decoding.ctranslate2_engine.CTranslate2Engine._translator cli.answering.count_lines""",

@@ -20,7 +20,6 @@ from seq2see.answering.network import Network
 from seq2see.answering.options import Given, Options, listed
 from seq2see.answering.texts import Input, Texts
 from seq2see.config import Config
-from seq2see.decoding import engines
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.evaluation.confidence import Confidence, read_confidence
 from seq2see.storage import folder
@@ -122,7 +121,7 @@ class Seq2Seq:
         return self.network.path
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since.
+        """Write a model folder that ``load`` reads.
 
         A folder that holds a model is refused, unless ``overwrite`` is set.
         """
@@ -130,12 +129,9 @@ class Seq2Seq:
             folder.refuse_finished(Path(path))
         from seq2see.storage.weights import weights_bytes, weights_of
 
-        export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
         data, trained = weights_bytes(weights_of(self.network.inner())), trained_of(self)
 
         def copied(new: Path) -> None:
-            if export is not None:
-                engines.copy_export(export, new, self.config.model)
             if trained is not None:
                 folder.write_atomically(new / folder.TRAINED, trained.to_json().encode())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,9 +55,10 @@ def _reports(ray: Any, asked: Asked, parts: list[Part]) -> Iterator[Report]:
     settings = ray.data.DataContext.get_current()
     settings.max_errored_blocks, settings.enable_progress_bars = -1, False  # a lost file does not end it
     rows = [{"path": str(part.path), "out": str(part.out)} for part in parts]
-    needs = {"num_cpus": cores, "num_gpus": gpus, "ray_remote_args_fn": lambda: {"max_task_retries": RETRIES}}
-    some = ray.data.from_items(rows, override_num_blocks=len(rows))
-    done = some.map(Rows, fn_constructor_args=(asked,), concurrency=(1, min(room, len(rows))), **needs)
+    needs = {"num_cpus": cores, "num_gpus": gpus, "max_task_retries": RETRIES}
+    with warnings.catch_warnings(action="ignore"):  # Ray 2.64 names the number of retries otherwise
+        some = ray.data.from_items(rows, override_num_blocks=len(rows))
+        done = some.map(Rows, fn_constructor_args=(asked,), concurrency=(1, min(room, len(rows))), **needs)
     left = {str(part.path): part for part in parts}
     for row in done.iter_rows():
         error, *said = map(str, row["said"])

@@ -19,7 +19,6 @@ from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from seq2see.config import DecodingConfig
-from seq2see.decoding.layout import SIZES, contents
 from seq2see.errors import FolderError, UserError, shown
 from seq2see.files import parsed, plain_file
 from seq2see.interchange.huggingface_text import Languages, language_of, marian_engine
@@ -37,6 +36,7 @@ from seq2see.interchange.imported import (
     one_number_of_heads,
     read_json,
 )
+from seq2see.interchange.model_bin import SIZES, contents
 from seq2see.model.positions import position_table
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
