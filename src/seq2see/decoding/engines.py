@@ -29,6 +29,7 @@ NOTE = "seq2see.json"  # the description of the export
 LARGEST_NOTE = 2**16  # bytes
 SMALL = 128  # a d_model below which one thread multiplies faster than two
 MOST_KEPT, MOST_BYTES_KEPT = 20, 4 * 2**30  # exports in the user's cache
+LARGE = 256  # a d_model from which the width of the numbers decides the speed
 
 
 class Engine(Protocol):
