@@ -13,7 +13,8 @@ import seq2see
 from seq2see.cli import app
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.storage.folder import find
-from seq2see.tasks import date_forms, human_dates, written_dates
+from seq2see.tasks import human_dates
+from shipped import date_forms, written_dates
 
 #: Written by hand, not by the generator.
 DATES = {

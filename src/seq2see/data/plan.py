@@ -368,9 +368,9 @@ def _tokenizer(kind: str, plan: Plan, texts: Sequence[str]) -> Tokenizer:
     return Tokenizer.characters_of(texts) if kind == "characters" else Tokenizer.of_file(Path(kind))
 
 
-def most_tokens(longest: int, joined: bool = False) -> int:
+def most_tokens(longest: int) -> int:
     """Return the most tokens of a text, if the longest one of the training has ``longest``."""
-    return max(LONGEST if joined else 64, ROOM * longest)
+    return max(64, ROOM * longest)
 
 
 def config_of(
@@ -387,7 +387,7 @@ def config_of(
         task="pairs",
         model=ModelConfig.of(**{
             **plan.model,
-            "max_length": most_tokens(longest, recipe.joined > 0),
+            "max_length": most_tokens(longest),
             "share_embeddings": plan.shared,
             "source_vocabulary": source.size,
             "target_vocabulary": target.size,

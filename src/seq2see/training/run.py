@@ -42,7 +42,7 @@ from seq2see.data.plan import (
 )
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
-from seq2see.data.variation import made_up
+from seq2see.data.variation import Vary, made_up
 from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.devices import CPU, Choice
@@ -129,6 +129,7 @@ class Request:
     teacher: Start | None = None
     unlabelled: Sequence[str] = ()  # more sources, which the teacher answers
     members: int = 1  # of an ensemble
+    vary: Vary | None = None  # changes the pairs of each epoch
 
     def __post_init__(self) -> None:
         devices.check(self.device)
@@ -441,7 +442,7 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     if request.members > 1 and request.teacher is None:  # a teacher writes from left to right
         plan = plan.for_ensemble(request.members)
     # a wrong setting is an error at once
-    joined = config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training).training.joined
+    config_of(plan, (Tokenizer.characters(),) * 2, 1, model, training)
     if tokenizers is None:
         if found is not None and plan.kinds != ("characters", "characters"):
             everything = parts.train
@@ -450,14 +451,6 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         _check_characters(tokenizers, parts.train if found is None else everything)
     if distributed.first():
         distributed.from_first(tokenizers)
-    if joined and not all(map(_is_spaced, (tokenizers.source, tokenizers.target), parts.train[0])):
-        if training.get("joined"):
-            raise UserError(
-                f"training.joined is {joined:g}, which puts spaces between texts, but the texts have none, and the "
-                "tokenizer does not know them: leave it out."
-            )
-        training = {**training, "joined": 0.0}
-
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
     learned = Cut.within(both, parts.train if found is None else [], limit)
     validation, test = (Held.within(both, part, limit) for part in (parts.validation, parts.test))
@@ -519,11 +512,6 @@ class Held:
         cut = Cut.within(tokenizers, known, limit)
         dropped = set(cut.dropped)
         return cls([pair for pair in pairs if pair not in dropped], cut.dropped, cut.longest)
-
-
-def _is_spaced(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether a tokenizer knows a text with a space in it."""
-    return _is_known(tokenizer, f"{text} {text}")
 
 
 def _is_known(tokenizer: Tokenizer, text: str) -> bool:
@@ -662,6 +650,7 @@ class Run:
             None if request.start is None else request.start.weights,
             ready.ids,
             None if request.teacher is None else request.teacher.network(ready.device),
+            request.vary,
         )
         source, own = ready.ids[0], ready.own or len(ready.train)
         teacher = "" if request.teacher is None else request.teacher.digest()
@@ -764,7 +753,7 @@ class Run:
         ready, source = self.ready, self.trainer.tokenizers.source
         texts = ready.sample if isinstance(ready.train, Shards) else [text for text, _ in ready.train]
         longest = int(ready.ids[0].lengths.max()) - len(source.before) - len(source.after)
-        if ready.config.training.joined:  # whole texts have several pairs
+        if self.request.vary is not None:  # its texts may be longer
             longest = ready.config.model.max_length
         return Familiar.learn(texts, longest, [text for text, _ in ready.validation])
 
