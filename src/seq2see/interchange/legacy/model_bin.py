@@ -1,4 +1,4 @@
-"""Reads the table of contents of a model.bin, CTranslate2's file of weights."""
+"""Reads a model.bin, CTranslate2's file of weights. Every length in it is checked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from math import prod
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from seq2see.errors import FolderError, shown
 from seq2see.files import plain_file
+from seq2see.interchange.imported import LARGEST_WEIGHTS, foreign
 
 VERSION = 6  # the newest that is read
 FLOAT32, INT8, INT16 = 0, 1, 2
 SIZES = {FLOAT32: 4, INT8: 1, INT16: 2, 3: 4, 4: 2, 5: 2}  # bytes; then int32, float16 and bfloat16
+TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: None}  # 5 is bfloat16
 
 
 class Array(NamedTuple):
@@ -80,3 +86,47 @@ def _contents(file: IO[bytes], size: int) -> Contents:
         alias = text()
         aliases[alias] = text()
     return Contents(version, specification, revision, arrays, aliases, file.tell())
+
+
+class Variables:
+    """The named arrays of a model.bin, mapped into memory."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise FolderError(f"{path.parent.name} has no {path.name}: the folder is incomplete.")
+        real = foreign(path, LARGEST_WEIGHTS)
+        if not real.stat().st_size:
+            raise FolderError(f"{path.name} is empty: copy or download it again.")
+        _, self.spec, _, self.places, self.aliases, _ = contents(real, path.name)
+        self.data = np.memmap(real, dtype=np.uint8, mode="r")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places or name in self.aliases
+
+    def array(self, name: str) -> Tensor:
+        """Return an array in its stored type."""
+        name = self.aliases.get(name, name)
+        if name not in self.places:
+            raise FolderError(
+                f"The model has no {name!r}: a Transformer with an encoder and a decoder was expected."
+            )
+        kind, shape, place = self.places[name]
+        raw = self.data[place : place + SIZES[kind] * prod(shape)]
+        dtype = TYPES[kind]
+        if dtype is None:
+            return torch.from_numpy(raw.view(np.int16).copy()).view(torch.bfloat16).reshape(shape)
+        return torch.from_numpy(raw.copy().view(dtype)).reshape(shape)
+
+    def numbers(self, name: str) -> Tensor:
+        """Return a matrix or a vector in floating point; quantized numbers are converted back."""
+        name = self.aliases.get(name, name)
+        x = self.array(name)
+        if x.dtype == torch.int8:
+            return x.float() / self.array(f"{name}_scale").float().reshape(-1, *[1] * (x.ndim - 1))
+        if x.dtype == torch.int16:
+            return x.float() / self.array(f"{name}_scale").float()
+        return x
+
+    def setting(self, name: str, default: int) -> int:
+        """Return a setting, which the file stores as an array of one number, or else the default."""
+        return int(self.array(name).reshape(-1)[0]) if name in self else default
