@@ -50,9 +50,6 @@ def bench(
             "docs/bring-your-model.md.",
         ),
     ] = False,
-    stub: Annotated[
-        bool, typer.Option("--stub", help="With gpu-file: Python alone, without a search, and without a GPU.")
-    ] = False,
 ) -> None:
     """Measure ours beside its peers, in turns, in one process, on the same work.
 
@@ -73,7 +70,7 @@ def bench(
     if plot is not None and (plot.suffix not in (".png", ".svg", ".pdf") or not plot.parent.is_dir()):
         raise UserError(f"--plot is {plot}: a .png, .svg or .pdf file in a folder that exists was expected.")
     if name == "gpu-file":
-        _gpu_file(lines, beams, store, stub)
+        _gpu_file(lines, beams, store)
         return
     if name == "growth":
         _growth(min(rounds, 3), as_json, plot)
@@ -130,16 +127,13 @@ def bench(
             _show(line)
 
 
-def _gpu_file(count: int, beams: str, store: bool, stub: bool) -> None:
-    """Measure a file on a GPU, or Python alone."""
+def _gpu_file(count: int, beams: str, store: bool) -> None:
+    """Measure a file on a GPU."""
     from benchmarks import gpu_file
     from seq2see import devices
 
-    if stub:
-        gpu_file.profile(count)
-        return
     if not any(map(devices.is_cuda, devices.found())):
-        raise UserError("gpu-file needs a GPU, and PyTorch sees none: --stub does without.")
+        raise UserError("gpu-file needs a GPU, and PyTorch sees none.")
     gpu_file.measure(count, [int(beam) for beam in beams.split(",")], store)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.measure import Line, take_turns
 from seq2see import machine
-from seq2see.decoding.engines import FORMAT, found_export
+from seq2see.decoding.engines import FORMAT, ready_export
 from seq2see.seq2seq import Seq2Seq, load
 from seq2see.storage import folder
 from seq2see.tasks.dates import all_ordinals, pairs_of
@@ -88,8 +88,8 @@ def _directly(
     import ctranslate2
 
     assert model.path is not None
-    export, reason = found_export(model.path, model.config.model, model.tokenizers)
-    assert export is not None, reason
+    export = ready_export(model.path, model.config.model)
+    assert export is not None
     source, target = model.tokenizers.source, model.tokenizers.target
     named = source.vocabulary()
     translator = ctranslate2.Translator(str(export), inter_threads=workers, intra_threads=threads)

@@ -108,7 +108,7 @@ def base(rounds: int, batch: int, name: str, target: str) -> Line:
         through_torch = load(path, engine="torch")
         contestants: dict[str, Callable[[], object]] = {
             "seq2see": lambda: model.network.engine_for(batch).ids(sources),
-            "seq2see, torch": lambda: through_torch.engine_for(batch).ids(sources),
+            "seq2see, torch": lambda: through_torch.network.engine_for(batch).ids(sources),
         }
         left_out = []
         generate = hugging_face(model.config.model, OUTPUT)
@@ -125,7 +125,7 @@ def base(rounds: int, batch: int, name: str, target: str) -> Line:
                 contestants[f"CTranslate2 {kind}"] = partial(_direct(path, OUTPUT, kind), tokens)
         ours = model.network.engine_for(batch).ids(sources)
         forced = all(len(row) == OUTPUT for row in ours)
-        exact = _agreement(through_torch.engine_for(batch).ids(sources), ours)
+        exact = _agreement(through_torch.network.engine_for(batch).ids(sources), ours)
         seconds = take_turns(contestants, rounds)
         config, answered_by, flops = model.config.model, model.network.engine_for(batch).name, float_speed()
     return Line(name, f"base size, batch {batch}, greedy, {SOURCE} source tokens, {OUTPUT} output tokens forced",

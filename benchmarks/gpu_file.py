@@ -1,14 +1,10 @@
 """A large file through `seq2see predict --file`, beside the bare search: ids in, ids out, on the same GPU.
 
     python -m benchmarks gpu-file [--lines 1000000] [--beams 1,4] [--store]        prints one JSON object a line
-    python -m benchmarks gpu-file --stub [--lines 20000]                           without a GPU
 
 Lines of 5 to 40 words out of the vocabulary of a shipped model, each answered as one input. The command is timed from its
 start to its end, captures and all, with the most memory that it held. The bare search is timed, warm, on some of
 the lines, batched as `predict` batches them. Status 1: a figure has fallen by a fifth against gpu_figures.json.
-
-With --stub an engine that answers at once takes the place of the search. What is left is CPU time a line: all of it
-in one process, as for a small file, and with the search in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,16 +14,11 @@ import resource
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from benchmarks import figures
 from seq2see.answering.options import Options
-from seq2see.cli.answering import Asked, Unsure, Writer, answer_all, lines_of
-from seq2see.cli.apart import Apart
 from seq2see.seq2seq import Seq2Seq, load
 
 MODEL = "en-fr"
@@ -99,48 +90,3 @@ def measure(count: int, beams: list[int], store: bool, device: str = "cuda") -> 
             }, percent=(f"file of {count:,} lines, beam {beam}, percent of bare search", percent, "more"))  # fmt: skip
             del model
     report.end()
-
-
-class Stub:
-    """Answers each source with as many tokens, at once."""
-
-    name = "stub"
-
-    def __init__(self, size: int, end: int) -> None:
-        self.rows = [[number % (size - 8) + 4 for number in range(n, 2 * n)] + [end] for n in range(512)]
-        self.began = time.process_time()
-
-    def ids(self, sources: list[Any], *more: Any) -> list[list[int]]:
-        """Return made-up answers."""
-        rows = self.rows
-        return [rows[len(source)] for source in sources]
-
-    def seconds(self) -> float:
-        """Return the CPU time of this process since it began to answer."""
-        return time.process_time() - self.began
-
-
-def profile(count: int) -> None:
-    """Say how much CPU time a line costs without a search, in one process and with the search apart."""
-    with TemporaryDirectory() as place:
-        source, out = Path(place) / "lines.txt", Path(place) / "answers.txt"
-        model = load(MODEL)
-        write_lines(source, model, count)
-        stub: Any = partial(Stub, model.tokenizers.target.size, model.tokenizers.target.end)
-        for search in (stub(), Apart(stub)):
-            job = Asked(MODEL, Options(beam=1, whole=True), "cpu").job()
-            job.model.network.apart = search
-            job.model.network.device = "cuda"  # so that windows overlap
-            with Writer(out, False) as writer:
-                started, cpu = time.perf_counter(), time.process_time()
-                answered, _ = answer_all(
-                    job, lines_of(source), "line", writer, nullcontext(), Unsure(None, None)
-                )
-                wall, here = time.perf_counter() - started, time.process_time() - cpu
-            there = search.call("seconds") if isinstance(search, Apart) else here
-            figures.show({
-                "benchmark": "gpu-file, without a search", "lines": answered,
-                "µs a line, CPU of the process that searches": 1e6 * there / count,
-                "µs a line, CPU of the process that reads and writes": 1e6 * here / count,
-                "µs a line, wall clock": 1e6 * wall / count,
-            })  # fmt: skip

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from benchmarks.measure import Line, take_turns
 from seq2see.errors import UserError
 from seq2see.seq2seq import load
-from seq2see.tasks.written_dates import pairs
+from shipped.written_dates import pairs
 
 Read = Callable[[str], str | None]
 PARTS = {

@@ -16,7 +16,6 @@ from pathlib import Path
 import ctranslate2
 
 from benchmarks.documents import exported
-from seq2see.decoding.ctranslate2_engine import DRAFT_BATCH
 from seq2see.decoding.engines import FORMAT
 from seq2see.seq2seq import load
 
@@ -61,5 +60,5 @@ def measure(texts: list[str], batch: int, rounds: int = 3) -> str:
 
 if __name__ == "__main__":
     given = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()[:LINES]
-    for size in (DRAFT_BATCH, 1):
+    for size in (128, 1):
         print(measure(given, size), flush=True)

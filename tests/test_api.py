@@ -46,37 +46,6 @@ def test_methods_of_a_model_are_frozen() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", seq2seq.MOVED)
-def test_a_name_of_the_last_version_warns_and_works(name: str, model: seq2see.Seq2Seq) -> None:
-    with pytest.warns(DeprecationWarning, match=f"Seq2Seq.{name} is deprecated"):
-        found = getattr(model, name)
-    arguments: dict[str, list[Any]] = {
-        "score": [[("1845-01-05", "January 5, 1845")]], "engine_for": [1], "folded": ["1845-01-05"],
-        "read": ["1845-01-05"], "check": ["1845-01-05"], "judged": ["1845-01-05", [-0.1], True],
-        "raw": [model.answers(["1845-01-05"])[0]], "rules": [4], "allowed": [["January 5, 1845"]],
-        "document": ["One. Two."], "sentences": [[]], "view": [],
-    }  # fmt: skip
-    found(*arguments[name])
-
-
-@pytest.mark.filterwarnings("ignore:Seq2Seq:DeprecationWarning")
-def test_names_of_the_last_version_hand_on_what_they_are_given(model: seq2see.Seq2Seq) -> None:
-    old: Any = model
-    asked = {"beam": 3, "length_penalty": 0.2, "max_length": 9}
-    assert old.rules(**asked, n_best=2) == seq2see.Options(**asked, n_best=2).rules(model.config.decoding)
-    for given in ({"only": ["May 1, 1999"]}, {"pattern": "May .*"}, {"prefix": "May 1"}):
-        assert repr(old.allowed(**given)) == repr(model.texts.allowed(seq2see.Options(**given)))
-    assert [one.text for one in old.document("<p>One.</p>", "html").sentences] == ["One."]
-    assert old.score([("1845-01-05", "May 1, 1999")]) == model.log_probabilities(
-        [("1845-01-05", "May 1, 1999")]
-    )
-
-
-def test_what_is_no_name_of_a_model_is_an_error(model: seq2see.Seq2Seq) -> None:
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        model.nothing  # noqa: B018
-
-
 def test_options_are_one_object_or_keywords(model: seq2see.Seq2Seq) -> None:
     options = seq2see.Options(only=["June 5, 1845", "January 5, 1854"])
     assert model.predict(["1845-01-05"], options) == ["January 5, 1854"]
@@ -86,8 +55,8 @@ def test_options_are_one_object_or_keywords(model: seq2see.Seq2Seq) -> None:
         model.predict(["1845-01-05"], options, beam=3)
     with pytest.raises(TypeError, match=r"no option 'bean'\. The options are: beam, length_penalty"):
         model.predict(["1845-01-05"], bean=3)
-    with pytest.warns(DeprecationWarning, match="write beam=2"):
-        assert model.predict(["1845-01-05"], 2) == ["January 5, 1845"]
+    with pytest.raises(UserError, match="`options` is 2: an Options object was expected"):
+        model.predict(["1845-01-05"], 2)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="`format` is for one document"):
         model.predict(["1845-01-05"], format="html")
     with pytest.raises(UserError, match="`n_best` does not apply to a document"):
@@ -356,15 +325,11 @@ def test_a_model_says_what_it_is() -> None:
     )
 
 
-def test_a_refused_text_may_be_none_instead_of_an_error(model: seq2see.Seq2Seq) -> None:
+def test_a_refused_text_does_not_lose_the_answers_to_the_others(model: seq2see.Seq2Seq) -> None:
     with pytest.raises(seq2see.RefusedInputs) as refused:
         model.predict(["1845-01-05", "no date", "1845-01-06"])
     assert refused.value.outputs == ["January 5, 1845", None, "January 6, 1845"]
     assert list(refused.value.reasons) == [1]
-    with pytest.warns(DeprecationWarning, match="`answers` gives the error of each text"):
-        assert model.predict(["1845-01-05", "no date"], on_error="none") == ["January 5, 1845", None]
-    with pytest.raises(UserError, match="on_error is 'ignore'"):
-        model.predict(["1845-01-05"], on_error="ignore")
 
 
 def test_edit_distance() -> None:

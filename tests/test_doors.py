@@ -39,11 +39,10 @@ NO_FILE = {("package", "open"), ("packed", "open"), ("builder", "open")}
 NAMED = {
     "what belongs to the package, or to one that is installed": """documents.languages model.fast.operators.version
         page.single_file.bare page.single_file.single_file page.site.Site.write page.web._months
-        page.web.program tasks.human_dates._months tasks.recipes.inflection""",
-    "what this process has just written": """cli.unfinished.Unfinished.open decoding.engines.copy_export
-        files.synchronise interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__
-        tasks.recipes.score_of_peer""",
-    "what a caller has taken through a gate": """files.digest interchange.marian.Arrays.array data.shards._opened
+        page.web.program tasks.human_dates._months""",
+    "what this process has just written": """cli.unfinished.Unfinished.open files.synchronise
+        interchange.to_huggingface._logits_of interchange.to_onnx.OnnxModel.__init__""",
+    "what a caller has taken through a gate": """files.digest interchange.legacy.marian.Arrays.array data.shards._opened
         decoding.ctranslate2_engine.CTranslate2Engine._translator cli.answering.count_lines""",
     "the system": """cli.__init__._open_closed cli.__init__._run cli.output.hang_up machine._others machine.processor
         files.Lock.__init__""",
@@ -254,7 +253,6 @@ def test_every_door_of_a_model_folder_has_its_gate(
     [
         (["--teacher", "MODEL", "--unlabelled", "/dev/zero"], "'/dev/zero' is a device or a pipe"),
         (["--teacher", "MODEL", "--unlabelled", "FIFO"], "fifo' is a device or a pipe"),
-        (["--set", "training.joined=0.5"], "training.joined is 0.5, which puts spaces between texts"),
         (["--columns", "1" * 5000 + ",2"], "--columns names column 111111111…, but"),
         (["--columns", "1,1"], "names '1' as the source and as the target"),
         (["--steps", "9" * 30], "must be between 1 and 1,000,000,000"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from seq2see.answering.network import BATCHES_OF_A_GPU
 from seq2see.config import DecodingConfig
 from seq2see.decoding import ctranslate2_engine, engines, torch_engine
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.hypothesis import PAPER, with_beam
+from seq2see.decoding.hypothesis import with_beam
 from seq2see.errors import UserError
 from seq2see.storage import folder
 from seq2see.tasks.dates import all_ordinals, pairs_of
@@ -193,21 +191,16 @@ def test_looking_at_a_model_does_not_change_it(
     assert all(torch.equal(a, b) for a, b in zip(model.transformer.parameters(), weights, strict=True))
 
 
-def test_a_saved_model_keeps_its_export_and_an_edited_one_does_not(tmp_path: Path) -> None:
+def test_a_saved_model_answers_with_its_own_weights(tmp_path: Path) -> None:
     model = seq2see.load("dates")
     model.save(tmp_path / "same")
     saved = seq2see.load(tmp_path / "same", engine="ctranslate2")
     assert saved("1845-01-05") == "January 5, 1845"
-    saved.save(tmp_path / "same", overwrite=True)  # over itself
-    assert seq2see.load(tmp_path / "same").network.engine_for(1).name == "ctranslate2, float32"
     with torch.no_grad():
         model.transformer.output.bias[model.tokenizers.target.end] += 100.0
-    model.save(tmp_path / "other")
     model.save(tmp_path / "same", overwrite=True)
-    for name in ("other", "same"):
-        edited = seq2see.load(tmp_path / name)
-        assert edited.network.engine_for(1).name == "torch, float32"
-        assert edited("1845-01-05") == ""
+    for engine in ("auto", "ctranslate2"):
+        assert seq2see.load(tmp_path / "same", engine=engine)("1845-01-05") == ""
 
 
 def test_an_edit_in_one_thread_does_not_reach_the_answers_of_another() -> None:
@@ -238,18 +231,13 @@ def test_what_an_engine_cannot_do_is_said() -> None:
         seq2see.load("dates", engine="ctranslate")
 
 
-def test_a_folder_without_export_is_answered_by_torch(tmp_path: Path) -> None:
-    seq2see.load("dates").save(tmp_path / "plain")
-    shutil.rmtree(tmp_path / "plain" / "ctranslate2")
-    assert seq2see.load(tmp_path / "plain").network.engine_for(1).name == "torch, float32"
-    with pytest.raises(UserError, match="plain has no ctranslate2 export"):
-        seq2see.load(tmp_path / "plain", engine="ctranslate2")
-
-
 def test_without_ctranslate2_torch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     model = seq2see.load("dates")
     assert model.network.engine_for(1).name == "torch, float32"
+    monkeypatch.setitem(sys.modules, "seq2see.interchange.to_ctranslate2", None)
+    with pytest.raises(UserError, match="the package ctranslate2 is not installed"):
+        seq2see.load("dates", engine="ctranslate2")
     assert model("1845-01-05") == "January 5, 1845"
 
 
@@ -283,16 +271,9 @@ def test_a_folder_without_an_export_gets_one_in_the_cache_when_that_pays(
     assert model.network.engine_for(100).name == "ctranslate2, float32"
     assert model("1845-01-05") == "January 5, 1845"
     assert not (bare / "ctranslate2").exists()
-    (kept,) = (bare.parent / "cache" / "seq2see" / "exports").iterdir()
     again = seq2see.load(bare)
     assert again.network._transformer is None  # torch is not needed any more
     assert again.network.engine_for(1).name == "ctranslate2, float32"
-    model.save(bare.parent / "saved")
-    assert (bare.parent / "saved" / "ctranslate2" / "model.bin").is_file()
-    data = bytearray((kept / "ctranslate2" / "model.bin").read_bytes())
-    data[len(data) // 2] ^= 1
-    (kept / "ctranslate2" / "model.bin").write_bytes(data)
-    assert seq2see.load(bare).network.engine_for(1).name == "torch, float32"
 
 
 def test_an_edited_network_is_not_exported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,6 +292,8 @@ def test_a_cache_that_cannot_be_written_costs_nothing(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("seq2see.answering.network.WORTH_EXPORT", 1)
     assert seq2see.load(bare).predict(["1845-01-05"]) == ["January 5, 1845"]
+    with pytest.raises(UserError, match=r"cannot be kept in .* set XDG_CACHE_HOME"):
+        seq2see.load(bare, engine="ctranslate2")
 
 
 def test_the_cache_keeps_the_exports_that_were_used_last(
@@ -322,21 +305,6 @@ def test_the_cache_keeps_the_exports_that_were_used_last(
         os.utime(tmp_path / str(number), (number, number))
     engines.make_room(tmp_path / "0")
     assert sorted(place.name for place in tmp_path.iterdir()) == ["0", "2", "3"]
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_an_export_of_fewer_bits_in_the_folder_serves_whoever_asks_for_fewer(
-    exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines, "why_not_exported", lambda *given: "")
-    monkeypatch.setattr(engines, "is_exact", lambda path: exact)
-    monkeypatch.setattr(engines, "kept_in", lambda *given: tmp_path / "cache")
-    model = seq2see.load("dates")
-    assert (
-        engines.found_export(tmp_path, model.config.model, model.tokenizers)[0] == tmp_path / engines.FORMAT
-    )
-    found, _ = engines.found_export(tmp_path, model.config.model, model.tokenizers, "int8")
-    assert found == (None if exact else tmp_path / engines.FORMAT)
 
 
 def test_eight_bits_are_used_where_they_are_asked_for(
@@ -383,11 +351,6 @@ def test_torch_answers_a_single_input_of_a_large_model_on_arm(monkeypatch: pytes
     ):  # fmt: skip
         monkeypatch.setattr(network.platform, "machine", lambda kind=kind: kind)
         assert model.network.engine_for(inputs, beam).name == name
-    exported = seq2see.load("dates", engine="ctranslate2")
-    monkeypatch.setattr(network.platform, "machine", lambda: "aarch64")
-    assert exported.network.engine_for(1).name == "ctranslate2, float32"
-    monkeypatch.setattr(engines, "is_exact", lambda export: False)  # torch would give other answers
-    assert model.network.engine_for(1).name == "ctranslate2, float32"
 
 
 def test_the_processor_tells_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -720,32 +683,3 @@ def test_those_who_want_threads_brisk_leave_the_interval_as_it_was() -> None:
     assert sys.getswitchinterval() == pytest.approx(machine.BRISK)
     second.__exit__(None, None, None)
     assert sys.getswitchinterval() == interval
-
-
-@pytest.mark.parametrize(
-    ("full", "may"),
-    [
-        ([("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.1)], True),  # three of four are certain
-        ([("a", 0.9), ("b", 0.9), ("c", 0.9), ("e", 0.1)], True),  # what is not certain is answered again
-        ([("a", 0.9), ("b", 0.9), ("e", 0.9), ("d", 0.1)], False),
-        ([("a", 0.9), ("b", 0.9), ("c", 0.9 * 1.5**0.09), ("d", 0.1)], True),
-        ([("a", 0.9), ("b", 0.9), ("c", 0.9 * 1.5**0.11), ("d", 0.1)], False),
-        ([("a", 0.9), ("b", 0.9), ("c", 0.9 / 1.5**0.11), ("d", 0.1)], False),
-    ],
-)
-def test_int8_answers_only_where_it_is_certain_and_hardly_differs(
-    full: list[tuple[str, float]], may: bool
-) -> None:
-    """A probability of 0.6 is 1.5 times that of any other answer; int8 may move it by a tenth of this, in logarithms."""
-    drafted = [("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.1)]
-
-    def answering(answers: list[tuple[str, float]], **more: Any) -> Any:
-        found = [([[text]], [math.log(share)]) for text, share in answers]
-        return SimpleNamespace(_translate=lambda *given, scores: found, **more)
-
-    def may_draft(answers: list[tuple[str, float]]) -> bool:
-        engine = answering(full, draft=answering(answers))
-        return CTranslate2Engine._may_draft(engine, [[text] for text, _ in answers], 5, PAPER)
-
-    assert may_draft(drafted) is may
-    assert may_draft([("a", 0.9), ("b", 0.9), ("c", 0.59), ("d", 0.1)]) is False  # half is not enough

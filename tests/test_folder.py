@@ -37,7 +37,7 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path) -> None:
         assert torch.equal(a, b)
     assert (again.config, again.card) == (model.config, model.card)
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
-        "card.md", "config.toml", "ctranslate2", "model.safetensors", "tokenizer.json",
+        "card.md", "config.toml", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip
 
 

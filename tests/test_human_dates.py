@@ -11,11 +11,10 @@ from typer.testing import CliRunner
 
 import seq2see
 from seq2see.cli import app
-from seq2see.decoding import ctranslate2_engine
-from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.storage.folder import find
-from seq2see.tasks import date_forms, human_dates, written_dates
+from seq2see.tasks import human_dates
+from shipped import date_forms, written_dates
 
 #: Written by hand, not by the generator.
 DATES = {
@@ -213,48 +212,6 @@ def test_what_is_held_out_is_never_learned() -> None:
     assert (
         written_dates.pairs(50, seed=1) == written_dates.pairs(50, seed=1) != written_dates.pairs(50, seed=2)
     )
-
-
-def test_answers_in_eight_bits_are_those_of_the_full_numbers(
-    model: seq2see.Seq2Seq, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = model.network.engine_for(1000)
-    assert isinstance(engine, CTranslate2Engine)
-    texts = [text for text, _ in written_dates.pairs(200, seed=6)]
-    sources, rules = model.tokenizers.source.encode_batch(texts), model.config.decoding
-    in_full: list[int] = []
-    draft, translate = engine.draft, engine._translate
-    assert draft is not engine
-
-    def counted(rows: list[list[str]], *others: object, **more: object) -> object:
-        in_full.append(len(rows))
-        return translate(rows, *others, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(engine, "_translate", counted)
-    monkeypatch.setattr(engine, "drafts", None)
-    answers = engine.ids(sources, rules)
-    assert engine.drafts
-    assert sum(in_full[1:]) < 0.1 * len(sources)  # the others were sure at once; some were compared before
-    monkeypatch.setattr(engine, "drafts", False)
-    assert engine.ids(sources, rules) == answers
-
-    with monkeypatch.context() as strict:
-        strict.setattr(ctranslate2_engine, "MOVED", 0.0)  # eight bits move every number
-        strict.setattr(engine, "drafts", None)
-        assert engine.ids(sources, rules) == answers
-        assert engine.drafts is False
-
-    def unsure(rows: list[list[str]], *others: object, **options: object) -> object:
-        return [([["1"]], [-9.0]) for _ in rows]
-
-    monkeypatch.setattr(draft, "_translate", unsure)
-    monkeypatch.setattr(engine, "drafts", True)
-    in_full.clear()
-    assert engine.ids(sources, rules) == answers  # each was answered again
-    assert in_full == [len(sources)]
-    monkeypatch.setattr(engine, "drafts", None)
-    assert engine.ids(sources, rules) == answers
-    assert engine.drafts is False
 
 
 def test_a_text_is_folded_alike_whatever_is_in_it() -> None:

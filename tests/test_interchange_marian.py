@@ -23,8 +23,8 @@ from conftest import sweep
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
-from seq2see.interchange import marian
 from seq2see.interchange.imported import NEVER
+from seq2see.interchange.legacy import marian, marian_yaml
 from seq2see.interchange.reading import import_model
 from seq2see.seq2seq import Seq2Seq
 from test_interchange import LINES, difference, trained_spm
@@ -252,7 +252,7 @@ def test_answers_are_those_of_another_converter(
     )
     rules = ours.config.decoding.but(beam=1, length_ratio=0.0, length_offset=20)
     encoded = ours.tokenizers.source.encode_batch(sentences)
-    names = marian.vocabulary(sorted((tmp_path / "theirs").glob("*vocab.yml"))[-1])
+    names = marian_yaml.vocabulary(sorted((tmp_path / "theirs").glob("*vocab.yml"))[-1])
     answers = greedy(ours.transformer, encoded, Special.of(ours.tokenizers), rules)
     assert [[names[i] for i in answer.ids] for answer in answers] == [one.hypotheses[0] for one in found]
 
@@ -314,7 +314,7 @@ def test_the_language_of_a_folder_of_another_converter(tmp_path: Path) -> None:
 
 def test_awkward_tokens_have_their_numbers(tmp_path: Path) -> None:
     _, ours = both(tmp_path)
-    names = marian.vocabulary(tmp_path / "theirs" / "a.spm32k.vocab.yml")
+    names = marian_yaml.vocabulary(tmp_path / "theirs" / "a.spm32k.vocab.yml")
     assert names[-len(ODD) :] == ODD
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "theirs" / "source.spm"))
     known = {name: number for number, name in enumerate(names)}
@@ -442,4 +442,4 @@ def test_a_size_that_is_not_in_the_file_is_not_believed(tmp_path: Path) -> None:
 def test_texts_in_quotes_are_read_as_another_reader_of_yaml_does() -> None:
     escapes = [rf'"a\{letter}b"' for letter in '0abtnvfre "\\/N_LP']
     for text in [*escapes, r'"\x41\u00e9\U0001f600"', "'it''s'", "'a\\n'", "plain", '"', "'"]:
-        assert marian.unquoted(text) == (yaml.safe_load(text) if len(text) > 1 else text)
+        assert marian_yaml.unquoted(text) == (yaml.safe_load(text) if len(text) > 1 else text)

@@ -30,9 +30,10 @@ from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
-from seq2see.interchange import from_ctranslate2, reading, to_ctranslate2, to_huggingface, to_onnx
+from seq2see.interchange import reading, to_ctranslate2, to_huggingface, to_onnx
 from seq2see.interchange.checks import Compared
 from seq2see.interchange.imported import NEVER
+from seq2see.interchange.legacy import ctranslate2 as from_ctranslate2
 from seq2see.interchange.reading import import_model
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq

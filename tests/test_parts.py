@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
 import lzma
 import os
 import secrets
@@ -24,7 +23,7 @@ from typer.testing import CliRunner
 
 from conftest import small_disk
 from seq2see.answering.options import Options
-from seq2see.cli import app, parts
+from seq2see.cli import app, parts, ray_cluster
 from seq2see.cli.answering import Asked
 from seq2see.errors import UserError
 from seq2see.tasks.dates import all_ordinals, pairs_of
@@ -189,109 +188,68 @@ def test_bad_orders_are_told_in_one_sentence(
     assert "the answers to another file than" in predict("--file", given / "b*xz", "--out", out)
 
 
-# --- the loop over workers, without Ray ----------------------------------------------------------------------------
+# --- a cluster -----------------------------------------------------------------------------------------------------
 
 
-class Dead(Exception):  # noqa: N818
-    pass
+class FakeData:
+    """Rows of Ray Data that are mapped here, one after the other; a worker dies of the row with ``kills`` in its path."""
+
+    def __init__(self, kills: str = "") -> None:
+        self.kills, self.settings = kills, SimpleNamespace()
+        self.DataContext = SimpleNamespace(get_current=lambda: self.settings)
+
+    def from_items(self, rows: list[dict[str, str]], override_num_blocks: int) -> FakeData:
+        assert override_num_blocks == len(rows)  # a row is a block, which one worker answers
+        self.rows = rows
+        return self
+
+    def map(self, worker: Any, fn_constructor_args: tuple[Asked], **told: object) -> FakeData:
+        self.worker, self.told = worker(*fn_constructor_args), told
+        return self
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        return (self.worker(row) for row in self.rows if not self.kills or self.kills not in row["path"])
 
 
-class FakeRay:
-    """A cluster of which the workers run at once, in this process; ``kills`` names a part that no worker survives."""
-
-    exceptions = SimpleNamespace(RayError=Dead)
-
-    def __init__(self, cores: int, kills: str = "", begin: str = "") -> None:
-        self.cores, self.kills, self.begin, self.workers = cores, kills, begin, 0
-
-    def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": float(self.cores)}
-
-    def remote(self, **options: object) -> Any:
-        assert options["max_restarts"] == -1
-        return lambda kind: SimpleNamespace(remote=lambda asked: self.worker())
-
-    def worker(self) -> Any:
-        self.workers += 1
-
-        def answer(part: parts.Part) -> Any:
-            dead = part.path.name == self.kills
-            return (
-                (lambda: (_ for _ in ()).throw(Dead("all\ngone")))
-                if dead
-                else (lambda: parts.Report(part, 1))
-            )
-
-        ready = SimpleNamespace(remote=lambda: lambda: self.begin)
-        return SimpleNamespace(ready=ready, answer=SimpleNamespace(remote=answer))
-
-    def wait(self, references: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
-        return references[:1], references[1:]
-
-    def get(self, reference: Any) -> Any:
-        return reference()
+def fake_ray(cores: int, kills: str = "") -> Any:
+    return SimpleNamespace(cluster_resources=lambda: {"CPU": float(cores)}, data=FakeData(kills))
 
 
 def asked(**options: Any) -> Asked:
     return Asked("dates", Options(), **options)
 
 
-def some(count: int) -> list[parts.Part]:
-    return [parts.Part(Path(f"p{number}"), Path(f"out/p{number}")) for number in range(count)]
-
-
-def test_every_part_is_given_to_one_worker_and_to_no_more_workers_than_there_is_room_for() -> None:
-    for cores, count, workers in ((2, 7, 2), (4, 3, 3), (8, 1, 1)):
-        ray = FakeRay(cores)
-        found = list(parts._shared_out(ray, asked(), some(count)))
-        assert sorted(report.part.path.name for report in found) == [f"p{n}" for n in range(count)]
-        assert ray.workers == workers
-    ray = FakeRay(8)
-    assert len(list(parts._shared_out(ray, asked(threads=3), some(9)))) == 9
-    assert ray.workers == 2
-
-
-def test_a_part_that_kills_its_workers_is_told_and_the_others_are_answered() -> None:
-    found = list(parts._shared_out(FakeRay(2, kills="p1"), asked(), some(4)))
-    assert [(report.part.path.name, report.answered) for report in found if not report.error] == [
-        ("p0", 1), ("p2", 1), ("p3", 1),
+def test_a_file_is_a_row_and_a_lost_one_is_told(given: Path, tmp_path: Path) -> None:
+    some = parts._parts(str(given / "*"), tmp_path, False)
+    ray = fake_ray(2, kills="b.txt")
+    found = list(ray_cluster._reports(ray, asked(threads=1), some))
+    assert [(one.part.path.name, one.answered, one.refused, one.error) for one in found] == [
+        ("a.jsonl.gz", 3, 0, ""), ("c", 1, 1, ""), ("b.txt.xz", 0, 0, "its worker died 4 times"),
     ]  # fmt: skip
-    [dead] = [report for report in found if report.error]
-    assert (dead.part.path.name, dead.error) == ("p1", "its worker died 4 times, the last time with: gone")
-
-
-def test_workers_that_cannot_begin_end_the_run() -> None:
-    with pytest.raises(UserError, match="cannot begin: There is no model"):
-        list(parts._shared_out(FakeRay(2, begin="There is no model"), asked(), some(4)))
+    assert found[1].said[0].startswith("line 2: 'nonsense' is not")
+    assert text_of(tmp_path / "c.txt") == listed(WORDS[3], "")
+    assert ray.data.told == {"concurrency": (1, 2), "num_cpus": 1, "num_gpus": 0, "max_task_retries": 3}
+    assert ray.data.settings.max_errored_blocks == -1
     with pytest.raises(UserError, match="has no GPU"):
-        list(parts._shared_out(FakeRay(2), asked(device="cuda"), some(4)))
+        list(ray_cluster._reports(ray, asked(device="cuda"), some))
     with pytest.raises(UserError, match="no machine with 3 cores"):
-        list(parts._shared_out(FakeRay(2), asked(threads=3), some(4)))
+        list(ray_cluster._reports(ray, asked(threads=3), some))
 
 
-# --- a real cluster ------------------------------------------------------------------------------------------------
-
-
-def test_a_cluster_is_joined_quietly_and_a_refusal_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_a_cluster_that_refuses_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
 
     def init(address: str | None, **settings: object) -> None:
-        asked.append((address, settings))
-        if address == "local":
-            raise ValueError("no room\nand more")
+        raise ValueError("no room\nand more")
 
-    ray = SimpleNamespace(init=init)
+    ray = SimpleNamespace(init=init, shutdown=lambda: ended.append(1), data=SimpleNamespace())
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(parts, "_reach", lambda address: asked.append((address, {})))
-    monkeypatch.setattr(parts, "os", SimpleNamespace(environ={}))
-    quiet = {"include_dashboard": False, "logging_level": logging.ERROR, "log_to_driver": False}
-    assert parts._connected(None) is ray
-    assert parts.os.environ == {"RAY_USAGE_STATS_ENABLED": "0"}
-    assert parts._connected("auto") is ray
-    assert parts._connected("head:6379") is ray
-    assert asked == [(None, quiet), ("auto", quiet), ("head:6379", {}), ("head:6379", quiet)]
+    monkeypatch.setitem(sys.modules, "ray.data", ray.data)
+    monkeypatch.setattr(ray_cluster.os, "environ", {})
     with pytest.raises(UserError, match=r"^The Ray cluster local cannot be used: no room \(if it asks"):
-        parts._connected("local")
+        list(ray_cluster.answered(asked(), [parts.Part(Path("a"), Path("b"))], "local"))
+    assert ray_cluster.os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert ended
 
 
 @pytest.fixture(scope="module")
@@ -372,7 +330,7 @@ def test_a_cluster_gives_the_same_answers_and_a_killed_worker_loses_and_doubles_
         killed = writing(out)[0]
         assert killed != process.pid
         os.kill(killed, signal.SIGKILL)
-        assert process.communicate(timeout=300)[1] == ""
+        assert "seq2see:" not in process.communicate(timeout=300)[1]  # Ray alone remarks on something
     assert process.returncode == 0
     assert answers(out) == expected(large)
     assert not list(out.glob(f".*{parts.HALF}"))

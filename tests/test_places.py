@@ -14,7 +14,7 @@ from seq2see.data import places as placing
 from seq2see.data.batching import Batch, Batches, Ragged
 from seq2see.data.packing import PackedBatch, PackedBatches
 from seq2see.data.places import _best, _blocks, with_copies, with_places
-from seq2see.data.variation import chained, invented, made_up, varied, varies
+from seq2see.data.variation import chained, invented, made_up, varied
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -260,7 +260,6 @@ def test_chained_pairs_are_added_to_each_epoch() -> None:
     pairs = sides(words(40))
     tokenizers = (Tokenizer.bytes(), Tokenizer.bytes())
     asked = TrainingConfig.of(chained=1.0)
-    assert varies(TrainingConfig.of(chained=1.0))
     source, target = varied(pairs, tokenizers, asked, 0, 99)
     ends = [(row == 2).sum() for row in np.split(source.values, source.offsets[1:-1])]
     assert ends.count(2) == 40
@@ -320,7 +319,6 @@ def test_training_invents_stems() -> None:
     """A trainer finds the copied letters, and each epoch has other stems."""
     given, both = cut_forms()
     settings = TrainingConfig.of(invented=1.0)
-    assert varies(settings)
     epochs = [varied(given, both, settings, number, 40)[0].values.tolist() for number in range(3)]
     assert epochs[0] != epochs[1] != epochs[2]
     shape = small_model(source_vocabulary=both[0].size, target_vocabulary=both[1].size).config

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from seq2see.cli import app
 from seq2see.errors import UserError
-from seq2see.tasks import recipes, written_dates
+from shipped import recipes, written_dates
 
 PAGE = (Path(__file__).parent.parent / "docs" / "recipes.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)

@@ -47,7 +47,7 @@ def test_the_test_of_a_training_counts_the_answers_of_predict(script: str, tmp_p
     shape = {"d_model": 32, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
     model = seq2see.fit(
         pairs, validation=pairs[::7], test=pairs, tokenizer="bpe", model=shape,
-        training={"steps": 60, "warmup": 20, "learning_rate": 0.01, "evaluate_every": 60, "joined": 0.0},
+        training={"steps": 60, "warmup": 20, "learning_rate": 0.01, "evaluate_every": 60},
         decoding={"sentences": True}, out=tmp_path / "model", progress=False,
     )  # fmt: skip
     read = seq2see.load(tmp_path / "model")

@@ -95,14 +95,6 @@ BROKEN = {
         """,
         "imports", "0.15", "imports, crashed",
     ),
-    "an export may hold anything": Broken(
-        """
-        import seq2see.decoding.layout as layout, seq2see.decoding.engines as engines
-        layout.check = lambda *given: None
-        engines.files_of = lambda export: engines.json.loads((export / engines.NOTE).read_text()).get("files")
-        """,
-        "folders", "0.1", "folders, (crashed|wrong)",
-    ),
     "errors of packed files": Broken(
         """
         import seq2see.data.formats as formats

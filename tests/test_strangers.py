@@ -163,13 +163,6 @@ def test_a_sparse_file_is_not_read(copy: Path) -> None:
         seq2see.load(copy)
 
 
-def test_a_sparse_export_is_not_read(copy: Path) -> None:
-    os.truncate(copy / "ctranslate2/model.bin", 1 << 40)
-    with pytest.raises(UserError, match=r"model\.bin has 1,099,511,627,776 bytes, and at most"):
-        seq2see.load(copy, engine="ctranslate2")("1845-01-05")
-    assert seq2see.load(copy)("1845-01-05") == "January 5, 1845"  # through torch
-
-
 # --- tokenizers ----------------------------------------------------------------------------------------
 
 

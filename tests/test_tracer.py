@@ -14,7 +14,6 @@ from seq2see.errors import UserError
 from seq2see.evaluation.confidence import Confidence, Measured
 from seq2see.evaluation.familiar import Familiar
 from seq2see.seq2seq import Seq2Seq
-from seq2see.serve import api_trace
 from seq2see.serve.api_trace import HeadName, Patch, Tracer, TraceRequest, describe_trace
 from seq2see.serve.batching import Limits
 
@@ -73,23 +72,6 @@ def test_threads_are_left_as_they_were(tracer: Tracer) -> None:
     before = torch.get_num_threads()
     tracer.trace("1999-12-31")
     assert torch.get_num_threads() == before
-
-
-def test_a_large_model_is_drafted_in_fewer_bits_and_shows_what_its_numbers_choose(
-    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exact = Tracer(model)._faster()
-    assert exact is not None
-    monkeypatch.setattr(api_trace, "LARGE", model.config.model.d_model)
-    tracer = Tracer(model)
-    draft = tracer._faster()
-    assert draft is not None
-    assert exact.name == "ctranslate2, float32"
-    assert draft.name.startswith("ctranslate2, int8")
-    assert draft is tracer._faster()  # its weights are packed once
-    found = tracer.trace("2025-09-03")
-    assert found.output == "September 3, 2025"
-    assert found.output_ids == found["logits"].argmax(-1).tolist()
 
 
 def test_the_last_trace_is_that_of_one_member() -> None:

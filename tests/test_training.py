@@ -444,10 +444,10 @@ def test_a_run_can_start_from_other_weights() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*bf16.*:UserWarning")  # some CPUs have no bfloat16 and say so
 @pytest.mark.parametrize("settings", sweep([
-    {"joined": 0.5, "carried": 0.5, "recased": 0.2, "mistyped": 0.2, "retyped": 0.2, "repunctuated": 0.2, "muon": 5.0},
+    {"chained": 0.5, "muon": 5.0},
     {"layout": "packed", "batch_tokens": 256, "r_drop": 1.0, "accumulate": 2},
     {"layout": "packed", "batch_tokens": 256}, {"accumulate": 2}, {"r_drop": 1.0}, {"precision": "bfloat16"},
-    {"joined": 0.5, "carried": 0.5, "layout": "packed", "batch_tokens": 256},
+    {"chained": 0.5, "layout": "packed", "batch_tokens": 256},
 ], 1))  # fmt: skip
 def test_other_runs_resume_too(settings: dict[str, object], tmp_path: Path) -> None:
     settings = {"steps": 12, "checkpoint_every": 3, **settings}
@@ -825,7 +825,7 @@ def test_the_parts_of_an_epoch_hold_every_pair_once_and_depend_on_the_step_alone
 ) -> None:
     """Pairs of a large corpus are varied a part at a time."""
     monkeypatch.setattr(loop, "VARIED_AT_ONCE", 64)
-    trainer, other = (small_trainer(retyped=1e-9, batch_tokens=400) for _ in range(2))
+    trainer, other = (small_trainer(chained=1e-9, batch_tokens=400) for _ in range(2))
     tokenizer = trainer.tokenizers.source
     made = [trainer.batches.make(number) for number in range(8)]  # 200 pairs are four parts
     epochs = [

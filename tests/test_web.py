@@ -26,7 +26,7 @@ from seq2see.errors import UserError
 from seq2see.page import live, web
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import find
-from seq2see.tasks.written_dates import pairs
+from shipped.written_dates import pairs
 
 ASK = """
 import { readFileSync } from "node:fs";

@@ -30,8 +30,8 @@ project = html_title = "seq2see"
 root_doc = "docs/site/contents"
 extensions = ["myst_nb"]
 include_patterns = [
-    f"{root_doc}.md", "README.md", "RESULTS.md", "results/*.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md",
-    "lessons/*.md", "lessons/*.ipynb", "benchmarks/README.md", "src/seq2see/models/*/card.md",
+    f"{root_doc}.md", "README.md", "RESULTS.md", "results/*.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+    "docs/*.md", "lessons/*.md", "lessons/*.ipynb", "benchmarks/README.md", "src/seq2see/models/*/card.md",
 ]  # fmt: skip
 exclude_patterns = [".*", "build", "site", "runs", "tests", "deploy", "scratch", "carry", "**/__pycache__"]
 templates_path = ["templates"]

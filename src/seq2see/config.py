@@ -39,7 +39,19 @@ REPAIRS: tuple[Repair, ...] = get_args(Repair)
 #: Settings of earlier versions that are ignored in a config.toml. None changed an answer.
 RETIRED: dict[str, tuple[str, ...]] = {
     "model": (),
-    "training": ("tuned", "spliced", "sharded", "seconds", "solved"),
+    "training": (
+        "tuned",
+        "spliced",
+        "sharded",
+        "seconds",
+        "solved",
+        "joined",
+        "recased",
+        "repunctuated",
+        "retyped",
+        "mistyped",
+        "carried",
+    ),
     "decoding": (),
 }
 
@@ -284,12 +296,6 @@ class TrainingConfig(Schema):
     bpe_dropout: float = option(
         0.0, "probability of skipping a BPE merge, so that words are cut differently in each epoch", 0.0, 0.9
     )
-    joined: float = option(
-        0.0,
-        "texts of 2 to 6 random pairs added to each epoch, per pair of the data",
-        0.0,
-        4.0,
-    )
     chained: float = option(
         0.0,
         "pairs joined end to end, with an end-of-text token between them, added to each epoch, per pair",
@@ -299,23 +305,6 @@ class TrainingConfig(Schema):
     invented: float = option(
         0.0,
         "share of the pairs whose shared letters are replaced by those of other pairs, as stems are",
-        0.0,
-        1.0,
-    )
-    recased: float = option(0.0, "share of the pairs written in capitals or in small letters", 0.0, 1.0)
-    repunctuated: float = option(0.0, "share of the pairs that lose or double their last sign", 0.0, 1.0)
-    retyped: float = option(
-        0.0,
-        "share of the sources with other quotes, apostrophes and dashes (curly, straight, long)",
-        0.0,
-        1.0,
-    )
-    mistyped: float = option(
-        0.0, "share of the sources with a typing mistake or without their apostrophes", 0.0, 1.0
-    )
-    carried: float = option(
-        0.0,
-        "share of the pairs with other numbers, names, addresses or emoji, the same on both sides",
         0.0,
         1.0,
     )

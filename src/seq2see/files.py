@@ -131,7 +131,12 @@ def digest(path: Path) -> bytes:
 
 def cache_folder() -> Path:
     """Return the cache folder of this user."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2see"
+    home, kept = Path.home(), os.environ.get("XDG_CACHE_HOME")
+    if not kept and sys.platform == "win32":
+        kept = os.environ.get("LOCALAPPDATA")
+    return (
+        Path(kept) if kept else home / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    ) / "seq2see"
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -22,7 +20,6 @@ from seq2see.answering.network import Network
 from seq2see.answering.options import Given, Options, listed
 from seq2see.answering.texts import Input, Texts
 from seq2see.config import Config
-from seq2see.decoding import engines
 from seq2see.errors import InputError, RefusedInputs, UserError
 from seq2see.evaluation.confidence import Confidence, read_confidence
 from seq2see.storage import folder
@@ -89,17 +86,6 @@ class Seq2Seq:
             f"{self.tokenizers.source.kind} → {self.tokenizers.target.kind}, on {self.device}>"
         )
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in MOVED:
-            raise AttributeError(f"'Seq2Seq' object has no attribute {name!r}")
-        now, found = MOVED[name]
-        warnings.warn(
-            f"Seq2Seq.{name} is deprecated and goes in 0.3: use {now}.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return found(self)
-
     @property
     def transformer(self) -> Transformer:
         """The network itself. It may be edited: an edited network answers for itself, through torch."""
@@ -135,7 +121,7 @@ class Seq2Seq:
         return self.network.path
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write a model folder that ``load`` reads, with the CTranslate2 export if the weights have not changed since.
+        """Write a model folder that ``load`` reads.
 
         A folder that holds a model is refused, unless ``overwrite`` is set.
         """
@@ -143,12 +129,9 @@ class Seq2Seq:
             folder.refuse_finished(Path(path))
         from seq2see.storage.weights import weights_bytes, weights_of
 
-        export = None if self.network.is_edited() or self.network.engine == "int8" else self.network.export
         data, trained = weights_bytes(weights_of(self.network.inner())), trained_of(self)
 
         def copied(new: Path) -> None:
-            if export is not None:
-                engines.copy_export(export, new, self.config.model)
             if trained is not None:
                 folder.write_atomically(new / folder.TRAINED, trained.to_json().encode())
 
@@ -167,8 +150,6 @@ class Seq2Seq:
         self,
         texts: Iterable[Input],
         options: Options | None = None,
-        *,
-        on_error: str = "raise",
         **given: Unpack[Given],
     ) -> list[str]:
         """Answer many texts, in order.
@@ -179,8 +160,7 @@ class Seq2Seq:
         Options are the fields of ``Options`` as keywords, or one such object. A model of sentences translates texts
         sentence by sentence, unless ``whole`` is set. If some texts are refused, or their confidence is below
         ``min_confidence``, ``RefusedInputs`` is raised with the answers to the others; ``answers`` gives the reason for
-        each text, and several answers to it. ``on_error="none"`` is deprecated: it puts None in the place of a refused
-        text.
+        each text, and several answers to it.
 
         >>> import seq2see
         >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"], beam=4)
@@ -188,16 +168,7 @@ class Seq2Seq:
         >>> seq2see.load("dates").predict(["1845-01-05"], only=["June 5, 1845", "January 5, 1854"])
         ['January 5, 1854']
         """
-        if on_error not in ("raise", "none"):
-            raise UserError(f"on_error is {on_error!r}: 'raise' or 'none' was expected.")
-        if on_error == "none":
-            warnings.warn(
-                "on_error='none' is deprecated, and an error from 0.3 on: `answers` gives the error of each "
-                "text.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-        asked = Options.of(options, given, "beam")
+        asked = Options.of(options, given)
         if asked.n_best > 1:
             raise UserError(
                 f"`n_best` is {asked.n_best}, but `predict` gives one answer to each text: call "
@@ -206,7 +177,7 @@ class Seq2Seq:
         answers = self._answers(texts, asked, probabilities=False)
         outputs = [answer.output for answer in answers]
         reasons = {place: answer.error for place, answer in enumerate(answers) if answer.error is not None}
-        if reasons and on_error == "raise":
+        if reasons:
             raise RefusedInputs(reasons, outputs)
         return cast(list[str], outputs)
 
@@ -228,7 +199,7 @@ class Seq2Seq:
         >>> answer.output, answer.finished, answer.probability > 0.999
         ('January 5, 1845', True, True)
         """
-        return self._answers(texts, Options.of(options, given, "beam"), probabilities)
+        return self._answers(texts, Options.of(options, given), probabilities)
 
     def _answers(self, texts: Iterable[Input], options: Options, probabilities: bool) -> list[Answer]:
         self._check(options)
@@ -248,9 +219,7 @@ class Seq2Seq:
             return self.texts.search(part, rules, options.n_best, sure, automaton)
 
         with machine.uncollected() if len(inputs) > MANY else nullcontext():
-            # who reads a large file gives windows of it, and several at a time
-            whole = len(inputs) <= WINDOW or self.network.apart is not None
-            if whole or not devices.is_cuda(self.device):
+            if len(inputs) <= WINDOW or not devices.is_cuda(self.device):
                 answers = answered(inputs)
             else:
                 self.network.engine_for(
@@ -303,7 +272,7 @@ class Seq2Seq:
         """
         from seq2see.answering import translation
 
-        asked = Options.of(options, given, "format")
+        asked = Options.of(options, given)
         for name in ("n_best", "only", "pattern", "prefix", "min_confidence", "order", "whole"):
             if getattr(asked, name) != getattr(Options, name):
                 raise UserError(f"`{name}` does not apply to a document: leave it out.")
@@ -477,52 +446,3 @@ def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto"
     ['January 5, 1845', 'September 3, 2025']
     """
     return Seq2Seq.load(name, device, engine)
-
-
-def _rules(
-    model: Seq2Seq, beam: Any = None, length_penalty: Any = None, max_length: Any = None, n_best: int = 1
-) -> Any:
-    options = Options(beam=beam, length_penalty=length_penalty, max_length=max_length, n_best=n_best)
-    return options.rules(model.config.decoding)
-
-
-def _allowed(model: Seq2Seq, only: Any = None, pattern: str | None = None, prefix: str | None = None) -> Any:
-    return model.texts.allowed(Options(only=only, pattern=pattern, prefix=prefix))
-
-
-def _sentences(
-    model: Seq2Seq, sentences: Any, rules: Any = None, glossary: Any = None, probabilities: bool = False
-) -> Any:
-    from seq2see.answering import translation
-
-    rules = rules or model.config.decoding
-    return translation.translate(sentences, model.texts, rules, glossary, probabilities)
-
-
-def _document(model: Seq2Seq, text: str, format: str = "text") -> Any:
-    from seq2see.answering import translation
-
-    return translation.read(text, format)
-
-
-def _view(model: Seq2Seq) -> Any:
-    from seq2see.inspection.trace import view_of
-
-    return view_of(model.network.inner().member())
-
-
-#: Methods that were public in 0.1: their present names, and how 0.2 still finds them.
-MOVED: dict[str, tuple[str, Callable[[Seq2Seq], Any]]] = {
-    "score": ("log_probabilities", lambda model: model.log_probabilities),
-    "engine_for": ("network.engine_for", lambda model: model.network.engine_for),
-    "folded": ("texts.folded", lambda model: model.texts.folded),
-    "read": ("texts.read", lambda model: model.texts.read),
-    "check": ("texts.check", lambda model: model.texts.check),
-    "judged": ("texts.judged", lambda model: model.texts.judged),
-    "raw": ("texts.raw", lambda model: model.texts.raw),
-    "rules": ("Options.rules", lambda model: partial(_rules, model)),
-    "allowed": ("texts.allowed", lambda model: partial(_allowed, model)),
-    "document": ("answering.translation.read", lambda model: partial(_document, model)),
-    "sentences": ("answering.translation.translate", lambda model: partial(_sentences, model)),
-    "view": ("inspection.trace.view_of", lambda model: partial(_view, model)),
-}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import hashlib
 import json
 import os
 import random
@@ -19,7 +18,6 @@ from soak.tally import Tally
 
 FOLDERS = 2000
 TEXTS = ["1845-01-05", "2025-09-03", "1426-08-10", "2000-02-29"]
-RIGHT = ["January 5, 1845", "September 3, 2025", "August 10, 1426", "February 29, 2000"]
 ORDER = "\x1b]0;owned\x07"
 SECRET = "root:"  # is in /etc/passwd
 LONGEST = 2000  # characters of a refusal
@@ -197,50 +195,6 @@ def _weights(draw: random.Random, path: Path) -> str:
     return f"weights {way}"
 
 
-def _export(draw: random.Random, path: Path) -> str:
-    """Bytes of the export's head, most often signed, as a stranger would: its note has the digests of what is there."""
-    export = path / "ctranslate2"
-    file = export / "model.bin"
-    data = bytearray(file.read_bytes())
-    places = _structure(bytes(data))
-    for _ in range(draw.choice([1, 1, 1, 2, 8])):
-        at = draw.choice(places)
-        data[at] = draw.choice([data[at] ^ (1 << draw.randrange(8)), draw.randrange(256), 0, 255])
-    file.write_bytes(data)
-    if draw.random() < 0.7:
-        note = json.loads((export / "seq2see.json").read_text())
-        note["files"]["model.bin"] = hashlib.sha256(data).hexdigest()
-        (export / "seq2see.json").write_text(json.dumps(note))
-    return "the head of model.bin"
-
-
-def _structure(data: bytes) -> list[int]:
-    """Return the places of all that is no weight in a file of CTranslate2."""
-    places: list[int] = []
-    at = 0
-
-    def number(size: int) -> int:
-        nonlocal at
-        places.extend(range(at, at + size))
-        at += size
-        return int.from_bytes(data[at - size : at], "little")
-
-    def skip(size: int, noted: bool = True) -> None:
-        nonlocal at
-        places.extend(range(at, at + size) if noted else ())
-        at += size
-
-    number(4)
-    skip(number(2))
-    number(4)
-    for _ in range(number(4)):
-        skip(number(2))
-        skip(4 * number(1))
-        number(1)
-        skip(number(4), noted=False)
-    return [*places, *range(at, len(data))]
-
-
 def _no_file(draw: random.Random, path: Path) -> str:
     """A link, a pipe, a folder, a hole or nothing in the place of a file."""
     file = draw.choice([one for one in sorted(path.rglob("*")) if one.is_file()])
@@ -262,7 +216,7 @@ def _no_file(draw: random.Random, path: Path) -> str:
     return f"{file.relative_to(path)}: {way}"
 
 
-CHANGES = (_setting, _config_text, _bytes, _json, _tokenizer, _weights, _export, _no_file)
+CHANGES = (_setting, _config_text, _bytes, _json, _tokenizer, _weights, _no_file)
 
 
 # --- attempts ----------------------------------------------------------------------------------------------------
@@ -282,13 +236,10 @@ def run(tally: Tally, root: Path) -> None:
         story = first(draw, path)
         if draw.random() < 0.2:
             story += f" and {_no_file(draw, path)}"
-        touched = [
-            one for one in ("config", "tokenizer", "weights", "model.safetensors", "log") if one in story
-        ]
-        _open(tally, root, path, f"{story} (seed {seed})", only_export="ctranslate2" in story and not touched)
+        _open(tally, root, path, f"{story} (seed {seed})")
 
 
-def _open(tally: Tally, root: Path, path: Path, story: str, only_export: bool) -> None:
+def _open(tally: Tally, root: Path, path: Path, story: str) -> None:
     ended = Fork(lambda: _answers(path), root / "log", patience=60).wait()
     if ended.fault is not None:
         sort, message = ended.fault
@@ -297,8 +248,6 @@ def _open(tally: Tally, root: Path, path: Path, story: str, only_export: bool) -
     sort, said = ended.returned
     if sort == "refused" and (len(said) > LONGEST or ORDER in said or SECRET in said):
         tally.fault("wrong", f"{story}: the refusal is {said[:300]!r}")
-    if sort == "answered" and only_export and said != [RIGHT, RIGHT]:
-        tally.fault("wrong", f"{story}: a changed export changes the answers to {said}")
     tally.add("folders", sort)
 
 

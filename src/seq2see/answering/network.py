@@ -21,6 +21,7 @@ from seq2see.decoding import engines
 from seq2see.decoding.engines import Engine
 from seq2see.decoding.hypothesis import Special
 from seq2see.errors import EightBitsError, UserError
+from seq2see.files import cache_folder
 from seq2see.stopping import wanted
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
@@ -69,30 +70,25 @@ class Network:
         self._ctranslate2: Engine | None = None
         self._torch: TorchEngine | None = None
         self._pool: ThreadPoolExecutor | None = None  # searches on a GPU, in the order in which they come
-        self.apart: Engine | None = None  # in another process; it answers in the place of this network
 
     def find_export(self) -> None:
-        """Look for an export of the folder; without one the weights are read at once."""
+        """Look for an export of these weights; without one the weights are read at once."""
         assert self.path is not None
         if (several := self.config.model.members) > 1 and self.engine in ("int8", "ctranslate2"):
             raise UserError(
                 f"`engine` is {self.engine}, but {self.path.name} is an ensemble of {several} models, which only torch "
                 f"answers with: leave it out, or teach one model by it (`seq2see train FILE --teacher {self.path.name}`)."
             )
-        if self.engine == "int8":
-            self._keep_int8()
-        elif self.engine == "ctranslate2" or (self.engine == "auto" and self.device == "cpu"):
-            self.export, reason = engines.found_export(self.path, self.config.model, self.tokenizers)
-            if self.engine == "ctranslate2" and (reason or self.device != "cpu"):
-                raise UserError(
-                    f"`engine` is ctranslate2, but {reason or f'it answers on the cpu, not on {self.device}'}."
-                )
+        if self.engine in ("int8", "ctranslate2"):
+            self._require("int8" if self.engine == "int8" else "float32")
+        elif self.engine == "auto" and self.device == "cpu":
+            self.export = engines.ready_export(self.path, self.config.model)
         if self.export is None:
             self.inner()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the engines: they cannot be copied or sent to another process, and are made again when needed."""
-        return {**self.__dict__, "_ctranslate2": None, "_torch": None, "_pool": None, "apart": None}
+        return {**self.__dict__, "_ctranslate2": None, "_torch": None, "_pool": None}
 
     def inner(self) -> Transformer:
         """Return the network for computing; callers must not hand it out."""
@@ -133,8 +129,6 @@ class Network:
 
         The choice does not change an answer. ``constrained`` says that only some answers are allowed.
         """
-        if self.apart is not None:
-            return self.apart
         obstacle = engines.cannot(
             beam, n_best, self.config.model.target_vocabulary, constrained, self.config.decoding
         )
@@ -233,19 +227,27 @@ class Network:
         except (ImportError, UserError, OSError) as error:
             logging.getLogger("seq2see").info("No export could be written, so torch answers: %s", error)
 
-    def _keep_int8(self) -> None:
-        """Find or write the eight-bit export that was requested."""
+    def _require(self, quantization: str) -> None:
+        """Find or write the export that was asked for by name."""
         assert self.path is not None
         if self.device != "cpu":
-            raise UserError(f"`engine` is int8, but it answers on the cpu, not on {self.device}.")
-        self.export, _ = engines.found_export(self.path, self.config.model, self.tokenizers, "int8")
-        if self.export is None:
-            try:
-                self.export = self._written("int8")
-            except ImportError:
-                raise UserError("`engine` is int8, but the package ctranslate2 is not installed.") from None
-            except EightBitsError as error:
-                raise EightBitsError(f"`engine` is int8, but {str(error).replace('In', 'in', 1)}") from None
+            raise UserError(f"`engine` is {self.engine}, but it answers on the cpu, not on {self.device}.")
+        self.export = engines.ready_export(self.path, self.config.model, quantization)
+        if self.export is not None:
+            return
+        try:
+            self.export = self._written(quantization)
+        except ImportError:
+            raise UserError(
+                f"`engine` is {self.engine}, but the package ctranslate2 is not installed."
+            ) from None
+        except OSError as error:
+            raise UserError(
+                f"`engine` is {self.engine}, but its export cannot be kept in {cache_folder()} "
+                f"({error.strerror or error}): set XDG_CACHE_HOME to a folder of yours."
+            ) from None
+        except EightBitsError as error:
+            raise EightBitsError(f"`engine` is int8, but {str(error).replace('In', 'in', 1)}") from None
 
     def _written(self, quantization: str) -> Path:
         """Write an export into the user's cache."""
@@ -255,19 +257,22 @@ class Network:
         logging.getLogger("seq2see").info("Preparing %s for this machine (once).", self.path.name)
         kept = engines.kept_in(self.path, self.config.model, quantization)
         rules = self.config.decoding.but(max_length=CHECKED_TOKENS)
-        export(self.path, self.inner(), self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED)
+        kept.parent.mkdir(0o700, parents=True, exist_ok=True)
+        try:
+            export(
+                self.path, self.inner(), self.tokenizers, quantization, rules=rules, place=kept, count=CHECKED
+            )
+        except OSError:  # another process may have written it meanwhile
+            if engines.ready_export(self.path, self.config.model, quantization) is None:
+                raise
         engines.make_room(kept)
         return kept / engines.FORMAT
 
     def _row_through_torch(self, beam: int) -> bool:
-        """Whether torch answers a single input faster: on ARM, CTranslate2 packs large matrices anew for each row.
-
-        An export of fewer bits gives other answers, so torch cannot replace it.
-        """
-        if self.engine != "auto" or beam > 1 or self.export is None or "torch" not in sys.modules:
+        """Whether torch answers a single input faster: on ARM, CTranslate2 packs large matrices anew for each row."""
+        if self.engine != "auto" or beam > 1 or "torch" not in sys.modules:
             return False
-        large = self.config.model.d_model >= LARGE_ROW and platform.machine() in ("aarch64", "arm64")
-        return large and engines.is_exact(self.export)
+        return self.config.model.d_model >= LARGE_ROW and platform.machine() in ("aarch64", "arm64")
 
 
 def _fingerprint(network: Transformer) -> object:

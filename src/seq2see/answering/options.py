@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -87,11 +86,8 @@ class Options:
         object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, options: object, given: Mapping[str, Any], positional: str) -> Options:
-        """Return the options of a call: an ``Options``, or its fields as keywords.
-
-        Until version 0.3 another value in its place is taken as the argument that 0.1 had there.
-        """
+    def of(cls, options: object, given: Mapping[str, Any]) -> Options:
+        """Return the options of a call: an ``Options``, or its fields as keywords."""
         unknown = given.keys() - {field.name for field in fields(cls)}
         if unknown:
             known = ", ".join(field.name for field in fields(cls))
@@ -104,12 +100,9 @@ class Options:
                     f"`{next(iter(given))}` was given beside an Options object: put it into the object."
                 )
             return options
-        warnings.warn(
-            f"{positional} as a second argument is deprecated, and an error from 0.3 on: write {positional}={options!r}.",
-            DeprecationWarning,
-            stacklevel=3,
+        raise UserError(
+            f"`options` is {options!r:.60}: an Options object was expected, or options as keywords, as in beam=4."
         )
-        return cls(**{positional: options, **given})
 
     @property
     def is_constrained(self) -> bool:

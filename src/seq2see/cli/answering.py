@@ -38,9 +38,6 @@ COMPARED = 4  # last lines of an interrupted run that are compared with new answ
 ONE_LINE = ORDERS | dict.fromkeys(map(ord, "\n\r\t"), " ")
 HELD = 2**24  # characters of inputs in memory at a time
 LONGEST = 4_000_004  # most bytes of a line; no model takes as many characters
-#: Characters from which a search in another process pays: some 100,000 lines, of which each takes Python 30 µs, while the
-#: process starts in 3 s.
-WORTH_A_PROCESS = 2**24
 PACKED = 3  # estimated ratio of a text to its gzip or xz file
 HEAD = 8192  # bytes that tell whether a file is text
 FIRST = 100  # lines that tell whether a file has the columns that --columns names
@@ -66,20 +63,13 @@ class Asked:
 
     def job(self, characters: float = 0) -> Job:
         """Load the model on a device that suits this amount of text, and check the options against it."""
-        from seq2see import devices, machine
+        from seq2see import machine
         from seq2see.seq2seq import load
 
         tell_warnings()
         machine.use(self.threads)
         device = chosen(self.model, self.device, self.engine, characters)
-        # An alignment reads the weights here, and constraints are too large to be sent with each batch.
-        alone = self.align or self.options.is_constrained or self.options.glossary is not None
-        if devices.is_cuda(device) and characters >= WORTH_A_PROCESS and not alone:
-            from seq2see.cli import apart
-
-            job = Job(apart.loaded(self.model, device, self.engine), self)
-        else:
-            job = Job(load(self.model, device, self.engine), self)
+        job = Job(load(self.model, device, self.engine), self)
         assert job.rules.beam >= self.options.n_best
         job.model.texts.allowed(self.options)  # made early, so that an error comes before anything is read
         return job

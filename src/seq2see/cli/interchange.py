@@ -138,9 +138,10 @@ def export(
 ) -> None:
     """Write a model for another program, checked against ours token by token and logit by logit.
 
-    The CTranslate2 format goes into the model's own folder, where `predict` uses it. In float32 every answer must be
-    the same; for int8 the agreement is printed. The other formats go into a new folder. `web` is a JavaScript module
-    that runs the model in a page or in Node, with an example page; if Node is installed, its answers are compared.
+    The CTranslate2 format goes into the model's own folder, for other programs; `predict` makes its own in the user's
+    cache. In float32 every answer must be the same; for int8 the agreement is printed. The other formats go into a new
+    folder. `web` is a JavaScript module that runs the model in a page or in Node, with an example page; if Node is
+    installed, its answers are compared.
 
     [dim]seq2see export --model my-dates --quantization int8[/dim]
 

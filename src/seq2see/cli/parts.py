@@ -1,8 +1,4 @@
-"""``seq2see predict`` of many files: one file of answers for each, here or through the workers of a Ray cluster.
-
-It uses Ray's actors, not Ray Data: a worker reads a part and writes its answers in order, so no row is sent over the
-network. An actor that dies is restarted, and its part is answered again. Ray Data would also need pyarrow and pandas.
-"""
+"""``seq2see predict`` of many files: one file of answers for each, here or through the workers of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -11,10 +7,6 @@ import gzip
 import hashlib
 import io
 import json
-import logging
-import os
-import socket
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -27,7 +19,7 @@ import typer
 
 from seq2see.cli.answering import Asked, Job, Unsure, answer_all, characters_in, lines_of
 from seq2see.cli.output import complain, progress_bar
-from seq2see.errors import UserError, counted, printable
+from seq2see.errors import UserError, counted
 from seq2see.files import LARGEST_TEXT, LOCK, Lock, is_temporary, parsed, read_text, write_atomically, writing
 
 NOTE = "seq2see.json"  # in the folder of answers: the inputs that they belong to
@@ -35,9 +27,6 @@ HALF = ".half"  # ending of an unfinished file of answers
 SUFFIXES = (".txt", ".jsonl", ".ndjson")  # endings of a part's name that the name of its answers drops
 #: Options that do not change an answer, so that a run may resume with other values.
 FREE = ("model", "device", "engine", "threads")
-RETRIES = 3  # of a part whose worker dies: the part itself may crash it
-LOOK = 5.0  # seconds between looks at a cluster: machines may join it
-REACH = 10.0  # seconds within which an address must answer
 
 
 @dataclass(frozen=True)
@@ -75,14 +64,6 @@ class Worker:
     def job(self) -> Job:
         """The loaded model with its request."""
         return self.asked.job(self.characters)
-
-    def ready(self) -> str:
-        """Load the model; return the error message if that fails."""
-        try:
-            self.job  # noqa: B018 - it is made when it is first looked at
-        except UserError as error:
-            return str(error)
-        return ""
 
     def answer(self, part: Part) -> Report:
         """Answer a part. Its file of answers appears when it is complete."""
@@ -127,7 +108,11 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
         waiting = [part for part in parts if not part.out.exists()]
         if len(waiting) < len(parts):
             complain(f"Answered already: {len(parts) - len(waiting):,} of {counted(len(parts), 'part')}.")
-        reports = map(local.answer, waiting) if not ray else _through_ray(asked, waiting, address)
+        reports: Iterable[Report] = map(local.answer, waiting)
+        if ray and waiting:
+            from seq2see.cli.ray_cluster import answered
+
+            reports = answered(asked, waiting, address)
         try:
             _tell(reports, len(waiting), asked.as_json)
         except KeyboardInterrupt:
@@ -235,93 +220,3 @@ def _sweep(out: Path) -> None:
     """Remove the temporary files of killed workers."""
     for half in out.glob(f".*{HALF}"):
         half.unlink(missing_ok=True)
-
-
-# --- Ray -----------------------------------------------------------------------------------------------------------
-
-
-def _through_ray(asked: Asked, parts: list[Part], address: str | None) -> Iterator[Report]:
-    """Distribute the parts over as many workers as the cluster has room for."""
-    if not parts:
-        return
-    ray = _connected(address)
-    try:
-        yield from _shared_out(ray, asked, parts)
-    finally:
-        ray.shutdown()
-
-
-def _shared_out(ray: Any, asked: Asked, parts: list[Part]) -> Iterator[Report]:
-    gpu, each = asked.device.startswith("cuda"), asked.threads or 1
-    remote = ray.remote(
-        num_cpus=each, num_gpus=int(gpu), max_restarts=-1, max_task_retries=RETRIES
-    )(Worker)  # fmt: skip
-    asked = replace(asked, threads=each)
-
-    def room() -> int:
-        there = ray.cluster_resources()
-        return int(there.get("GPU", 0)) if gpu else int(there.get("CPU", 0) // each)
-
-    if not room():
-        raise UserError(f"The Ray cluster has no {'GPU' if gpu else f'machine with {each} cores'}: "
-                        f"{'--device cpu' if gpu else '--threads 1'} may do.")  # fmt: skip
-    waiting = deque(parts)
-    # the task of each worker; without a part it loads its model
-    busy: dict[Any, tuple[Any, Part | None]] = {}
-    while waiting or any(part for _, part in busy.values()):
-        while len(busy) < min(room(), len(waiting) + sum(part is not None for _, part in busy.values())):
-            worker = remote.remote(asked)
-            busy[worker.ready.remote()] = worker, None
-        done, _ = ray.wait(list(busy), timeout=LOOK)
-        for one in done:
-            worker, part = busy.pop(one)
-            result = _result(ray, one, part)
-            if isinstance(result, Report):
-                yield result
-            elif result:
-                raise UserError(f"A worker of the Ray cluster cannot begin: {result}")
-            if waiting:
-                following = waiting.popleft()
-                busy[worker.answer.remote(following)] = worker, following
-
-
-def _result(ray: Any, reference: Any, part: Part | None) -> Any:
-    """Return the report of a worker, or an error report if it died repeatedly."""
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayError as error:
-        last = printable(str(error).strip().splitlines()[-1])
-        if part is None:
-            return last
-        return Report(part, error=f"its worker died {RETRIES + 1} times, the last time with: {last}")
-
-
-def _connected(address: str | None) -> Any:
-    """Connect to a cluster; without an address, to the one on this machine, which is started if need be."""
-    if address not in (None, "auto", "local"):
-        _reach(str(address))
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # only this machine may reach it
-    import ray
-
-    try:
-        ray.init(address, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
-    except (OSError, RuntimeError, ValueError) as error:
-        first = printable(str(error).strip().splitlines()[0])
-        raise UserError(
-            f"The Ray cluster {address or 'of this machine'} cannot be used: {first} (if it asks for a token, set "
-            "RAY_AUTH_MODE=token)."
-        ) from None
-    return ray
-
-
-def _reach(address: str) -> None:
-    """Check that the address accepts connections: Ray itself would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise UserError(f"--ray is {address!r}: an ADDRESS such as head-node:6379 was expected.")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"No Ray cluster can be reached at {address} ({error}): `ray start --head` prints the address of one."
-        ) from None

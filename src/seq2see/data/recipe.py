@@ -271,9 +271,9 @@ def fast_on(device: str, model: Mapping[str, Any]) -> dict[str, Any]:
     return {"precision": "bfloat16"} if wide and "amx_bf16" in instructions() else {}
 
 
-def most_tokens(longest: int, joined: bool = False) -> int:
+def most_tokens(longest: int) -> int:
     """Return the most tokens of a text, if the longest one of the training has ``longest``."""
-    return max(LONGEST if joined else 64, ROOM * longest)
+    return max(64, ROOM * longest)
 
 
 def config_of(
@@ -289,7 +289,7 @@ def config_of(
         task="pairs",
         model=ModelConfig.of(**{
             **recipe.model,
-            "max_length": most_tokens(recipe.facts.longest, learned.joined > 0),
+            "max_length": most_tokens(recipe.facts.longest),
             "share_embeddings": source is target,
             "source_vocabulary": source.size,
             "target_vocabulary": target.size,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from math import log
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -25,21 +22,11 @@ if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
 BATCH = 256  # most inputs of a worker at a time
-DRAFT_BATCH = 128  # the same for int8, which is so fast that larger batches leave workers idle at the end
 EACH = 8  # inputs per worker from which several workers of one thread are faster than one of several threads
 
 #: Without a length penalty CTranslate2 keeps only the likeliest finished answers, which are the short ones. With this one
 #: it stops when ``beam`` answers have ended, and they can be ranked by the paper's penalty, which it lacks.
 ALMOST_NO_PENALTY = 1e-6
-
-#: Answers in int8 take half the time. One with this probability is that of the full numbers too, if eight bits move a
-#: log-probability little, which is tried first: each of its tokens is ahead of any other by log(0.6 / 0.4) or more. Int8
-#: moved no such answer of human-dates by more than 0.026 (20,000 texts).
-SURE, MOVED = log(0.6), 0.1 * log(0.6 / 0.4)
-FEW_TOKENS = 256  # largest target vocabulary, such as one of characters, whose answers may be so certain
-DRAFTED = 64  # inputs from which a second, int8 model pays; the quality of drafts is tried on as many
-MOST_UNSURE = 0.25  # share of the inputs that may be answered twice
-
 
 ALIVE: WeakSet[CTranslate2Engine] = WeakSet()  # the engines of this process
 
@@ -61,7 +48,7 @@ class CTranslate2Engine:
         compute_type: str = "default",
         inputs: int = 1,
     ) -> None:
-        self.path, self.compute_type, self.batch = path, compute_type, BATCH
+        self.path, self.compute_type = path, compute_type
         self.small = config.d_model < SMALL
         # independent workers; threads that share each product
         self.workers, self.threads = machine.workers(), machine.free_cores()
@@ -71,23 +58,7 @@ class CTranslate2Engine:
         self.ids_of = {token: number for number, token in enumerate(self.target_tokens)}
         self.special, self.max_length = special, config.max_length
         self.name = f"ctranslate2, {self._translator(inputs).compute_type}"
-        self.drafts: bool | None = None  # whether greedy answers are drafted; None if not known yet
-        if self.small or len(self.target_tokens) > FEW_TOKENS or not self.name.endswith("float32"):
-            self.drafts = False
         ALIVE.add(self)
-
-    @cached_property
-    def draft(self) -> CTranslate2Engine:
-        """The same model in int8, if this CPU supports it: it reads a quarter of the bytes, but some answers
-        may differ.
-        """
-        if "int8" not in ctranslate2.get_supported_compute_types("cpu"):
-            return self
-        made = copy.copy(self)
-        made.compute_type, made.translators, made.batch = "int8", {}, DRAFT_BATCH
-        made.name = f"ctranslate2, {made._translator(1).compute_type}"
-        ALIVE.add(made)
-        return made
 
     def leave_translators(self) -> None:
         """Make new translators in a forked process.
@@ -120,13 +91,13 @@ class CTranslate2Engine:
                 except (RuntimeError, ValueError) as error:
                     raise FolderError(
                         f"{self.path.parent.name}/{self.path.name} cannot be read by CTranslate2 ({error}): "
-                        "`seq2see export` writes it again."
+                        "remove it, and it is made again."
                     ) from None
         return self.translators[workers]
 
     def _batch(self, inputs: int) -> int:
         """Return the batch size of a worker for this number of inputs."""
-        return min(self.batch, -(-inputs // self.workers)) if inputs >= EACH * self.workers else inputs
+        return min(BATCH, -(-inputs // self.workers)) if inputs >= EACH * self.workers else inputs
 
     def ids(
         self,
@@ -143,7 +114,7 @@ class CTranslate2Engine:
         beam, limits = rules.beam, [limit[length] for length in lengths]
         if beam > 1 and rules.stopping == "full":
             return self._until_full(named, limits, rules)
-        found = self._greedy(named, max(limits), rules)
+        found = self._translate(named, max(limits), rules)
         # The beginning of a greedy answer does not depend on its limit.
         if beam == 1:
             return [
@@ -204,30 +175,6 @@ class CTranslate2Engine:
     def _is_end(self, token: int, rules: DecodingConfig) -> bool:
         return token == self.special.end or token in rules.other_ends
 
-    def _greedy(
-        self, named: list[list[str]], most: int, rules: DecodingConfig
-    ) -> list[tuple[list[list[str]], list[float]]]:
-        """Answer greedily; if most answers are certain, first in int8, then again in full precision where one is not."""
-        if rules.beam > 1 or len(named) < DRAFTED or self.drafts is False or self.draft is self:
-            return self._translate(named, most, rules)
-        if self.drafts is None:
-            self.drafts = self._may_draft(named[:: len(named) // DRAFTED], most, rules)
-            return self._greedy(named, most, rules)
-        found = self.draft._translate(named, most, rules, scores=True)
-        unsure = [row for row, (_, totals) in enumerate(found) if totals[0] < SURE]
-        if unsure:
-            again = self._translate([named[row] for row in unsure], most, rules)
-            for row, answer in zip(unsure, again, strict=True):
-                found[row] = answer
-        return found
-
-    def _may_draft(self, named: list[list[str]], most: int, rules: DecodingConfig) -> bool:
-        """Whether int8 is certain of most answers, and these agree with full precision."""
-        drafts, full = (who._translate(named, most, rules, scores=True) for who in (self.draft, self))
-        sure = [(one, other) for one, other in zip(drafts, full, strict=True) if one[1][0] >= SURE]
-        alike = all(one[0] == other[0] and abs(one[1][0] - other[1][0]) <= MOVED for one, other in sure)
-        return alike and len(sure) >= (1 - MOST_UNSURE) * len(named)
-
     def search(
         self,
         sources: Sequence[Sequence[int]],
@@ -275,7 +222,6 @@ class CTranslate2Engine:
         most: int,
         rules: DecodingConfig,
         beam: int = 1,
-        scores: bool = False,
         penalty: float = ALMOST_NO_PENALTY,
     ) -> list[tuple[list[list[str]], list[float]]]:
         go_on()
@@ -295,7 +241,7 @@ class CTranslate2Engine:
             max_input_length=0,
             return_end_token=True,
             # Greedy answers are not ranked, and scores cost a softmax per token.
-            return_scores=scores or rules.beam > 1,
+            return_scores=rules.beam > 1,
             max_batch_size=self._batch(len(sources)),
         )
         return [(result.hypotheses, result.scores) for result in results]

@@ -1,4 +1,4 @@
-"""One interface, two engines: which of them answers, and whether a folder's CTranslate2 export matches its weights."""
+"""One interface, two engines: which of them answers, and where the CTranslate2 export of a model is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -15,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from seq2see.config import DecodingConfig, ModelConfig
-from seq2see.decoding import layout
 from seq2see.decoding.hypothesis import PAPER, Hypothesis
-from seq2see.errors import FolderError, UserError, printable, suggest
-from seq2see.files import cache_folder, digest, parsed, plain_file, read_text, temporary_prefix
+from seq2see.errors import FolderError, UserError, suggest
+from seq2see.files import cache_folder, digest, parsed, read_text
 from seq2see.storage import folder
 
 if TYPE_CHECKING:
@@ -38,11 +36,6 @@ class Engine(Protocol):
     """Searches for answers; both engines give the same."""
 
     name: str
-
-    @property
-    def draft(self) -> Engine:
-        """A possibly faster, less exact engine, whose answers are compared with this one's."""
-        ...
 
     def ids(
         self,
@@ -104,28 +97,48 @@ def cannot(
     return ""
 
 
-def found_export(
-    path: Path, config: ModelConfig, tokenizers: folder.Tokenizers, quantization: str = "float32"
-) -> tuple[Path | None, str]:
-    """Return the export of a model, from its folder or the user's cache, or the reason why there is none.
+def ready_export(path: Path, config: ModelConfig, quantization: str = "float32") -> Path | None:
+    """Return the export of a model that ships, or the one in the user's cache, if there is one.
 
-    The one in the folder may have fewer bits: its owner chose that.
+    CTranslate2 trusts what it reads, so no export in any other folder is read: one is made from the weights.
     """
-    reason = why_not_exported(path, config, tokenizers)
-    if not reason and (quantization == "float32" or not is_exact(path / FORMAT)):
-        return path / FORMAT, ""
+    if find_spec(FORMAT) is None:
+        return None
+    shipped = path / FORMAT
+    if quantization == "float32" and path.resolve().parent == folder.SHIPPED and shipped.is_dir():
+        return shipped
     kept = kept_in(path, config, quantization) / FORMAT
-    if find_spec(FORMAT) is None or not kept.is_dir() or why_not_exported(path, config, tokenizers, kept):
-        return None, reason
+    if not kept.is_dir() or not _is_private(kept.parent.parent) or not _is_whole(kept):
+        return None
     with suppress(OSError):
         os.utime(kept.parent)  # the least recently used are removed first
-    return kept, ""
+    return kept
 
 
 def kept_in(path: Path, config: ModelConfig, quantization: str = "float32") -> Path:
     """Return the place in the user's cache of an export of this kind."""
     name = digest_of(path, config)[:32]
     return cache_folder() / "exports" / (name if quantization == "float32" else f"{name}-{quantization}")
+
+
+def _is_private(place: Path) -> bool:
+    """Whether nobody but this user can write into a folder."""
+    found = place.stat()
+    return os.name == "nt" or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+
+
+def _is_whole(export: Path) -> bool:
+    """Whether an export has all its bytes."""
+    try:
+        note = parsed(read_text(export / NOTE, LARGEST_NOTE), NOTE)
+        return isinstance(note, dict) and note.get("sizes") == sizes_of(export)
+    except (FolderError, OSError):
+        return False
+
+
+def sizes_of(export: Path) -> dict[str, int]:
+    """Return the size of each file of an export except its note."""
+    return {entry.name: entry.stat().st_size for entry in sorted(export.iterdir()) if entry.name != NOTE}
 
 
 def make_room(kept: Path) -> None:
@@ -137,66 +150,6 @@ def make_room(kept: Path) -> None:
             total += sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
             if place != kept and (number >= MOST_KEPT or total > MOST_BYTES_KEPT):
                 shutil.rmtree(place, ignore_errors=True)
-
-
-def why_not_exported(
-    path: Path, config: ModelConfig, tokenizers: folder.Tokenizers, export: Path | None = None
-) -> str:
-    """Return why an export of a model folder cannot be used with CTranslate2; empty if it can.
-
-    CTranslate2 trusts what it reads, so everything is checked before: the export must have the digests that
-    its note lists, and the shape and the vocabulary of this model.
-    """
-    if find_spec(FORMAT) is None:
-        return "the package ctranslate2 is not installed"
-    again = f"(`seq2see export --model {path.name}` writes it again)"
-    export = export or path / FORMAT
-    try:
-        note = parsed(read_text(export / NOTE, LARGEST_NOTE), NOTE)
-    except FolderError:
-        return f"{path.name} has no {FORMAT} export (`seq2see export --model {path.name}` writes one)"
-    if not isinstance(note, dict) or note.get("model") != digest_of(path, config):
-        return f"the {FORMAT} export in {path.name} belongs to other weights {again}"
-    try:
-        if note.get("files") != files_of(export, layout.largest(config)):
-            return f"the {FORMAT} export in {path.name} was changed, or comes from an older seq2see {again}"
-        layout.check(export, config, tokenizers)
-    except (FolderError, OSError) as error:
-        return f"the {FORMAT} export in {path.name} does not fit its model: {printable(str(error))} {again}"
-    return ""
-
-
-def is_exact(export: Path) -> bool:
-    """Whether an export has the numbers of the model itself, so that both engines give the same answers."""
-    try:
-        note = parsed(read_text(export / NOTE, LARGEST_NOTE), NOTE)
-    except FolderError:
-        return False
-    return isinstance(note, dict) and note.get("quantization") == "float32"
-
-
-def files_of(export: Path, most: int | None = None) -> dict[str, str]:
-    """Return the digest of each file of an export except its note. No file may have more than ``most`` bytes."""
-    found = {}
-    for entry in sorted(export.iterdir()):
-        if entry.name != NOTE:
-            plain_file(entry, most)
-            found[entry.name] = digest(entry).hex()
-    return found
-
-
-def copy_export(export: Path, path: Path, config: ModelConfig) -> None:
-    """Copy an export to another folder of the same weights, and note the digest of that folder."""
-    if path / FORMAT == export:
-        return
-    with tempfile.TemporaryDirectory(dir=path, prefix=temporary_prefix(FORMAT)) as temporary:
-        new = Path(shutil.copytree(export, Path(temporary) / "new"))
-        note = json.loads((new / NOTE).read_text(encoding="utf-8"))
-        note["model"] = digest_of(path, config)
-        (new / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-        if (path / FORMAT).exists():
-            (path / FORMAT).rename(Path(temporary) / "old")
-        new.rename(path / FORMAT)
 
 
 def digest_of(path: Path, config: ModelConfig) -> str:

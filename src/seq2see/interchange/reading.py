@@ -12,12 +12,13 @@ from pathlib import Path
 
 from seq2see.errors import FolderError, UserError, shown
 from seq2see.files import given_file
-from seq2see.interchange.fairseq import read_fairseq
-from seq2see.interchange.from_ctranslate2 import read_argos, read_ctranslate2
 from seq2see.interchange.huggingface import read_huggingface
 from seq2see.interchange.huggingface_text import Languages
 from seq2see.interchange.imported import Imported
-from seq2see.interchange.marian import is_marian, read_marian
+from seq2see.interchange.legacy.argos import read_argos
+from seq2see.interchange.legacy.ctranslate2 import read_ctranslate2
+from seq2see.interchange.legacy.fairseq import read_fairseq
+from seq2see.interchange.legacy.marian import is_marian, read_marian
 
 HUB = "hf:"
 #: The files of a repository that are downloaded: no code, and no weights of other frameworks.

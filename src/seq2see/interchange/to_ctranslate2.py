@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.ctranslate2_engine import CTranslate2Engine
-from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, files_of
+from seq2see.decoding.engines import FORMAT, NOTE, WITHOUT, digest_of, sizes_of
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
-from seq2see.decoding.layout import settings_of
 from seq2see.decoding.search import greedy
 from seq2see.errors import EightBitsError, FolderError, UserError
 from seq2see.files import remove_leftovers, send_to_disk, synchronise, temporary_prefix
@@ -105,6 +104,20 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
     for key, value in settings_of(tokenizers).items():
         setattr(spec.config, key, value)
     return spec
+
+
+def settings_of(tokenizers: Tokenizers) -> dict[str, str | bool | float]:
+    """Return the settings of an export.
+
+    Our ids include start and end already. A vocabulary without an unknown token must name another one, or
+    CTranslate2 would add it.
+    """
+    target, unknown = tokenizers.target, tokenizers.target.unknown
+    if unknown is None or tokenizers.source.unknown is None:
+        unknown = target.pad
+    start, end, other = target.tokens([target.start, target.end, unknown])
+    return {"bos_token": start, "eos_token": end, "decoder_start_token": start, "unk_token": other,
+            "add_source_bos": False, "add_source_eos": False, "layer_norm_epsilon": 1e-5}  # fmt: skip
 
 
 def _expressible(config: ModelConfig) -> None:
@@ -203,7 +216,7 @@ def export(
                 )
         note = {
             "model": digest_of(path, model.config),
-            "files": files_of(temporary / quantization),
+            "sizes": sizes_of(temporary / quantization),
             "quantization": quantization,
             "parity": str(parity),
             "written_by": f"ctranslate2 {ctranslate2.__version__}",

@@ -17,7 +17,7 @@ from seq2see.decoding.search import padded
 from seq2see.errors import UserError
 from seq2see.files import whole_or_nothing
 from seq2see.interchange.checks import Compared, compared, made_up
-from seq2see.interchange.names import ATTENTION, SUBLAYERS
+from seq2see.interchange.names import HALVES
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
@@ -105,8 +105,7 @@ def order_of(config: ModelConfig) -> Tensor:
 def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
     """Return the weights under Hugging Face's names, with d_model in its order, which changes no result."""
     order = order_of(model.config)
-    back = {ours: theirs for theirs, ours in SUBLAYERS.items()}
-    matrices = {ours: theirs for theirs, ours in ATTENTION.items()}
+    theirs = {part.ours: part.fairseq for part in HALVES["decoder"]}
     found: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         x, parts = parameter.detach().cpu(), name.split(".")
@@ -125,9 +124,8 @@ def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
         elif parts[1] == "norm":
             found[f"model.{parts[0]}.layer_norm.{parts[-1]}"] = x[order]
         else:
-            found[f"model.{'.'.join(parts[:3])}.{_within(parts, back, matrices)}.{parts[-1]}"] = _ordered(
-                parts, x, order
-            )
+            layer, part = ".".join(parts[:3]), theirs[".".join(parts[3:-1])]
+            found[f"model.{layer}.{part}.{parts[-1]}"] = _ordered(parts, x, order)
     if family == "pegasus":  # its sines and cosines must be in the file
         for half in ("encoder", "decoder"):
             table = position_table(model.config.max_length, model.config.d_model, "halves")
@@ -150,13 +148,6 @@ def _put_two_tables(found: dict[str, Tensor], config: ModelConfig) -> None:
     found["final_logits_bias"] = F.pad(
         found["final_logits_bias"], (0, size - config.target_vocabulary), value=NEVER
     )
-
-
-def _within(parts: list[str], back: dict[str, str], matrices: dict[str, str]) -> str:
-    sublayer, inner = parts[3], parts[4]
-    if f"{sublayer}.{inner}" in back:
-        return back[f"{sublayer}.{inner}"]
-    return f"{back[sublayer]}.{matrices[inner]}"
 
 
 def _ordered(parts: list[str], x: Tensor, order: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from seq2see.answering.translation import BEAM
 from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
-from seq2see.decoding.engines import LARGE, SMALL, Engine
+from seq2see.decoding.engines import SMALL, Engine
 from seq2see.decoding.search import CachedReader, Special, WholeReader, continued, limits_of
 from seq2see.documents.terms import Glossary
 from seq2see.errors import InputError, UserError
@@ -285,14 +285,10 @@ class Tracer:
     def _faster(self) -> Engine | None:
         """Return the engine that drafts the answer, or None if the network itself answers.
 
-        The recorded numbers are compared with the draft, so a faster, less exact engine may write it.
+        For one input the engine may be torch, which is the slower one here, so two are asked for.
         """
-        engine = self.model.network.engine_for(
-            2
-        )  # for one input the exact engine may be torch, which drafts more slowly
-        if engine.name == "torch, float32":
-            return None
-        return engine.draft if self.model.config.model.d_model >= LARGE else engine
+        engine = self.model.network.engine_for(2)
+        return None if engine.name == "torch, float32" else engine
 
     def _read(self, ids: list[int], memory: Tensor, recording: Recording) -> Tensor:
         """Run the decoder on an answer, all positions at once, record every value and return the logits, (T, V)."""

@@ -1,1 +1,1 @@
-"""Tasks whose pairs are made here: dates, dates as people write them, and the data of the recipes."""
+"""Tasks with their own checks: dates, and dates as people write them."""

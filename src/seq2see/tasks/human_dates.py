@@ -1,7 +1,7 @@
 """The task of the human-dates model: a date as people write it, in any of many languages, into ISO 8601.
 
-This module reads what the model answers. ``written_dates.py`` makes the pairs that it learns from. The model writes one
-of these:
+This module reads what the model answers. ``shipped/written_dates.py`` makes the pairs that it learns from. The model
+writes one of these:
 
 - ``1845-01-05``: the date. Whether that day exists is checked here.
 - ``2020-04-03 or 2020-03-04``: 03/04/2020 can be read in two ways; the first has the day first, the second the month.
@@ -35,7 +35,7 @@ REMEMBERED = 10_000  # most characters in the table
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 NAMES = Path(__file__).with_name(
     "month_names.txt"
-)  # of the learned languages, by `written_dates.month_names`
+)  # of the learned languages, by `shipped.written_dates.month_names`
 _LETTER = r"[^\W\d_]"
 _ANY_LETTER = re.compile(_LETTER)
 _DOUBLED = re.compile(r"(.)\1")

@@ -18,6 +18,7 @@ from seq2see.seq2seq import Seq2Seq, load
 
 if TYPE_CHECKING:
     from seq2see.config import ModelConfig
+    from seq2see.data.variation import Vary
     from seq2see.evaluation.evaluate import Evaluation
     from seq2see.training.loop import Step
     from seq2see.training.run import Start
@@ -58,6 +59,7 @@ def fit(
     teacher: Seq2Seq | str | os.PathLike[str] | None = None,
     unlabelled: Sequence[str] | str | os.PathLike[str] = (),
     unseen: bool = False,
+    vary: Vary | None = None,
     start: Seq2Seq | str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -111,6 +113,8 @@ def fit(
             probabilities; for short texts the teacher also answers invented sources.
         unlabelled: more sources, which the teacher answers; or a file with one per line.
         unseen: remove the sources of the given validation and test pairs from the training.
+        vary: a function that gets the pairs of each epoch and a ``random.Random``, and returns them changed, in order,
+            and perhaps more of them. It draws from this generator alone, so that a resumed training sees the same.
         start: a model to train further, or its folder: its tokenizers, shape and weights, with a lower learning rate.
         out: a folder for checkpoints and for the finished model.
         resume: continue the unfinished training in ``out``, to the same weights as without the interruption; a finished
@@ -142,8 +146,8 @@ def fit(
         )  # once: it may be a generator
         settings: dict[str, Any] = dict(
             tokenizer=tokenizer, vocabulary=vocabulary, preset=preset, budget=budget,
-            model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, resume=resume,
-            progress=progress, on_step=on_step,
+            model=model, training=training, decoding=decoding, seed=seed, device=device, unseen=unseen, vary=vary,
+            resume=resume, progress=progress, on_step=on_step,
         )  # fmt: skip
         beside = None if out is None else beside_of(Path(out))
         several = fit(data, ensemble=ensemble, start=start, out=beside, **settings)
@@ -168,6 +172,7 @@ def fit(
         teacher=_as_start(teacher),
         unlabelled=runs.sources_of(unlabelled),
         members=ensemble,
+        vary=vary,
     )
     if request.finished("pairs"):
         return load(Path(out or ""), device)

@@ -25,7 +25,7 @@ from seq2see.data.packing import BLOCK, PackedBatch, PackedBatches, sizes_of
 from seq2see.data.places import with_copies, with_places
 from seq2see.data.recut import FreshBatches, Side
 from seq2see.data.shards import Shards
-from seq2see.data.variation import varied, varies
+from seq2see.data.variation import Vary, varied
 from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.cpu import threads_of
 from seq2see.decoding.hypothesis import Special
@@ -140,9 +140,10 @@ class Trainer:
         start: dict[str, Tensor] | None = None,
         ids: tuple[Ragged, Ragged] | None = None,
         teacher: Transformer | None = None,
+        vary: Vary | None = None,
     ) -> None:
         """Prepare the training; ``ids`` are those of the training pairs, if they are tokenized already."""
-        self.config, self.tokenizers, self.out, self.say = config, tokenizers, out, say
+        self.config, self.tokenizers, self.out, self.say, self.vary = config, tokenizers, out, say, vary
         self.device = torch.device(device)
         self.validation = watched(validation, config.training.evaluate_on)
         self.early = False  # whether the run is watched, so that the first steps have lines, too
@@ -223,7 +224,7 @@ class Trainer:
         #: of a packed batch: one size for the whole run, since a step is compiled for it
         self.sizes = sizes_of(source, target, settings.batch_tokens, self._longest())
         self.batches: Batches | PackedBatches | FreshBatches
-        if settings.bpe_dropout or varies(settings):
+        if settings.bpe_dropout or settings.chained or settings.invented or self.vary:
             parts = 1 if self.recut is not None else -(-len(source.lengths) // VARIED_AT_ONCE)
             self.batches = FreshBatches(
                 partial(self._part, self.as_read, self.recut, parts), self._arranged, parts
@@ -255,9 +256,7 @@ class Trainer:
             sides = as_read[0].taken(mixed[part::parts]), as_read[1].taken(mixed[part::parts])
         longest = self._longest()
         tokenizers = self.tokenizers.source, self.tokenizers.target
-        if not varies(settings):
-            return sides
-        return varied(sides, tokenizers, settings, number, longest)
+        return varied(sides, tokenizers, settings, number, longest, self.vary)
 
     def _sides(self, train: Sequence[Pair]) -> tuple[Side, Side]:
         settings, longest = self.config.training, self.config.model.max_length

@@ -41,7 +41,7 @@ from seq2see.data.recipe import (
 )
 from seq2see.data.shards import Shards, Survey, is_large, survey
 from seq2see.data.shards import write as write_shards
-from seq2see.data.variation import made_up
+from seq2see.data.variation import Vary, made_up
 from seq2see.decoding.both_ways import engine_of
 from seq2see.decoding.hypothesis import Special
 from seq2see.devices import CPU, Choice
@@ -130,6 +130,7 @@ class Request:
     teacher: Start | None = None
     unlabelled: Sequence[str] = ()  # more sources, which the teacher answers
     members: int = 1  # of an ensemble
+    vary: Vary | None = None  # changes the pairs of each epoch
 
     def __post_init__(self) -> None:
         devices.check(self.device)
@@ -466,11 +467,6 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
     longest = max(validation.longest, test.longest)
     recipe, where = _chosen(request, cuts, [side.lengths for side in ids], longest, found is not None)
     config = config_of(recipe, both, model, training)
-    if config.training.joined and not all(map(_is_spaced, both, parts.train[0])):
-        raise UserError(
-            f"training.joined is {config.training.joined:g}, which puts spaces between texts, but the texts have none, "
-            "and the tokenizer does not know them: leave it out."
-        )
     unlabelled: list[str] = []
     remarks: list[str] = []
     if request.teacher is not None and found is None:
@@ -528,11 +524,6 @@ class Held:
         cut = Cut.within(tokenizers, known, limit)
         dropped = set(cut.dropped)
         return cls([pair for pair in pairs if pair not in dropped], cut.dropped, cut.longest)
-
-
-def _is_spaced(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether a tokenizer knows a text with a space in it."""
-    return _is_known(tokenizer, f"{text} {text}")
 
 
 def _is_known(tokenizer: Tokenizer, text: str) -> bool:
@@ -671,6 +662,7 @@ class Run:
             None if request.start is None else request.start.weights,
             ready.ids,
             None if request.teacher is None else request.teacher.network(ready.device),
+            request.vary,
         )
         source, own = ready.ids[0], ready.own or len(ready.train)
         teacher = "" if request.teacher is None else request.teacher.digest()
@@ -805,7 +797,7 @@ class Run:
         ready, source = self.ready, self.trainer.tokenizers.source
         texts = ready.sample if isinstance(ready.train, Shards) else [text for text, _ in ready.train]
         longest = int(ready.ids[0].lengths.max()) - len(source.before) - len(source.after)
-        if ready.config.training.joined:  # whole texts have several pairs
+        if self.request.vary is not None:  # its texts may be longer
             longest = ready.config.model.max_length
         return Familiar.learn(texts, longest, [text for text, _ in ready.validation])
 

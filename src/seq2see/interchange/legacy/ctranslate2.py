@@ -1,97 +1,42 @@
-"""Reads CTranslate2 folders and Argos packages. Every length in the binary file is checked."""
+"""Reads CTranslate2 folders."""
 
 from __future__ import annotations
 
-import lzma
-import shutil
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable
-from math import prod
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from seq2see.config import DecodingConfig
-from seq2see.decoding.layout import SIZES, contents
 from seq2see.errors import FolderError, UserError, shown
-from seq2see.files import parsed, plain_file
+from seq2see.files import parsed
 from seq2see.interchange.huggingface_text import Languages, language_of, marian_engine
 from seq2see.interchange.imported import (
-    LARGEST_LIST,
-    LARGEST_WEIGHTS,
     NEVER,
     Imported,
     Renamed,
     brief,
     fitting,
-    foreign,
     foreign_lines,
     model_config,
     one_number_of_heads,
     read_json,
 )
+from seq2see.interchange.legacy.model_bin import Variables
+from seq2see.interchange.names import HALVES, KINDS, parts_of
 from seq2see.model.positions import position_table
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer
 
-KINDS = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16, 5: None}  # 5 is bfloat16
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # 1 is an approximation of gelu
-MOST_ENTRIES = 10_000  # files of an archive
-MOST_SQUEEZED = 20  # their total size, divided by that of the archive
 MOST_LENGTH = 1024  # positions, if the file has no table of them
 PAD = "<pad>"
-
-
-class Variables:
-    """The named arrays of a model.bin, mapped into memory."""
-
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise FolderError(f"{path.parent.name} has no {path.name}: the folder is incomplete.")
-        real = foreign(path, LARGEST_WEIGHTS)
-        if not real.stat().st_size:
-            raise FolderError(f"{path.name} is empty: copy or download it again.")
-        _, self.spec, _, self.places, self.aliases, _ = contents(real, path.name)
-        self.data = np.memmap(real, dtype=np.uint8, mode="r")
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.places or name in self.aliases
-
-    def array(self, name: str) -> Tensor:
-        """Return an array in its stored type."""
-        name = self.aliases.get(name, name)
-        if name not in self.places:
-            raise FolderError(
-                f"The model has no {name!r}: a Transformer with an encoder and a decoder was expected."
-            )
-        kind, shape, place = self.places[name]
-        raw = self.data[place : place + SIZES[kind] * prod(shape)]
-        dtype = KINDS[kind]
-        if dtype is None:
-            return torch.from_numpy(raw.view(np.int16).copy()).view(torch.bfloat16).reshape(shape)
-        return torch.from_numpy(raw.copy().view(dtype)).reshape(shape)
-
-    def numbers(self, name: str) -> Tensor:
-        """Return a matrix or a vector in floating point; quantized numbers are converted back."""
-        name = self.aliases.get(name, name)
-        x = self.array(name)
-        if x.dtype == torch.int8:
-            return x.float() / self.array(f"{name}_scale").float().reshape(-1, *[1] * (x.ndim - 1))
-        if x.dtype == torch.int16:
-            return x.float() / self.array(f"{name}_scale").float()
-        return x
-
-    def setting(self, name: str, default: int) -> int:
-        """Return a setting, which the file stores as an array of one number, or else the default."""
-        return int(self.array(name).reshape(-1)[0]) if name in self else default
 
 
 def read_ctranslate2(
@@ -186,34 +131,28 @@ def _weights(found: Variables, from_zero: bool = False) -> tuple[Renamed, Any]:
         if more:
             readers[ours] = lambda: _with_zeros(found.numbers(name))
 
+    def put_norm(ours: str, theirs: str) -> None:
+        put(f"{ours}.weight", f"{theirs}/gamma")
+        put(f"{ours}.bias", f"{theirs}/beta")
+
     d_model = found.numbers(table).shape[1]
-    counts = {}
-    for half in ("encoder", "decoder"):
-        count = 0
-        while f"{half}/layer_{count}/self_attention/linear_0/weight" in found:
-            base, ours = f"{half}/layer_{count}", f"{half}.layers.{count}"
-            kinds = [("self_attention", "self_attention")]
-            kinds += [("attention", "cross_attention")] if half == "decoder" else []
-            for name, own in kinds:
-                matrices = [("linear_0", ("w_q", "w_k", "w_v")), ("linear_1", ("w_o",))]
-                if own == "cross_attention":
-                    matrices = [("linear_0", ("w_q",)), ("linear_1", ("w_k", "w_v")), ("linear_2", ("w_o",))]
-                for matrix, parts in matrices:
-                    for number, part in enumerate(parts):
-                        rows = slice(number * d_model, (number + 1) * d_model)
-                        for kind in ("weight", "bias"):
-                            put(f"{ours}.{own}.{part}.{kind}", f"{base}/{name}/{matrix}/{kind}", rows)
-                _put_norm(put, f"{ours}.{own}_norm.norm", f"{base}/{name}/layer_norm")
-            for number in (0, 1):
-                for kind in ("weight", "bias"):
-                    put(f"{ours}.feed_forward.w_{number + 1}.{kind}", f"{base}/ffn/linear_{number}/{kind}")
-            _put_norm(put, f"{ours}.feed_forward_norm.norm", f"{base}/ffn/layer_norm")
-            count += 1
-        counts[half] = count
-        if f"{half}/layer_norm/gamma" in found:
-            _put_norm(put, f"{half}.norm", f"{half}/layer_norm")
-        if f"{half}/layernorm_embedding/gamma" in found:
-            _put_norm(put, f"{half}.embedding.norm", f"{half}/layernorm_embedding")
+    counts = {
+        half: next(n for n in count() if f"{half}/layer_{n}/self_attention/linear_0/weight" not in found)
+        for half in HALVES
+    }
+    pairs = [(f"{half}.norm", f"{half}/layer_norm") for half in HALVES]
+    pairs += [(f"{half}.embedding.norm", f"{half}/layernorm_embedding") for half in HALVES]
+    for ours, theirs in pairs:
+        if f"{theirs}/gamma" in found:
+            put_norm(ours, theirs)
+    for half, number, part in parts_of(counts):
+        ours, theirs = f"{half}.layers.{number}.{part.ours}", f"{half}/layer_{number}/{part.ctranslate2}"
+        if part.ours.endswith("norm"):
+            put_norm(ours, theirs)
+        else:
+            rows = slice(part.part * d_model, (part.part + 1) * d_model) if part.of > 1 else slice(None)
+            for kind in KINDS:
+                put(f"{ours}.{kind}", f"{theirs}/{kind}", rows)
     heads = found.setting("num_heads", found.setting("encoder/num_heads", 16 if "Big" in found.spec else 8))
     activation = found.setting("activation", found.setting("encoder/activation", 0))
     if activation not in ACTIVATIONS or found.setting("encoder/multi_query_attention", 0):
@@ -266,11 +205,6 @@ def _bias(found: Variables, size: int, from_zero: bool) -> Tensor:
     name = "decoder/projection/bias"
     bias = found.numbers(name).float() if name in found else torch.zeros(size - from_zero)
     return torch.cat([bias, torch.tensor([NEVER])]) if from_zero else bias
-
-
-def _put_norm(put: Callable[..., None], ours: str, theirs: str) -> None:
-    put(f"{ours}.weight", f"{theirs}/gamma")
-    put(f"{ours}.bias", f"{theirs}/beta")
 
 
 def _same(found: Variables, a: str, b: str) -> bool:
@@ -336,65 +270,3 @@ def _engine(
     engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=unknown))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return engine
-
-
-def read_argos(path: Path) -> Imported:
-    """Read an Argos package: a zip with a CTranslate2 folder and a SentencePiece model."""
-    packed = plain_file(path, LARGEST_WEIGHTS)
-    try:
-        with zipfile.ZipFile(path) as package, tempfile.TemporaryDirectory() as place:
-            entries = package.infolist()
-            if len(entries) > MOST_ENTRIES:
-                raise FolderError(f"{path.name} contains {len(entries):,} files: it is not an Argos package.")
-            wanted = [one.filename for one in entries if not one.is_dir() and _wanted(one.filename)]
-            unpacked = sum(package.getinfo(name).file_size for name in wanted)
-            if unpacked > 2**20 + MOST_SQUEEZED * packed:  # weights can hardly be compressed
-                raise FolderError(
-                    f"{path.name} has {packed:,} bytes and would unpack to {unpacked:,}, far more than a model does: "
-                    "it may be damaged."
-                )
-            for name in wanted:
-                file = Path(place) / Path(name).name
-                if file.exists():
-                    raise FolderError(
-                        f"{path.name} contains {shown(file.name)} twice: it is not an Argos package."
-                    )
-                with package.open(name) as inside, file.open("xb") as outside:
-                    shutil.copyfileobj(inside, outside)
-            return _argos(path, Path(place))
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
-        why = shown(str(error), 100)
-        raise FolderError(
-            f"{path.name} cannot be unpacked as an Argos package ({why}): download it again."
-        ) from None
-
-
-def _wanted(name: str) -> bool:
-    return Path(name).name in ("model.bin", "config.json", "sentencepiece.model", "metadata.json") or (
-        "vocabulary" in Path(name).name and "/stanza/" not in name
-    )
-
-
-def _argos(path: Path, place: Path) -> Imported:
-    for name in ("model.bin", "sentencepiece.model"):
-        if not (place / name).is_file():
-            raise FolderError(f"{path.name} has no {name}: it is not an Argos package that can be imported.")
-    found = read_ctranslate2(place, sentencepiece.read(foreign(place / "sentencepiece.model", LARGEST_LIST)))
-    found.weights = {
-        name: tensor.clone() for name, tensor in found.weights.items()
-    }  # the unpacked files are deleted
-    found.family = "Argos"
-    found.decoding = found.decoding.but(beam=4, length_penalty=0.2)
-    about = read_json(place / "metadata.json") if (place / "metadata.json").is_file() else {}
-    if about.get("from_code"):
-        found.notes.append(
-            f"Languages: {brief(about['from_code'])} to {brief(about.get('to_code'))}.".replace("'", "")
-        )
-    return found

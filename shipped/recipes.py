@@ -1,6 +1,6 @@
-"""The raw data of docs/recipes.md: ``python -m seq2see.tasks.recipes NAME DIR`` writes train.tsv and test.tsv.
+"""The raw data of docs/recipes.md: ``python -m shipped.recipes NAME DIR`` writes train.tsv and test.tsv.
 
-The texts come from packages that the extra ``recipes`` installs. The test is chosen by the seed, by source or
+The texts come from packages that docs/recipes.md names. The test is chosen by the seed, by source or
 by lemma, so that none of it is in train.tsv.
 """
 
@@ -37,7 +37,7 @@ def _from(package: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise UserError(f"This needs the package {package}: pip install 'seq2see[recipes]'.") from None
+        raise UserError(f"This needs the package {package}: pip install {package}.") from None
 
 
 def pronunciations(stress: bool = False) -> list[Row]:
@@ -108,7 +108,7 @@ def inflection() -> list[Row]:
 
 def human_dates(count: int = 200_000) -> list[Row]:
     """Dates as people write them in many languages, and their ISO form."""
-    from seq2see.tasks.written_dates import pairs
+    from shipped.written_dates import pairs
 
     return list(dict.fromkeys(pairs(count)))
 
@@ -184,7 +184,7 @@ def score_of_peer(name: str, out: Path) -> float:
 
 def main() -> None:
     """Write the files of one recipe."""
-    parser = argparse.ArgumentParser(prog="python -m seq2see.tasks.recipes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m shipped.recipes", description=__doc__)
     parser.add_argument("name", choices=RECIPES)
     parser.add_argument("out", type=Path, help="the folder to write to")
     parser.add_argument(

@@ -1,6 +1,6 @@
 """Dates as people write them, with their ISO form: the training data of the human-dates model.
 
-Names and patterns come from Unicode's CLDR through the package ``babel``. Only this module needs it, so it is an extra.
+Names and patterns come from Unicode's CLDR through the package ``babel``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from functools import cache
 from typing import Any
 
 from seq2see.errors import UserError
-from seq2see.tasks.date_forms import (
+from seq2see.tasks.human_dates import LONGEST, NO_DATE, NO_DAY, NO_YEAR, PIVOT, fold
+from shipped.date_forms import (
     AFTER,
     BEFORE,
     COMMON,
@@ -32,7 +33,6 @@ from seq2see.tasks.date_forms import (
     WEIGHTS,
     WORDS,
 )
-from seq2see.tasks.human_dates import LONGEST, NO_DATE, NO_DAY, NO_YEAR, PIVOT, fold
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zipfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -27,12 +28,13 @@ from seq2see.interchange.imported import (
     foreign_lines,
     model_config,
 )
-from seq2see.interchange.names import renamed
+from seq2see.interchange.legacy.marian_yaml import END, UNKNOWN, simple_yaml, vocabulary
+from seq2see.interchange.names import HALVES, KINDS, layers_of, parts_of, unexpected
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import Tokenizer
 
 SETTINGS = "special:model.yml"  # the array with the settings, as bytes
-END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
+PAD = "<pad>"
 LONGEST = 1024  # positions
 MOST_SETTINGS = 2**20  # bytes
 #: The values that these settings of Marian must have, if they are present: those of the paper's Transformer.
@@ -45,20 +47,6 @@ EXPECTED = {
 }  # fmt: skip
 #: Where the norms are, by three settings: before, after and above the sublayers.
 NORMS = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
-PARTS = {
-    "self": "self_attn",
-    "context": "encoder_attn",
-    **{f"{kind}{letter}": f"{letter}_proj.{name}"
-       for kind, name in (("W", "weight"), ("b", "bias")) for letter in "qkv"},
-    "Wo": "out_proj.weight", "bo": "out_proj.bias", "W1": "fc1.weight", "b1": "fc1.bias", "W2": "fc2.weight",
-    "b2": "fc2.bias",
-}  # fmt: skip
-LAYER = re.compile(r"(encoder|decoder)_l([1-9]\d{0,3})_(self|context|ffn)_(\w{1,20})")
-NORM = re.compile(r"(?:Wo|ffn)_ln_(scale|bias)(?:_pre)?")
-SIMPLE = re.compile(r"([\w-]{1,100}):(?: (.*))?")
-ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b",
-           "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"}  # fmt: skip
 
 
 def is_marian(path: Path) -> bool:
@@ -103,70 +91,6 @@ def read_marian(path: Path, languages: Languages = (None, None)) -> Imported:
         ),
         _weights(arrays, model, _feed_forward(settings)),
     )
-
-
-# --- YAML, as far as Marian writes it -----------------------------------------------------------------------------
-
-
-def simple_yaml(lines: list[str]) -> dict[str, str | list[str]]:
-    """Read names with a value or a list of values each, all as texts; deeper levels are ignored."""
-    found: dict[str, str | list[str]] = {}
-    name = ""
-    for line in lines:
-        if simple := SIMPLE.fullmatch(line.rstrip()):
-            name = simple[1]
-            found[name] = unquoted((simple[2] or "").strip())
-        elif (item := line.strip()).startswith("- ") and name:
-            before = found[name]
-            found[name] = [*(before if isinstance(before, list) else []), unquoted(item[2:].strip())]
-    return found
-
-
-def unquoted(text: str) -> str:
-    """Read a text of YAML on one line: in double quotes with escapes, in single quotes, or plain."""
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        return text[1:-1].replace("''", "'")
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        return ESCAPE.sub(_escaped, text[1:-1])
-    return text
-
-
-def _escaped(found: re.Match[str]) -> str:
-    what = found[1]
-    if len(what) > 1:
-        number = int(what[1:], 16)
-        if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-            raise FolderError(f"A vocabulary has the escape {shown(found[0])}, which is not a character.")
-        return chr(number)
-    return ESCAPES.get(what, what)
-
-
-def vocabulary(file: Path) -> list[str]:
-    """Read a vocabulary: ``"token": number`` on each line, or ``? token`` and ``: number`` on two."""
-    if file.suffix not in (".yml", ".yaml"):
-        raise FolderError(
-            f"The vocabulary {shown(file.name)} cannot be read: a .yml with tokens and their ids was expected."
-        )
-    ids: dict[str, int] = {}
-    key = ""
-    for line in foreign_lines(file):
-        line = line.rstrip("\r")
-        if not line.strip():
-            continue
-        if line.startswith("? "):
-            key = line[2:]
-            continue
-        token, _, number = line.rpartition(":")
-        token = unquoted((token or key).strip())
-        if not number.strip().isdecimal() or len(number) > 10 or token in ids:
-            raise FolderError(f"{shown(file.name)} does not give each token one id: {brief(line)}.")
-        ids[token] = int(number)
-    names = sorted(ids, key=ids.__getitem__)
-    if [ids[name] for name in names] != list(range(len(names))) or not {END, UNKNOWN} <= ids.keys():
-        raise FolderError(
-            f"{shown(file.name)} does not number its tokens from 0 without gaps, with {END} and {UNKNOWN} among them."
-        )
-    return names
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -224,27 +148,19 @@ class Arrays:
         if name not in self.sizes:
             raise FolderError(f"The model has no weights {shown(name)}: the file may be incomplete.")
         try:
-            with zipfile.ZipFile(self.file) as packed, packed.open(f"{name}.npy") as file:
-                version = np.lib.format.read_magic(file)
-                read = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
-                )
-                shape, by_columns, kind = read(file)
-                wanted = math.prod(shape) * kind.itemsize
-                if kind.hasobject or min(shape, default=1) < 1 or wanted > self.sizes[name]:
-                    raise ValueError("an array of another kind or size")
-                data = file.read(wanted)
-            return np.frombuffer(data, kind).reshape(shape, order="F" if by_columns else "C")
+            with np.load(self.file, allow_pickle=False) as packed:
+                found: np.ndarray = packed[name]
+            if min(found.shape, default=1) < 1:
+                raise ValueError("an array without numbers")
+            return found
         except (
             ValueError,
             KeyError,
             OSError,
             EOFError,
-            zipfile.BadZipFile,
-            NotImplementedError,
+            MemoryError,
             RuntimeError,
+            zipfile.BadZipFile,
         ) as error:
             raise self._damaged(f"{name}: {error}") from None
 
@@ -263,6 +179,11 @@ class Arrays:
                 "the model as it was before quantization."
             )
         return torch.from_numpy((found.T if turned else found).copy())
+
+    def flat(self, name: str) -> Tensor:
+        """Return a matrix, which Marian stores transposed, or a vector, which it stores as a matrix of one row."""
+        found = self.tensor(name, turned=True)
+        return found.reshape(-1) if min(found.shape, default=1) == 1 else found.contiguous()
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
@@ -342,62 +263,44 @@ def _with_row(read: Tensor) -> Tensor:
 
 
 def _weights(arrays: Arrays, model: ModelConfig, widths: tuple[int, int]) -> Renamed:
-    theirs = Renamed({})
-    put = theirs.readers
-    tables = (
-        ["shared.weight"] * 2
-        if model.share_embeddings
-        else [f"{half}.embed_tokens.weight" for half in ("encoder", "decoder")]
-    )
-    for half, table in zip(("encoder", "decoder"), tables, strict=True):
-        name = "Wemb" if model.share_embeddings else f"{half}_Wemb"
-        put[table] = lambda name=name: _with_row(arrays.tensor(name))  # type: ignore[misc]
-        if "Wpos" in arrays.sizes:
-            put[f"{half}.embed_positions.weight"] = partial(arrays.tensor, "Wpos")
+    readers: dict[str, Callable[[], Tensor]] = {}
+    used = {SETTINGS, "Wpos", "decoder_ff_logit_out_b"}
+
+    def put(ours: str, theirs: str, read: Callable[[str], Tensor]) -> None:
+        readers[ours] = partial(read, theirs)
+        used.add(theirs)
+
+    def put_norm(ours: str, theirs: str) -> None:
+        for ours_, kind in (("weight", "scale"), ("bias", "bias")):
+            names = (f"{theirs}_{kind}_pre", f"{theirs}_{kind}")
+            put(f"{ours}.{ours_}", next((one for one in names if one in arrays.sizes), names[1]), arrays.flat)
+
+    for half in HALVES:
+        if half == "encoder" or not model.share_embeddings:
+            table = "Wemb" if model.share_embeddings else f"{half}_Wemb"
+            put(f"{half}.embedding.table.weight", table, lambda name: _with_row(arrays.tensor(name)))
+        computed = partial(positions, model.max_length, model.d_model)
+        readers[f"{half}.embedding.positions"] = (
+            (lambda: arrays.tensor("Wpos")[: model.max_length]) if "Wpos" in arrays.sizes else computed
+        )
+        if model.embedding_norm:
+            put_norm(f"{half}.embedding.norm", f"{half}_emb_ln")
+        if model.norm == "pre":
+            put_norm(f"{half}.norm", f"{half}_top_ln")
+    for half, number, part in parts_of(layers_of(model)):
+        ours, theirs = f"{half}.layers.{number}.{part.ours}", f"{half}_l{number + 1}_{part.marian}"
+        if part.ours.endswith("norm"):
+            put_norm(ours, theirs)
         else:
-            put[f"{half}.embed_positions.weight"] = partial(positions, model.max_length, model.d_model)
-        for kind, ours in (("scale", "weight"), ("bias", "bias")):
-            if model.embedding_norm:
-                put[f"{half}.layernorm_embedding.{ours}"] = _flat(arrays, f"{half}_emb_ln_{kind}_pre")
-            if model.norm == "pre":
-                put[f"{half}.layer_norm.{ours}"] = _flat(arrays, f"{half}_top_ln_{kind}")
-    used = {SETTINGS, "Wemb", "Wpos", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_b"}
-    used |= {f"{half}_{part}_ln_{kind}{end}" for half in ("encoder", "decoder") for kind in ("scale", "bias")
-             for part, end in (("emb", "_pre"), ("top", ""))}  # fmt: skip
-    last = tables[1]
+            for kind, letter in zip(KINDS, "Wb", strict=True):
+                put(f"{ours}.{kind}", theirs.format(letter), arrays.flat)
     if (own := _own_output(arrays)) is not None:
-        last = "lm_head.weight"
-        put[last] = lambda: _with_row(arrays.tensor(own, turned=own.endswith("_W")))
-        used.add(own)
-    for name in arrays.sizes.keys() - used:
-        put[_layer_name(name)] = _flat(arrays, name)
-    bias = torch.cat([arrays.tensor("decoder_ff_logit_out_b").reshape(-1).float(), torch.tensor([NEVER])])
-    weights = renamed(theirs, model, (tables[0], tables[1], last), bias)
-    return weights.widened("encoder", widths[0], model).widened("decoder", widths[1], model)
-
-
-def _flat(arrays: Arrays, name: str) -> partial[Tensor]:
-    return partial(_read_flat, arrays, name)
-
-
-def _read_flat(arrays: Arrays, name: str) -> Tensor:
-    """Read a matrix, which Marian stores transposed, or a vector, which it stores as a matrix of one row."""
-    found = arrays.tensor(name, turned=True)
-    return found.reshape(-1) if min(found.shape, default=1) == 1 else found.contiguous()
-
-
-def _layer_name(theirs: str) -> str:
-    """Translate the name of a weight of a layer into fairseq's."""
-    found = LAYER.fullmatch(theirs)
-    norm = NORM.fullmatch(found[4]) if found else None
-    if found is None or (norm is None and found[4] not in PARTS):
-        raise FolderError(f"The model has weights that this architecture does not have: {shown(theirs)}.")
-    half, number, part, name = found.groups()
-    layer = f"{half}.layers.{int(number) - 1}"
-    if norm is not None:
-        above = "final" if part == "ffn" else PARTS[part]
-        return f"{layer}.{above}_layer_norm.{'weight' if norm[1] == 'scale' else 'bias'}"
-    return f"{layer}.{PARTS[name]}" if part == "ffn" else f"{layer}.{PARTS[part]}.{PARTS[name]}"
+        put("output.weight", own, lambda name: _with_row(arrays.tensor(name, turned=name.endswith("_W"))))
+    if unknown := arrays.sizes.keys() - used:
+        raise unexpected(min(unknown))
+    bias = arrays.tensor("decoder_ff_logit_out_b").reshape(-1).float()
+    readers["output.bias"] = lambda: torch.cat([bias, torch.tensor([NEVER])])
+    return Renamed(readers).widened("encoder", widths[0], model).widened("decoder", widths[1], model)
 
 
 def _decoding(decoder: dict[str, str | list[str]], model: ModelConfig, out: list[int]) -> DecodingConfig:
