@@ -63,9 +63,10 @@ class PredictRequest(Request_):
         None, ge=0, le=1, allow_inf_nan=False,
         description="Withhold answers with a lower confidence: they get an error.",
     )  # fmt: skip
-    order: Literal["day", "month"] | None = Field(
-        None, description="With human-dates: whether the day or the month comes first in 03/04/2020."
-    )
+    order: str | None = Field(
+        None, description="With human-dates: whether the day or the month comes first in 03/04/2020.",
+        json_schema_extra={"enum": ["day", "month", None]},
+    )  # fmt: skip
     n_best: int = Field(1, ge=1, description="Answers to each input, best first, each with its score.")
     probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
     align: bool = Field(
@@ -120,9 +121,9 @@ class Predictor:
             )
         model = self.models[name]
         texts = [model.texts.text_of(one) for one in inputs]
-        check_beam(max(request.beam or 1, request.n_best), self.limits)
         self._check_limits(request)
         options = request.options()
+        check_beam(max(request.beam or 1, request.n_best), self.limits)
         terms = await glossary_of(request.glossary, self.reading, client)
         options = replace(options, glossary=terms, format=None)  # raises if they do not go together
         plain = request.n_best > 1 or options.is_constrained or (request.whole and terms is None)
