@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -227,13 +226,6 @@ def test_position_curves_are_columns_of_the_table() -> None:
     assert len(plots.plot_position_curves(table, dimensions=(1, 3)).lines) == 2
 
 
-def test_position_similarity_is_the_cosine() -> None:
-    ax = plots.plot_position_similarity(position_table(12, 512))
-    figure_of(ax)
-    assert ax.images[0].get_array()[2, 10] == pytest.approx(0.7225200832, abs=1e-6)
-    np.testing.assert_allclose(np.diag(ax.images[0].get_array()), 1)
-
-
 # --- vectors -----------------------------------------------------------------------------------------------
 
 
@@ -369,19 +361,6 @@ def test_learned_positions_and_shared_tables_are_told() -> None:
     assert not any("one embedding table" in text for text in apart)
 
 
-@pytest.mark.parametrize("layers", sweep([7, 1], 1))
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_encoder_stack_has_every_layer_and_one_enlarged(layers: int, norm: str) -> None:
-    ax = architecture.plot_encoder_stack(config_of("base", encoder_layers=layers, norm=norm))
-    figure = figure_of(ax)
-    assert [text for text in texts(ax) if text.startswith("layer")] == [f"layer {n}" for n in range(layers)]
-    assert with_gid(ax, "layer") == layers + 1
-    for artist in (*ax.patches, *ax.texts):
-        extent = artist.get_window_extent()
-        assert extent.y0 >= 0
-        assert extent.y1 <= figure.get_figheight() * figure.dpi
-
-
 def test_attention_block_has_the_shapes_of_a_head() -> None:
     ax = architecture.plot_attention_block(config_of("base", d_k=16))
     figure_of(ax)
@@ -403,27 +382,6 @@ def test_multi_head_shows_the_heads(heads: int, cards: int) -> None:
 
 
 # --- training ----------------------------------------------------------------------------------------------
-
-
-def test_learning_rate_draws_every_curve_from_step_1() -> None:
-    ax = plots.plot_learning_rate({"a": [0.1, 0.2, 0.1], "b": [0.3, 0.2, 0.1]})
-    figure_of(ax)
-    assert [line.get_label() for line in ax.lines] == ["a", "b"]
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[1, 0.3], [2, 0.2], [3, 0.1]])
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_label_smoothing_is_the_target_that_the_loss_uses(epsilon: float) -> None:
-    ax = plots.plot_label_smoothing(DOCUMENT_VOCABULARY, 19, epsilon)
-    figure_of(ax)
-    heights = [bar.get_height() for bar in ax.patches]
-    assert sum(heights) == pytest.approx(1)
-    logits = torch.randn(68, generator=torch.Generator().manual_seed(1)).double()
-    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(19), label_smoothing=epsilon)
-    assert float(-(torch.tensor(heights).double() * logits.log_softmax(0)).sum()) == pytest.approx(
-        float(loss)
-    )
-    assert x_labels(ax) == style.as_texts(DOCUMENT_VOCABULARY)
 
 
 RECORDS = [
@@ -496,30 +454,10 @@ def test_every_kind_makes_a_picture(
 ) -> None:
     drawn, save = list[Figure](), Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k)))
-    run(kind, "--model", folder, "--text", "J", "--length", 8, "--warmup", 40, "--out", tmp_path / "p.svg")
+    run(kind, "--model", folder, "--text", "J", "--length", 8, "--out", tmp_path / "p.svg")
     assert (tmp_path / "p.svg").read_text(encoding="utf-8").startswith("<?xml")
     (figure,) = drawn
     all_can_be_read(figure)
-
-
-@pytest.mark.parametrize(("options", "expected"), [
-    ([], [(512, 4000, 40_000), (512, 8000, 40_000), (256, 4000, 40_000)]), (["--d-model", 128], [(128, 4000, 20_000)]),
-    (["--warmup", 40, "--warmup", 50], [(512, 40, 250), (512, 50, 250)]),
-])  # fmt: skip
-def test_the_learning_rate_is_drawn_over_five_warm_ups(
-    options: list[Any], expected: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = dict[str, list[float]]()
-    monkeypatch.setattr(
-        plots, "plot_learning_rate", lambda curves: given.update(curves) or style.new_axes(1, 1)
-    )
-    run("learning-rate", *options, "--out", tmp_path / "a.png")
-    assert {name: len(curve) for name, curve in given.items()} == {
-        f"d_model {d_model}, warm-up {warmup:,}": steps for d_model, warmup, steps in expected
-    }
-    assert all(
-        np.argmax(curve) + 1 == warmup for curve, (_, warmup, _) in zip(given.values(), expected, strict=True)
-    )
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
