@@ -66,8 +66,8 @@ def check(answer: Any, right: Any, hint: str, digits: int = 3) -> Markdown:
 
 
 def _plain(value: Any, digits: int) -> Any:
-    """Return a value in a form that compares: tensors and tuples as lists, numbers rounded."""
-    if isinstance(value, torch.Tensor):
+    """Return a value in a form that compares: tensors, arrays and tuples as lists, numbers rounded."""
+    if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(one, digits) for one in value]

@@ -37,7 +37,7 @@ FLOORS = [
     ["seq2seq"],
     ["training"],
     ["seq2see"],
-    ["serve"],
+    ["serve", "learn"],
     ["cli"],
     ["__main__"],
 ]

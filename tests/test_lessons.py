@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import importlib
 import io
 import re
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
 import pytest
 import torch
 from jupyter_client.manager import KernelManager
@@ -237,6 +239,17 @@ def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise
     number, topic = re.match(r"## Puzzle (\d+): (.+)", said[lives[1]]).groups()
     assert f"<!-- live puzzle={number} -->" in said[lives[1]]
     assert re.findall(r'topic: "([^"]+)"', PUZZLES.read_text(encoding="utf-8"))[int(number) - 1] == topic
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
+def test_an_answer_may_be_a_list_a_tuple_an_array_or_a_tensor(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(LESSONS)
+    check = importlib.import_module("lesson").check
+    assert "Right" in check(kind([1.0, 0.33333]), [1, 1 / 3], "").data
+    assert "Not yet" in check(kind([1.0, 0.4]), [1, 1 / 3], "").data
+    assert "Right" in check(np.float64(0.5), 0.5, "").data
 
 
 def shrink(notebook: NotebookNode) -> None:

@@ -49,6 +49,7 @@ HOMES = {
     "see": "serve",
     "site": "serve",
     "watch": "serve",
+    "learn": "learn",
 }
 
 
