@@ -18,11 +18,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 from typer.testing import CliRunner
 
-from conftest import sweep
+from lessons import pictures
 from seq2see.cli import plot
 from seq2see.config import Config, ModelConfig, TrainingConfig, preset
 from seq2see.errors import UserError
-from seq2see.inspection import architecture, plots, style, vectors
+from seq2see.inspection import architecture, plots, style
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
 from seq2see.page import STATIC
@@ -232,7 +232,7 @@ def test_position_curves_are_columns_of_the_table() -> None:
 def test_tokens_stand_above_their_ids_and_padding_is_hatched() -> None:
     tokenizer = Tokenizer.characters()
     ids = [*tokenizer.encode("May 1"), tokenizer.pad]
-    ax = vectors.plot_tokens({"target": (tokenizer.tokens(ids), ids)})
+    ax = pictures.plot_tokens({"target": (tokenizer.tokens(ids), ids)})
     figure_of(ax)
     shown = ["<sos>", *"May␣1", "<eos>", "<pad>"]
     assert texts(ax) == [
@@ -244,7 +244,7 @@ def test_tokens_stand_above_their_ids_and_padding_is_hatched() -> None:
 
 def test_every_token_fits_its_box() -> None:
     tokens = ["W", "WWWWWW", "l’œuf", "␣", "<unk>", "MMMMMMMMMMMM"]
-    ax = vectors.plot_tokens({"row": (tokens, range(6))})
+    ax = pictures.plot_tokens({"row": (tokens, range(6))})
     figure_of(ax)
     for box, text in zip(ax.patches, [t for t in ax.texts if t.get_text() in tokens], strict=True):
         inside, outside = text.get_window_extent(), box.get_window_extent()
@@ -254,7 +254,7 @@ def test_every_token_fits_its_box() -> None:
 
 def test_lookup_shows_the_row_of_the_token_twice() -> None:
     table = np.arange(68 * 16).reshape(68, 16) / 100  # no number twice
-    ax = vectors.plot_lookup(table, DOCUMENT_VOCABULARY, "J")
+    ax = pictures.plot_lookup(table, DOCUMENT_VOCABULARY, "J")
     figure_of(ax)
     shown = texts(ax)
     assert "E[19]" in shown
@@ -266,7 +266,7 @@ def test_lookup_shows_the_row_of_the_token_twice() -> None:
 
 def test_lookup_of_an_unknown_token_is_refused() -> None:
     with pytest.raises(UserError, match="no token 'é'"):
-        vectors.plot_lookup(np.zeros((68, 16)), DOCUMENT_VOCABULARY, "é")
+        pictures.plot_lookup(np.zeros((68, 16)), DOCUMENT_VOCABULARY, "é")
 
 
 @pytest.mark.parametrize(
@@ -281,13 +281,13 @@ def test_lookup_of_an_unknown_token_is_refused() -> None:
     ],
 )
 def test_excerpt(count: int, around: int | None, expected: list[int | None]) -> None:
-    assert vectors._excerpt(count, 3, 3, around) == expected
+    assert pictures._excerpt(count, 3, 3, around) == expected
 
 
 def test_embedding_sum_shows_three_matrices() -> None:
     scaled = np.random.default_rng(1).normal(size=(12, 16))
     positions = position_table(12, 16).numpy()
-    ax = vectors.plot_embedding_sum(scaled, positions, scaled + positions, SOURCE)
+    ax = pictures.plot_embedding_sum(scaled, positions, scaled + positions, SOURCE)
     figure_of(ax)
     meshes = [mesh.get_array() for mesh in ax.collections if isinstance(mesh, QuadMesh)]
     for mesh, expected in zip(meshes, (scaled, positions, scaled + positions), strict=True):
@@ -301,7 +301,7 @@ def test_projection_shows_q_k_and_v_with_numbers_where_they_fit(width: int) -> N
     x, q, k, v = (
         np.random.default_rng(i).normal(size=(12, n)) for i, n in enumerate((16, width, width, width))
     )
-    ax = vectors.plot_projection(x, q, k, v, SOURCE)
+    ax = pictures.plot_projection(x, q, k, v, SOURCE)
     figure_of(ax)
     meshes = [mesh.get_array() for mesh in ax.collections if isinstance(mesh, QuadMesh)]
     for mesh, expected in zip(meshes, (x, q, k, v), strict=True):
@@ -491,30 +491,6 @@ def test_the_three_attentions_are_the_traced_ones(
     np.testing.assert_array_equal(drawn[0], traced[f"{value[name]}_attention.weights"][2].double())
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("layer", sweep([0, 1], 1))
-def test_the_projection_is_x_times_w(norm: str, layer: int, folder: Path, tmp_path: Path,
-                                     monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    from seq2see.seq2seq import Seq2Seq, load
-
-    torch.manual_seed(2)
-    model = load(folder)
-    shape = model.config.model.but(norm=norm)
-    other = Seq2Seq(Config("pairs", shape, TrainingConfig()), model.tokenizers, Transformer(shape).eval())
-    other.save(tmp_path / "m")
-    drawn: list[np.ndarray] = []
-    monkeypatch.setattr(
-        plot,
-        "_save",
-        lambda figure, *_: drawn.extend(mesh.get_array() for mesh in figure.axes[0].collections),
-    )
-    run("projection", "--model", tmp_path / "m", "--layer", layer, "--head", 3)
-    x, q, _, v = (torch.from_numpy(np.asarray(part)).float() for part in drawn)
-    attention = other.transformer.encoder.layers[layer].self_attention
-    torch.testing.assert_close(q, attention.split(attention.w_q(x))[:, 3])
-    torch.testing.assert_close(v, attention.split(attention.w_v(x))[:, 3])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -525,8 +501,6 @@ def test_the_projection_is_x_times_w(norm: str, layer: int, folder: Path, tmp_pa
         (["attention", "--attention", "encode"], "Did you mean 'encoder'"),
         (["attention-lines", "--query", "12"], "tokens are 0 to 11"),
         (["attention", "--text", "日"], "vocabulary does not have"),
-        (["projection", "--attention", "cross"], "encoder or decoder"),
-        (["lookup", "--text", "é"], "not one token"),
         (["positions", "--variant", "papers"], "Did you mean 'paper'"),
         (["positions", "--d-model", "7"], "must be even"),
         (["architecture", "--preset", "bse"], "Did you mean 'base'"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMATS = ["png", "svg", "pdf"]
 DATE = "1845-01-05"
+VARIANTS = ["paper", "halves"]
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ class Asked:
 
     def encoded(self, at: Tensor) -> Tensor:
         """Encode some positions, whole or fractional, by the requested variant."""
-        from seq2see.inspection.lab import VARIANTS, encoding
+        from seq2see.model.positions import sinusoids
 
         if self.variant not in VARIANTS:
             raise UserError(f"There is no variant {self.variant!r}. {suggest(self.variant, VARIANTS)}")
-        return encoding(at, self.width(128), self.variant)
+        return sinusoids(at, self.width(128), self.variant)
 
     def width(self, default: int) -> int:
         """Return d_model, checked: sines and cosines come in pairs."""
@@ -108,79 +109,6 @@ def _position_curves(asked: Asked) -> Figure:
 
     at = torch.linspace(0, asked.length - 1, 20 * asked.length)
     return _figure(plot_position_curves(asked.encoded(at), at))
-
-
-def _tokens(asked: Asked) -> Figure:
-    from seq2see.inspection.vectors import plot_tokens
-
-    trace = asked.trace()
-    target = trace.tokenizers.target
-    ids = [target.start, *trace.output_ids]
-    longer = max(len(trace.source_ids), len(ids))
-    rows = {}
-    for name, tokenizer, row in (
-        ("source", trace.tokenizers.source, trace.source_ids),
-        ("target", target, ids),
-    ):
-        padded = [*row, *[tokenizer.pad] * (longer - len(row))]
-        rows[name] = (tokenizer.tokens(padded), padded)
-    return _figure(plot_tokens(rows))
-
-
-def _lookup(asked: Asked) -> Figure:
-    from seq2see.inspection.vectors import plot_lookup
-    from seq2see.seq2seq import load
-
-    model = load(asked.model)
-    tokenizer = model.tokenizers.source
-    vocabulary = tokenizer.tokens(range(tokenizer.size))
-    table = model.transformer.encoder.embedding.table.weight
-    return _figure(plot_lookup(table, vocabulary, _one_token(asked, vocabulary, "-")))
-
-
-def _one_token(asked: Asked, vocabulary: list[str], example: str) -> str:
-    """Return the token of --text; without --text the example, or the first token if the example is unknown."""
-    token = asked.text or (example if example in vocabulary else vocabulary[0])
-    if token not in vocabulary:
-        raise UserError(
-            f"--text is {token!r}, which is not one token of {asked.model}. {suggest(token, vocabulary)}"
-        )
-    return token
-
-
-def _embedding_sum(asked: Asked) -> Figure:
-    from seq2see.inspection.vectors import plot_embedding_sum
-
-    trace = asked.trace()
-    parts = [trace[f"encoder.embedding.{part}"] for part in ("scaled", "positions", "sum")]
-    return _figure(plot_embedding_sum(parts[0], parts[1], parts[2], trace.source_tokens))
-
-
-def _projection(asked: Asked) -> Figure:
-    from seq2see.inspection.tables import attention_name
-    from seq2see.inspection.vectors import plot_projection
-
-    if asked.attention == "cross":
-        raise UserError(
-            "Cross-attention has two inputs, and this picture shows one: use --attention encoder or decoder."
-        )
-    trace = asked.trace()
-    _, tokens, _ = asked.values(trace, "weights")
-    name = attention_name(trace.names, asked.attention, asked.layer)
-    q, k, v = (trace[f"{name}.{role}"][:, asked.head] for role in "qkv")  # (T, K) each
-    return _figure(plot_projection(trace[_input_of(trace, name)], q, k, v, tokens))
-
-
-def _input_of(trace: Trace, name: str) -> str:
-    """Return the name of the input of a self-attention: the norm before it, the layer below, or the embedding."""
-    stack, _, layer, _ = name.split(".")
-    if f"{name}_norm.normed" in trace.names:
-        return f"{name}_norm.normed"
-    return (
-        f"{stack}.layers.{int(layer) - 1}.feed_forward_norm.out"
-        if int(layer)
-        else f"{stack}.embedding.{'normed' if trace.transformer.config.embedding_norm else 'sum'}"
-    )
 
 
 def _scores(asked: Asked) -> Figure:
@@ -270,12 +198,8 @@ def _training(asked: Asked) -> Figure:
 
 
 KINDS: dict[str, tuple[str, Callable[[Asked], Figure]]] = {
-    "tokens": ("a text and its answer in tokens, with ids and padding", _tokens),
-    "lookup": ("how a token (--text) picks its row of the embedding", _lookup),
     "positions": ("positional encoding as a heatmap", _positions),
     "position-curves": ("some of its dimensions as waves", _position_curves),
-    "embedding-sum": ("scaled embedding + position = what the encoder reads", _embedding_sum),
-    "projection": ("x to q, k and v in one head", _projection),
     "scores": ("the grid of dot products q·k", _scores),
     "mask": ("which token may look at which, for any --text", _mask),
     "attention": ("the weights of one head", _attention),
@@ -333,9 +257,7 @@ def plot(
         int | None,
         typer.Option(min=2, help="Width of the positions; the default is 128."),
     ] = None,
-    variant: Annotated[
-        str, typer.Option(metavar="paper|doubled|odd-cosine|halves", help="The positional encoding.")
-    ] = "paper",
+    variant: Annotated[str, typer.Option(metavar="paper|halves", help="The positional encoding.")] = "paper",
     log: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The log.jsonl of a training; the default is that of the model."),

@@ -46,7 +46,6 @@ from seq2see.inspection.style import (
     readable_on,
 )
 
-ACCENT = CATEGORIES[4]
 FAINTEST = 0.02  # lines of smaller weights are not drawn, because nobody would see them
 NAMED = 80  # the most tokens whose names fit along an axis
 
