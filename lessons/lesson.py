@@ -51,9 +51,13 @@ def code(*objects: Any) -> Markdown:
     """Show the source code of functions, and the files that hold it."""
     parts = []
     for thing in objects:
-        path = f"src/{thing.__module__.replace('.', '/')}.py"
+        module = thing.__module__.replace(".", "/")
+        if "/" in module:
+            path, link = f"src/{module}.py", f"../src/{module}.py"
+        else:
+            path, link = f"lessons/{module}.py", f"{module}.py"
         lines = textwrap.dedent(inspect.getsource(thing)).rstrip()
-        parts.append(f"`{thing.__qualname__}` in [{path}](../{path})\n\n```python\n{lines}\n```")
+        parts.append(f"`{thing.__qualname__}` in [{path}]({link})\n\n```python\n{lines}\n```")
     return Markdown("\n\n".join(parts))
 
 

@@ -351,10 +351,8 @@ def test_an_error_ends_a_process_with_status_2() -> None:
         (["tokenize", ""], "The text is empty"),
         (["tokenize", "", "--model", "dates"], "The text is empty"),
         (["watch", "nosuch"], "There is no folder 'nosuch'. Give the folder of a training"),
-        (["positions", "--d-model", "7"], "d_model is 7: it must be even"),
-        (["positions", "--variant", "other"], "no positional encoding 'other'"),
         (["plot", "mask", "--text", ""], "--text is empty"),
-        (["plot", "tokens", "--text", ""], "--text is empty"),
+        (["plot", "attention", "--text", ""], "--text is empty"),
         (["plot", "mask", "--text", "  "], "--text has no words"),
     ],
 )

@@ -212,6 +212,15 @@ def test_two_processes_may_make_an_export_at_once(tmp_path: Path, monkeypatch: p
     (kept,) = (tmp_path / "cache/seq2see/exports").iterdir()
     assert [one.name for one in kept.iterdir()] == ["ctranslate2"]
 
+    def written_meanwhile(*given: object, **more: object) -> None:
+        monkeypatch.setattr(engines, "ready_export", ready)
+        raise FileExistsError("the other process was first")
+
+    ready = engines.ready_export
+    monkeypatch.setattr(engines, "ready_export", lambda *given: None)
+    monkeypatch.setattr("seq2see.interchange.to_ctranslate2.export", written_meanwhile)
+    assert seq2see.load(path, engine="ctranslate2").network.export == kept / "ctranslate2"
+
 
 def test_the_command_says_where_the_export_is_and_how_far_it_agrees(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["export", "--model", str(folder_of(tmp_path, model_of()))])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -19,11 +18,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 from typer.testing import CliRunner
 
-from conftest import sweep
+from lessons import pictures
 from seq2see.cli import plot
 from seq2see.config import Config, ModelConfig, TrainingConfig, preset
 from seq2see.errors import UserError
-from seq2see.inspection import architecture, plots, style, vectors
+from seq2see.inspection import architecture, plots, style
 from seq2see.model.positions import position_table
 from seq2see.model.transformer import Transformer
 from seq2see.page import STATIC
@@ -227,20 +226,13 @@ def test_position_curves_are_columns_of_the_table() -> None:
     assert len(plots.plot_position_curves(table, dimensions=(1, 3)).lines) == 2
 
 
-def test_position_similarity_is_the_cosine() -> None:
-    ax = plots.plot_position_similarity(position_table(12, 512))
-    figure_of(ax)
-    assert ax.images[0].get_array()[2, 10] == pytest.approx(0.7225200832, abs=1e-6)
-    np.testing.assert_allclose(np.diag(ax.images[0].get_array()), 1)
-
-
 # --- vectors -----------------------------------------------------------------------------------------------
 
 
 def test_tokens_stand_above_their_ids_and_padding_is_hatched() -> None:
     tokenizer = Tokenizer.characters()
     ids = [*tokenizer.encode("May 1"), tokenizer.pad]
-    ax = vectors.plot_tokens({"target": (tokenizer.tokens(ids), ids)})
+    ax = pictures.plot_tokens({"target": (tokenizer.tokens(ids), ids)})
     figure_of(ax)
     shown = ["<sos>", *"May␣1", "<eos>", "<pad>"]
     assert texts(ax) == [
@@ -252,7 +244,7 @@ def test_tokens_stand_above_their_ids_and_padding_is_hatched() -> None:
 
 def test_every_token_fits_its_box() -> None:
     tokens = ["W", "WWWWWW", "l’œuf", "␣", "<unk>", "MMMMMMMMMMMM"]
-    ax = vectors.plot_tokens({"row": (tokens, range(6))})
+    ax = pictures.plot_tokens({"row": (tokens, range(6))})
     figure_of(ax)
     for box, text in zip(ax.patches, [t for t in ax.texts if t.get_text() in tokens], strict=True):
         inside, outside = text.get_window_extent(), box.get_window_extent()
@@ -262,7 +254,7 @@ def test_every_token_fits_its_box() -> None:
 
 def test_lookup_shows_the_row_of_the_token_twice() -> None:
     table = np.arange(68 * 16).reshape(68, 16) / 100  # no number twice
-    ax = vectors.plot_lookup(table, DOCUMENT_VOCABULARY, "J")
+    ax = pictures.plot_lookup(table, DOCUMENT_VOCABULARY, "J")
     figure_of(ax)
     shown = texts(ax)
     assert "E[19]" in shown
@@ -274,7 +266,7 @@ def test_lookup_shows_the_row_of_the_token_twice() -> None:
 
 def test_lookup_of_an_unknown_token_is_refused() -> None:
     with pytest.raises(UserError, match="no token 'é'"):
-        vectors.plot_lookup(np.zeros((68, 16)), DOCUMENT_VOCABULARY, "é")
+        pictures.plot_lookup(np.zeros((68, 16)), DOCUMENT_VOCABULARY, "é")
 
 
 @pytest.mark.parametrize(
@@ -289,13 +281,13 @@ def test_lookup_of_an_unknown_token_is_refused() -> None:
     ],
 )
 def test_excerpt(count: int, around: int | None, expected: list[int | None]) -> None:
-    assert vectors._excerpt(count, 3, 3, around) == expected
+    assert pictures._excerpt(count, 3, 3, around) == expected
 
 
 def test_embedding_sum_shows_three_matrices() -> None:
     scaled = np.random.default_rng(1).normal(size=(12, 16))
     positions = position_table(12, 16).numpy()
-    ax = vectors.plot_embedding_sum(scaled, positions, scaled + positions, SOURCE)
+    ax = pictures.plot_embedding_sum(scaled, positions, scaled + positions, SOURCE)
     figure_of(ax)
     meshes = [mesh.get_array() for mesh in ax.collections if isinstance(mesh, QuadMesh)]
     for mesh, expected in zip(meshes, (scaled, positions, scaled + positions), strict=True):
@@ -309,7 +301,7 @@ def test_projection_shows_q_k_and_v_with_numbers_where_they_fit(width: int) -> N
     x, q, k, v = (
         np.random.default_rng(i).normal(size=(12, n)) for i, n in enumerate((16, width, width, width))
     )
-    ax = vectors.plot_projection(x, q, k, v, SOURCE)
+    ax = pictures.plot_projection(x, q, k, v, SOURCE)
     figure_of(ax)
     meshes = [mesh.get_array() for mesh in ax.collections if isinstance(mesh, QuadMesh)]
     for mesh, expected in zip(meshes, (x, q, k, v), strict=True):
@@ -369,19 +361,6 @@ def test_learned_positions_and_shared_tables_are_told() -> None:
     assert not any("one embedding table" in text for text in apart)
 
 
-@pytest.mark.parametrize("layers", sweep([7, 1], 1))
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_encoder_stack_has_every_layer_and_one_enlarged(layers: int, norm: str) -> None:
-    ax = architecture.plot_encoder_stack(config_of("base", encoder_layers=layers, norm=norm))
-    figure = figure_of(ax)
-    assert [text for text in texts(ax) if text.startswith("layer")] == [f"layer {n}" for n in range(layers)]
-    assert with_gid(ax, "layer") == layers + 1
-    for artist in (*ax.patches, *ax.texts):
-        extent = artist.get_window_extent()
-        assert extent.y0 >= 0
-        assert extent.y1 <= figure.get_figheight() * figure.dpi
-
-
 def test_attention_block_has_the_shapes_of_a_head() -> None:
     ax = architecture.plot_attention_block(config_of("base", d_k=16))
     figure_of(ax)
@@ -403,27 +382,6 @@ def test_multi_head_shows_the_heads(heads: int, cards: int) -> None:
 
 
 # --- training ----------------------------------------------------------------------------------------------
-
-
-def test_learning_rate_draws_every_curve_from_step_1() -> None:
-    ax = plots.plot_learning_rate({"a": [0.1, 0.2, 0.1], "b": [0.3, 0.2, 0.1]})
-    figure_of(ax)
-    assert [line.get_label() for line in ax.lines] == ["a", "b"]
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[1, 0.3], [2, 0.2], [3, 0.1]])
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_label_smoothing_is_the_target_that_the_loss_uses(epsilon: float) -> None:
-    ax = plots.plot_label_smoothing(DOCUMENT_VOCABULARY, 19, epsilon)
-    figure_of(ax)
-    heights = [bar.get_height() for bar in ax.patches]
-    assert sum(heights) == pytest.approx(1)
-    logits = torch.randn(68, generator=torch.Generator().manual_seed(1)).double()
-    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(19), label_smoothing=epsilon)
-    assert float(-(torch.tensor(heights).double() * logits.log_softmax(0)).sum()) == pytest.approx(
-        float(loss)
-    )
-    assert x_labels(ax) == style.as_texts(DOCUMENT_VOCABULARY)
 
 
 RECORDS = [
@@ -496,30 +454,10 @@ def test_every_kind_makes_a_picture(
 ) -> None:
     drawn, save = list[Figure](), Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k)))
-    run(kind, "--model", folder, "--text", "J", "--length", 8, "--warmup", 40, "--out", tmp_path / "p.svg")
+    run(kind, "--model", folder, "--text", "J", "--length", 8, "--out", tmp_path / "p.svg")
     assert (tmp_path / "p.svg").read_text(encoding="utf-8").startswith("<?xml")
     (figure,) = drawn
     all_can_be_read(figure)
-
-
-@pytest.mark.parametrize(("options", "expected"), [
-    ([], [(512, 4000, 40_000), (512, 8000, 40_000), (256, 4000, 40_000)]), (["--d-model", 128], [(128, 4000, 20_000)]),
-    (["--warmup", 40, "--warmup", 50], [(512, 40, 250), (512, 50, 250)]),
-])  # fmt: skip
-def test_the_learning_rate_is_drawn_over_five_warm_ups(
-    options: list[Any], expected: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = dict[str, list[float]]()
-    monkeypatch.setattr(
-        plots, "plot_learning_rate", lambda curves: given.update(curves) or style.new_axes(1, 1)
-    )
-    run("learning-rate", *options, "--out", tmp_path / "a.png")
-    assert {name: len(curve) for name, curve in given.items()} == {
-        f"d_model {d_model}, warm-up {warmup:,}": steps for d_model, warmup, steps in expected
-    }
-    assert all(
-        np.argmax(curve) + 1 == warmup for curve, (_, warmup, _) in zip(given.values(), expected, strict=True)
-    )
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
@@ -553,30 +491,6 @@ def test_the_three_attentions_are_the_traced_ones(
     np.testing.assert_array_equal(drawn[0], traced[f"{value[name]}_attention.weights"][2].double())
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("layer", sweep([0, 1], 1))
-def test_the_projection_is_x_times_w(norm: str, layer: int, folder: Path, tmp_path: Path,
-                                     monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    from seq2see.seq2seq import Seq2Seq, load
-
-    torch.manual_seed(2)
-    model = load(folder)
-    shape = model.config.model.but(norm=norm)
-    other = Seq2Seq(Config("pairs", shape, TrainingConfig()), model.tokenizers, Transformer(shape).eval())
-    other.save(tmp_path / "m")
-    drawn: list[np.ndarray] = []
-    monkeypatch.setattr(
-        plot,
-        "_save",
-        lambda figure, *_: drawn.extend(mesh.get_array() for mesh in figure.axes[0].collections),
-    )
-    run("projection", "--model", tmp_path / "m", "--layer", layer, "--head", 3)
-    x, q, _, v = (torch.from_numpy(np.asarray(part)).float() for part in drawn)
-    attention = other.transformer.encoder.layers[layer].self_attention
-    torch.testing.assert_close(q, attention.split(attention.w_q(x))[:, 3])
-    torch.testing.assert_close(v, attention.split(attention.w_v(x))[:, 3])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -587,8 +501,6 @@ def test_the_projection_is_x_times_w(norm: str, layer: int, folder: Path, tmp_pa
         (["attention", "--attention", "encode"], "Did you mean 'encoder'"),
         (["attention-lines", "--query", "12"], "tokens are 0 to 11"),
         (["attention", "--text", "日"], "vocabulary does not have"),
-        (["projection", "--attention", "cross"], "encoder or decoder"),
-        (["lookup", "--text", "é"], "not one token"),
         (["positions", "--variant", "papers"], "Did you mean 'paper'"),
         (["positions", "--d-model", "7"], "must be even"),
         (["architecture", "--preset", "bse"], "Did you mean 'base'"),

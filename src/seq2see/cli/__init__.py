@@ -41,8 +41,6 @@ HOMES = {
     "export": "interchange",
     "compress": "interchange",
     "trace": "inspect",
-    "positions": "inspect",
-    "similarity": "inspect",
     "inspect": "inspect",
     "plot": "plot",
     "serve": "serve",

@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -54,6 +54,10 @@ class Report:
     error: str = ""  # reason if there is no file of answers
 
 
+#: Answers parts elsewhere.
+Through = Callable[[Asked, list[Part]], Iterator[Report]]
+
+
 class Worker:
     """Answers one part after another with a model that it loads once."""
 
@@ -94,8 +98,8 @@ def _packed(file: Any, out: Path) -> Iterator[Any]:
         buffered.flush()
 
 
-def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str | None) -> None:
-    """Answer each file that the pattern matches and that has no answers yet."""
+def answer_parts(asked: Asked, pattern: str, out: Path, ray: Through | None) -> None:
+    """Answer each file that the pattern matches and that has no answers yet, here or ``ray`` in a cluster."""
     parts = _parts(pattern, out, asked.as_json)
     if (Path(asked.model) / "config.toml").is_file():
         asked = replace(asked, model=str(Path(asked.model).resolve()))  # a worker may run elsewhere
@@ -110,9 +114,7 @@ def answer_parts(asked: Asked, pattern: str, out: Path, ray: bool, address: str 
             complain(f"Answered already: {len(parts) - len(waiting):,} of {counted(len(parts), 'part')}.")
         reports: Iterable[Report] = map(local.answer, waiting)
         if ray and waiting:
-            from seq2see.cli.ray_cluster import answered
-
-            reports = answered(asked, waiting, address)
+            reports = ray(asked, waiting)
         try:
             _tell(reports, len(waiting), asked.as_json)
         except KeyboardInterrupt:

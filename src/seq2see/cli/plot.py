@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMATS = ["png", "svg", "pdf"]
 DATE = "1845-01-05"
+VARIANTS = ["paper", "halves"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,6 @@ class Asked:
     length: int
     d_model: int | None
     variant: str
-    warmup: list[int]
-    smoothing: float
     log: Path | None
 
     def trace(self) -> Trace:
@@ -67,11 +66,11 @@ class Asked:
 
     def encoded(self, at: Tensor) -> Tensor:
         """Encode some positions, whole or fractional, by the requested variant."""
-        from seq2see.inspection.lab import VARIANTS, encoding
+        from seq2see.model.positions import sinusoids
 
         if self.variant not in VARIANTS:
             raise UserError(f"There is no variant {self.variant!r}. {suggest(self.variant, VARIANTS)}")
-        return encoding(at, self.width(128), self.variant)
+        return sinusoids(at, self.width(128), self.variant)
 
     def width(self, default: int) -> int:
         """Return d_model, checked: sines and cosines come in pairs."""
@@ -110,85 +109,6 @@ def _position_curves(asked: Asked) -> Figure:
 
     at = torch.linspace(0, asked.length - 1, 20 * asked.length)
     return _figure(plot_position_curves(asked.encoded(at), at))
-
-
-def _position_similarity(asked: Asked) -> Figure:
-    from seq2see.inspection.plots import plot_position_similarity
-
-    return _figure(plot_position_similarity(asked.positions()))
-
-
-def _tokens(asked: Asked) -> Figure:
-    from seq2see.inspection.vectors import plot_tokens
-
-    trace = asked.trace()
-    target = trace.tokenizers.target
-    ids = [target.start, *trace.output_ids]
-    longer = max(len(trace.source_ids), len(ids))
-    rows = {}
-    for name, tokenizer, row in (
-        ("source", trace.tokenizers.source, trace.source_ids),
-        ("target", target, ids),
-    ):
-        padded = [*row, *[tokenizer.pad] * (longer - len(row))]
-        rows[name] = (tokenizer.tokens(padded), padded)
-    return _figure(plot_tokens(rows))
-
-
-def _lookup(asked: Asked) -> Figure:
-    from seq2see.inspection.vectors import plot_lookup
-    from seq2see.seq2seq import load
-
-    model = load(asked.model)
-    tokenizer = model.tokenizers.source
-    vocabulary = tokenizer.tokens(range(tokenizer.size))
-    table = model.transformer.encoder.embedding.table.weight
-    return _figure(plot_lookup(table, vocabulary, _one_token(asked, vocabulary, "-")))
-
-
-def _one_token(asked: Asked, vocabulary: list[str], example: str) -> str:
-    """Return the token of --text; without --text the example, or the first token if the example is unknown."""
-    token = asked.text or (example if example in vocabulary else vocabulary[0])
-    if token not in vocabulary:
-        raise UserError(
-            f"--text is {token!r}, which is not one token of {asked.model}. {suggest(token, vocabulary)}"
-        )
-    return token
-
-
-def _embedding_sum(asked: Asked) -> Figure:
-    from seq2see.inspection.vectors import plot_embedding_sum
-
-    trace = asked.trace()
-    parts = [trace[f"encoder.embedding.{part}"] for part in ("scaled", "positions", "sum")]
-    return _figure(plot_embedding_sum(parts[0], parts[1], parts[2], trace.source_tokens))
-
-
-def _projection(asked: Asked) -> Figure:
-    from seq2see.inspection.tables import attention_name
-    from seq2see.inspection.vectors import plot_projection
-
-    if asked.attention == "cross":
-        raise UserError(
-            "Cross-attention has two inputs, and this picture shows one: use --attention encoder or decoder."
-        )
-    trace = asked.trace()
-    _, tokens, _ = asked.values(trace, "weights")
-    name = attention_name(trace.names, asked.attention, asked.layer)
-    q, k, v = (trace[f"{name}.{role}"][:, asked.head] for role in "qkv")  # (T, K) each
-    return _figure(plot_projection(trace[_input_of(trace, name)], q, k, v, tokens))
-
-
-def _input_of(trace: Trace, name: str) -> str:
-    """Return the name of the input of a self-attention: the norm before it, the layer below, or the embedding."""
-    stack, _, layer, _ = name.split(".")
-    if f"{name}_norm.normed" in trace.names:
-        return f"{name}_norm.normed"
-    return (
-        f"{stack}.layers.{int(layer) - 1}.feed_forward_norm.out"
-        if int(layer)
-        else f"{stack}.embedding.{'normed' if trace.transformer.config.embedding_norm else 'sum'}"
-    )
 
 
 def _scores(asked: Asked) -> Figure:
@@ -242,12 +162,6 @@ def _architecture(asked: Asked) -> Figure:
     return _figure(plot_architecture(asked.config()))
 
 
-def _encoder_stack(asked: Asked) -> Figure:
-    from seq2see.inspection.architecture import plot_encoder_stack
-
-    return _figure(plot_encoder_stack(asked.config()))
-
-
 def _attention_block(asked: Asked) -> Figure:
     from seq2see.inspection.architecture import plot_attention_block
 
@@ -258,34 +172,6 @@ def _multi_head(asked: Asked) -> Figure:
     from seq2see.inspection.architecture import plot_multi_head
 
     return _figure(plot_multi_head(asked.config()))
-
-
-def _learning_rate(asked: Asked) -> Figure:
-    from seq2see.config import TrainingConfig
-    from seq2see.inspection.plots import plot_learning_rate
-    from seq2see.training.schedule import learning_rate
-
-    shapes = [(512, 4000), (512, 8000), (256, 4000)]
-    if asked.warmup or asked.d_model is not None:
-        shapes = [(asked.d_model or 512, warmup) for warmup in asked.warmup or [4000]]
-    steps = range(1, 5 * max(warmup for _, warmup in shapes) + 1)
-    curves = {}
-    for d_model, warmup in shapes:
-        config = TrainingConfig.of(warmup=warmup)
-        curves[f"d_model {d_model}, warm-up {warmup:,}"] = [
-            learning_rate(step, config, d_model) for step in steps
-        ]
-    return _figure(plot_learning_rate(curves))
-
-
-def _label_smoothing(asked: Asked) -> Figure:
-    from seq2see.inspection.plots import plot_label_smoothing
-    from seq2see.storage.folder import find, read_tokenizers
-
-    tokenizer = read_tokenizers(find(asked.model)).target
-    vocabulary = tokenizer.tokens(range(tokenizer.size))
-    target = vocabulary.index(_one_token(asked, vocabulary, "J"))
-    return _figure(plot_label_smoothing(vocabulary, target, asked.smoothing))
 
 
 def _training(asked: Asked) -> Figure:
@@ -312,24 +198,16 @@ def _training(asked: Asked) -> Figure:
 
 
 KINDS: dict[str, tuple[str, Callable[[Asked], Figure]]] = {
-    "tokens": ("a text and its answer in tokens, with ids and padding", _tokens),
-    "lookup": ("how a token (--text) picks its row of the embedding", _lookup),
     "positions": ("positional encoding as a heatmap", _positions),
     "position-curves": ("some of its dimensions as waves", _position_curves),
-    "position-similarity": ("the cosine of every two positions", _position_similarity),
-    "embedding-sum": ("scaled embedding + position = what the encoder reads", _embedding_sum),
-    "projection": ("x to q, k and v in one head", _projection),
     "scores": ("the grid of dot products q·k", _scores),
     "mask": ("which token may look at which, for any --text", _mask),
     "attention": ("the weights of one head", _attention),
     "attention-grid": ("the weights of all layers and heads", _attention_grid),
     "attention-lines": ("the heads as coloured lines, as in the appendix", _attention_lines),
     "architecture": ("the whole model, Figure 1 of the paper", _architecture),
-    "encoder-stack": ("all encoder layers, one of them enlarged", _encoder_stack),
     "attention-block": ("scaled dot-product attention, Figure 2 left", _attention_block),
     "multi-head": ("multi-head attention, Figure 2 right", _multi_head),
-    "learning-rate": ("the learning rate by step, for several warm-ups", _learning_rate),
-    "label-smoothing": ("the target distribution under label smoothing", _label_smoothing),
     "training": ("loss and exact match by step, from a training's log", _training),
 }
 
@@ -377,16 +255,9 @@ def plot(
     length: Annotated[int, typer.Option(min=2, help="Number of positions.")] = 64,
     d_model: Annotated[
         int | None,
-        typer.Option(min=2, help="Width; the default is 128 for positions, 512 for the learning rate."),
+        typer.Option(min=2, help="Width of the positions; the default is 128."),
     ] = None,
-    variant: Annotated[
-        str, typer.Option(metavar="paper|doubled|odd-cosine|halves", help="The positional encoding.")
-    ] = "paper",
-    warmup: Annotated[
-        list[int] | None,
-        typer.Option(min=1, help="Warm-up steps of the learning rate. May be given several times."),
-    ] = None,
-    smoothing: Annotated[float, typer.Option(min=0.0, max=0.99, help="ε of label smoothing.")] = 0.1,
+    variant: Annotated[str, typer.Option(metavar="paper|halves", help="The positional encoding.")] = "paper",
     log: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The log.jsonl of a training; the default is that of the model."),
@@ -417,8 +288,6 @@ def plot(
         length,
         d_model,
         variant,
-        warmup or [],
-        smoothing,
         log,
     )
     _save(KINDS[kind][1](asked), path, format)

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -305,7 +306,12 @@ def predict(
             raise UserError(f"{clash} is for one file, but --file names many: leave {clash} out.")
         from seq2see.cli.parts import answer_parts
 
-        answer_parts(asked, str(file), out, ray, address)
+        through = None
+        if ray:
+            from seq2see.cli import ray_cluster
+
+            through = partial(ray_cluster.answered, address=address)
+        answer_parts(asked, str(file), out, through)
         return
     named = texts if texts is not None else [] if dates is None else [dates]
     job = asked.job(sum(map(len, named)) + characters_in(file))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Circle, FancyBboxPatch, Polygon
+from matplotlib.patches import Circle, FancyBboxPatch
 
 from seq2see.config import ModelConfig
 from seq2see.inspection.style import (
@@ -262,50 +262,6 @@ def _last_norm(ax: Axes, x: float, y: float, top: float, pre: bool) -> float:
     line(ax, [(x, y), (x, top + 0.2)])
     _box(ax, x, top + 0.2, WIDE, LOW, "Norm", NORM)
     return top + 0.2 + LOW
-
-
-def plot_encoder_stack(config: ModelConfig, ax: Axes | None = None) -> Axes:
-    """Draw the encoder with all its layers, one of them enlarged. All have the same structure and their own weights."""
-    pre = config.norm == "pre"
-    attention, feed_forward = _details(config)
-    stack, zoom, low, step, floor = 2.15, 6.2, 0.38, 0.68, _floor(config)
-    enlarged = 4.12 if pre else 3.24  # height of a layer's inside
-    height = max(floor + step * config.encoder_layers + (1.0 if pre else 0.4), enlarged + 1.1)
-    ax = canvas(ax, 8.0, height)
-
-    y = _entrance(ax, stack, -1, "Inputs", "Input Embedding", config.source_vocabulary, config)
-    tops = []
-    for layer in range(config.encoder_layers):
-        line(ax, [(stack, y), (stack, floor + step * layer)])
-        _note(ax, stack + 0.1, (y + floor + step * layer) / 2, f"S × {config.d_model}", size=TINY)
-        y = floor + step * layer + low
-        _box(ax, stack, y - low, WIDE, low, f"layer {layer}", FRAME).set_gid("layer")
-        tops.append(y)
-    if pre:
-        line(ax, [(stack, y), (stack, y + 0.3)])
-        _box(ax, stack, y + 0.3, WIDE, LOW, "Norm", NORM)
-        y += 0.3 + LOW
-    line(ax, [(stack, y), (stack, y + 0.3)])
-    ax.text(
-        stack, y + 0.43, f"memory, S × {config.d_model}", ha="center", va="center", fontsize=TEXT, color=INK
-    )
-
-    shown = tops[len(tops) // 2]
-    bottom = max(0.55, min(shown - low / 2 - enlarged / 2, height - enlarged - 0.5))
-    edge = zoom - 1.58
-    corners = [
-        (stack + WIDE / 2, shown - low),
-        (edge, bottom),
-        (edge, bottom + enlarged),
-        (stack + WIDE / 2, shown),
-    ]
-    ax.add_patch(Polygon(corners, facecolor=FRAME, edgecolor="none", alpha=0.75, zorder=0.5))
-    _frame(ax, edge, bottom, zoom + 1.32, bottom + enlarged)
-    line(ax, [(zoom, bottom - 0.3), (zoom, bottom + 0.08)], arrow=False)
-    y = _sublayer(ax, zoom, bottom + 0.06, -1, pre, "Multi-Head Attention", attention)
-    y = _sublayer(ax, zoom, y, -1, pre, "Feed Forward", feed_forward)
-    line(ax, [(zoom, y), (zoom, bottom + enlarged + 0.28)])
-    return ax
 
 
 def plot_attention_block(config: ModelConfig, ax: Axes | None = None) -> Axes:

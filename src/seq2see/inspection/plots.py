@@ -46,7 +46,6 @@ from seq2see.inspection.style import (
     readable_on,
 )
 
-ACCENT = CATEGORIES[4]
 FAINTEST = 0.02  # lines of smaller weights are not drawn, because nobody would see them
 NAMED = 80  # the most tokens whose names fit along an axis
 
@@ -316,82 +315,7 @@ def _legend(ax: Axes, columns: int) -> None:
               labelcolor=INK, handlelength=1.4, columnspacing=1.4, borderpad=0.2)  # fmt: skip
 
 
-def plot_position_similarity(table: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Draw the cosine of every two positions of an encoding (length, D). Near positions are similar everywhere."""
-    values = as_array(table)
-    unit = values / np.linalg.norm(values, axis=1, keepdims=True)
-    ax = ax or new_axes(4.9, 4.1)
-    cosines = unit @ unit.T
-    _heatmap(ax, cosines, MAGNITUDE, Normalize(float(cosines.min()), 1))
-    dress(ax)
-    ax.set_xlabel("position")
-    ax.set_ylabel("position")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(8, integer=True))
-    _colour_bar(ax, "cosine")
-    return ax
-
-
 # --- training ----------------------------------------------------------------------------------------------
-
-
-def plot_learning_rate(curves: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
-    """Draw named learning rates by step, counted from 1. They rise and then fall (section 5.3)."""
-    ax = dress(ax or new_axes(6.2, 3.0), grid=True)
-    for (name, rates), colour in zip(curves.items(), categories(len(curves)), strict=True):
-        values = as_array(rates)
-        ax.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=1.6, label=name)
-    ax.set_xlabel("step")
-    ax.set_ylabel("learning rate")
-    ax.set_xlim(left=0)
-    ax.set_ylim(bottom=0)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
-    ax.legend(loc="upper right", frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=1.4)
-    return ax
-
-
-def plot_label_smoothing(tokens: Sequence[str], target: int, epsilon: float, ax: Axes | None = None) -> Axes:
-    """Draw the goal of training: 1 − ε on the right token, and ε spread over all tokens (section 5.4)."""
-    count = len(tokens)
-    share = epsilon / count
-    smoothed = np.full(count, share)
-    smoothed[target] += 1 - epsilon
-    ax = dress(ax or new_axes(min(8.5, max(4.0, 0.112 * count + 0.7)), 2.9))
-    ax.bar(
-        range(count),
-        smoothed,
-        width=0.7 if count <= NAMED else 1.0,
-        color=[ACCENT if i == target else CATEGORIES[0] for i in range(count)],
-    )
-    lowest = share / 5 if share else 1e-3
-    ax.set(yscale="log", xlim=(-1, count), ylim=(lowest, 3))
-    _plain_log(ax)
-    ax.set_ylabel("probability")
-    if count <= NAMED:
-        ax.set_xticks(range(count), as_texts(tokens), fontsize=TINY)
-        ax.tick_params(axis="x", length=0, pad=2)
-        _upright(ax, "top")
-    ax.text(
-        target + 1,
-        smoothed[target],
-        f"1 − ε + ε/V = {smoothed[target]:.4g}",
-        va="center",
-        fontsize=SMALL,
-        color=ACCENT,
-    )
-    if share:
-        other = (count // 2 + target + 1) % count
-        ax.text(
-            other,
-            share * 1.25,
-            f"ε/V = {share:.2g}",
-            ha="center",
-            va="bottom",
-            fontsize=SMALL,
-            color=CATEGORIES[0],
-        )
-    return ax
 
 
 def _plain_log(ax: Axes) -> None:

@@ -1,17 +1,23 @@
-"""The positions laboratory: PE(pos, dim), how alike two positions are, why sines and cosines (section 3.5).
+"""The laboratory of the lessons: PE(pos, dim), how alike two positions and two words are (sections 3.4, 3.5).
+
+`python lessons/lab.py POS DIM [D_MODEL]` writes out PE(pos, dim) in all variants.
 
 Everything is float64: a property that holds shows an error near 1e-12, and one that fails shows a large one.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from math import sqrt
 
 import torch
 from torch import Tensor
 
-from seq2see.errors import UserError, suggest
+from seq2see.errors import InputError, UserError, shown, suggest
 from seq2see.model.positions import sinusoids
+from seq2see.model.transformer import Transformer
+from seq2see.tokenizers.tokenizer import Tokenizer
 
 #: What others have made of the paper's formula. ``doubled`` and ``odd-cosine`` are wrong, and only shown here: a model
 #: takes ``paper`` or ``halves``.
@@ -165,3 +171,71 @@ def smallest_distance(positions: int = 1000, d_model: int = 512, variant: str = 
     """Return the distance of the two most similar of many positions; above 0, each is unique."""
     table = encoding(torch.arange(positions), d_model, variant)
     return float(torch.pdist(table).min())
+
+
+# --- how alike two words are, alone and at positions ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """Three cosines. Those of positions and sums exist only if positions were given."""
+
+    words: float
+    positions: float | None = None
+    sums: float | None = None
+
+
+def similarities(
+    words: tuple[Tensor, Tensor], positions: tuple[Tensor, Tensor] | None = None
+) -> Similarities:
+    """Compare two word vectors y, two position vectors pe, and the sums y·√d + pe."""
+    if positions is None:
+        return Similarities(cosine(*words))
+    scale = sqrt(len(words[0]))
+    a, b = (y.double() * scale + pe.double() for y, pe in zip(words, positions, strict=True))
+    return Similarities(cosine(*words), cosine(*positions), cosine(a, b))
+
+
+# --- a model's own embeddings ---
+
+
+def word_tokens(tokenizer: Tokenizer, word: str) -> list[int]:
+    """Return a word's ids without ``<sos>`` and ``<eos>``."""
+    tokenizer.check(word)
+    ids = [number for number in tokenizer.encode(word) if number not in (tokenizer.start, tokenizer.end)]
+    if not ids:
+        raise InputError(f"{shown(word)} has no tokens: give a word.")
+    if tokenizer.unknown in ids:
+        raise InputError(f"{shown(word)} is not in this model's vocabulary, so it has no vector there.")
+    return ids
+
+
+def word_vector(transformer: Transformer, tokenizer: Tokenizer, word: str) -> Tensor:
+    """Return a word's vector (D,) from the source embeddings: the mean of its tokens' rows."""
+    table = transformer.encoder.embedding.table.weight.detach()
+    return table[word_tokens(tokenizer, word)].mean(0)
+
+
+def position_vector(transformer: Transformer, position: int) -> Tensor:
+    """Return the vector that the model adds at a source position, (D,): learned or sinusoidal."""
+    table = transformer.encoder.embedding.positions.detach()
+    if not 0 <= position < len(table):
+        raise UserError(f"There is no position {position}: this model has 0 to {len(table) - 1}.")
+    return table[position]
+
+
+def model_similarities(
+    transformer: Transformer, tokenizer: Tokenizer, words: tuple[str, str], at: tuple[int, int] | None = None
+) -> Similarities:
+    """Compare two words, at two positions if given, by the vectors of a model's encoder."""
+    first, second = (word_vector(transformer, tokenizer, word) for word in words)
+    if at is None:
+        return similarities((first, second))
+    here, there = (position_vector(transformer, position) for position in at)
+    return similarities((first, second), (here, there))
+
+
+if __name__ == "__main__":
+    asked = [int(number) for number in sys.argv[1:]]
+    for variant in VARIANTS:
+        print(f"{variant:11} {formula(*asked, variant=variant)} = {value(*asked, variant=variant):.10g}")

@@ -1,18 +1,19 @@
-"""The positions laboratory: what holds of the paper's encoding, and what fails of the others."""
+"""The laboratory of the lessons: what holds of the paper's encoding, and what fails of the others."""
 
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from functools import cache
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
-from seq2see.cli import inspect
+import seq2see
+from lessons import lab
 from seq2see.config import ModelConfig
-from seq2see.errors import ConfigError, UserError
-from seq2see.inspection import lab
+from seq2see.errors import ConfigError, InputError, UserError
 from seq2see.model.positions import position_table
 
 
@@ -109,28 +110,65 @@ def test_mistakes_are_explained() -> None:
         lab.value(-1, 0, 16)
 
 
-def printed(*arguments: str) -> str:
-    app = typer.Typer(pretty_exceptions_enable=False)
-    inspect.register(app)
-    result = CliRunner().invoke(app, ["positions", *arguments], env={"COLUMNS": "100"})
-    if result.exception is not None:
-        raise result.exception
-    return result.stdout
-
-
-def test_the_command() -> None:
-    text = printed()
-    for expected in (
-        "0.7225200832",
-        "0.8600013331",
-        "no: no linear map fits",
-        "adding PE(i)",
-        "one step in i/N",
-    ):
-        assert expected in text
-    assert text.count("yes") == 3
-    assert max(len(line) for line in text.splitlines()) <= 100
-    assert "0.8600013331" not in printed("--variant", "paper")
-    assert printed("--pe", "3", "0", "--d-model", "16", "--variant", "paper") == (
-        "paper       PE(3, 0) = sin(3 / 10000^(0/16)) = 0.1411200081\n"
+def test_the_command_writes_out_a_number_of_every_variant() -> None:
+    done = subprocess.run(
+        [sys.executable, lab.__file__, "3", "0", "16"], capture_output=True, text=True, check=True
     )
+    first, doubled, *_ = done.stdout.splitlines()
+    assert first == "paper       sin(3 / 10000^(0/16)) = 0.1411200081"
+    assert doubled.startswith("doubled ")
+
+
+# --- words -------------------------------------------------------------------------------------------------
+
+
+VECTORS = {"king": [3.0, 4.0, 0.0, 0.0], "queen": [4.0, 3.0, 0.0, 0.0]}  # their cosine is 24/25
+
+
+@cache
+def dates() -> seq2see.Seq2Seq:
+    return seq2see.load("dates")
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    return math.fsum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+
+
+def test_the_three_cosines() -> None:
+    king, queen = VECTORS.values()
+    assert lab.similarities((torch.tensor(king), torch.tensor(queen))).words == pytest.approx(0.96)
+    two, ten = (lab.encoding(position, 4).tolist() for position in (2, 10))
+    result = lab.similarities(
+        (torch.tensor(king), torch.tensor(queen)), (torch.tensor(two), torch.tensor(ten))
+    )
+    assert result.positions == pytest.approx(cosine(two, ten))
+    sums = [
+        [y * math.sqrt(4) + pe for y, pe in zip(*pair, strict=True)] for pair in ((king, two), (queen, ten))
+    ]
+    assert result.sums == pytest.approx(cosine(*sums))
+
+
+def test_a_word_of_several_tokens_is_their_mean() -> None:
+    table = dates().transformer.encoder.embedding.table.weight
+    vector = lab.word_vector(dates().transformer, dates().tokenizers.source, "May")
+    torch.testing.assert_close(vector, (table[22] + table[36] + table[60]) / 3)
+
+
+def test_a_models_sums_are_what_its_encoder_reads() -> None:
+    model, tokenizer = dates().transformer, dates().tokenizers.source
+    text = "1845-01-05"
+    read = dates().trace(text)["encoder.embedding.sum"]
+    result = lab.model_similarities(model, tokenizer, (text[1], text[3]), at=(2, 4))
+    assert result.sums == pytest.approx(cosine(read[2].tolist(), read[4].tolist()), abs=1e-6)
+    assert lab.model_similarities(model, tokenizer, ("8", "8")).words == pytest.approx(1)
+    torch.testing.assert_close(lab.position_vector(model, 3), model.encoder.embedding.positions[3])
+
+
+def test_words_and_positions_that_a_model_does_not_have() -> None:
+    model, tokenizer = dates().transformer, dates().tokenizers.source
+    with pytest.raises(InputError, match="'é'"):
+        lab.model_similarities(model, tokenizer, ("été", "a"))
+    with pytest.raises(InputError, match="no tokens"):
+        lab.model_similarities(model, tokenizer, ("", "a"))
+    with pytest.raises(UserError, match="no position 64: this model has 0 to 63"):
+        lab.model_similarities(model, tokenizer, ("a", "b"), at=(0, 64))
