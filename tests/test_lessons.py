@@ -37,6 +37,7 @@ NAMES = [
     "07-training-on-dates",
     "08-english-to-french",
     "09-what-the-heads-do",
+    "10-why-it-is-made-so",
 ]
 LARGEST = 300_000  # bytes
 PUZZLES = LESSONS.parent / "src" / "seq2see" / "page" / "static" / "puzzles.js"
@@ -138,8 +139,8 @@ def test_a_lesson_runs_from_top_to_bottom(name: str, kernel: KernelManager) -> N
     assert shown_sources(done) == shown_sources(read(name)), stale(name)
 
 
-#: The training and the heads that these two show are tested elsewhere.
-LONG = ("07-training-on-dates", "09-what-the-heads-do")
+#: The trainings and the heads that these show are tested elsewhere.
+LONG = ("07-training-on-dates", "09-what-the-heads-do", "10-why-it-is-made-so")
 
 
 class Shown(list[tuple[str, str]]):
@@ -216,7 +217,7 @@ def test_a_lesson_begins_with_a_question_and_a_picture_and_ends_with_an_exercise
     name: str,
 ) -> None:
     first, picture, *others = read(name).cells
-    assert re.fullmatch(r"# \d\. [^\n]+\n\n\*\*.+\?\*\*|# \d\. [^\n]+\n\n\*+gare\*.+\?\*\*", first.source)
+    assert re.fullmatch(r"# \d+\. [^\n]+\n\n\*\*.+\?\*\*|# \d+\. [^\n]+\n\n\*+gare\*.+\?\*\*", first.source)
     assert is_folded(picture)
     assert "image/png" in picture.outputs[0].data
     said = [cell.source for cell in others]

@@ -106,8 +106,8 @@ def code_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def complete(app: Sphinx, docname: str, source: list[str]) -> None:
     """List the lessons below their overview, put the live page into them and on each card, below what the model does."""
     if docname == "lessons/README":
-        source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
-    if docname.startswith("lessons/0"):  # JSON, so the frame must not hold double quotes
+        source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n[01]*\n```\n"
+    if re.match(r"lessons/\d", docname):  # JSON, so the frame must not hold double quotes
         frame = frame_of("dates", "../models/dates.html#VIEW", 0).replace('"', "'")
         source[0] = re.sub(
             r"<!-- live ([\w.&=~-]+) -->", lambda match: frame.replace("VIEW", escape(match[1])), source[0]

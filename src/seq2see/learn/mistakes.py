@@ -179,7 +179,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         mistake("score 0", "A hidden score becomes 0, but exp(0) is 1: that is no small share. Which score has the share 0?",
                 attends(lambda s, m: s * m)),
         mistake("mask before scaling", "Hidden keys still get a share: the number for them is not low enough, and dividing by √d_k after it "
-                "raises it. Nothing finite is low enough.",
+                "raises it. Which score has the share 0, whatever it is divided by?",
                 *(attends(lambda s, m, low=low: s.masked_fill(~m, low)) for low in (-10.0, -5.0, -1.0, -0.5))),
         mistake("mask after softmax", "The mask comes after the softmax, so the shares that are left no longer add up to 1.",
                 lambda q, k, v, m, share: share(q @ k.mT / 2) * (1 if m is None else m) @ v),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +14,8 @@ from seq2see.learn.cases import Function, ToldError, seen
 from seq2see.tasks.dates import splits
 
 DATES = ["1845-01-05", "1845-01-06", "1426-08-10", "2025-09-03"]
-PEAK, WARM_UP, BATCH = (
-    0.01,
-    0.1,
-    64,
-)  # the learning rate, the share of the time in which it rises, and pairs in a batch
+#: The learning rate, the share of the time in which it rises, and the pairs in a batch.
+PEAK, WARM_UP, BATCH = 0.01, 0.1, 64
 
 
 class Built:
@@ -31,38 +29,33 @@ class Built:
         return self.decode(target, self.encode(source))
 
     def linear(self, name: str) -> tuple[Tensor, Tensor]:
-        """Return a matrix for x·W, and its bias."""
-        return self.weights[f"{name}.weight"].T, self.weights[f"{name}.bias"]
+        """Return a matrix for x·W, and its bias; or the gain and the bias of a norm."""
+        weight = self.weights[f"{name}.weight"]
+        return weight.T if weight.dim() == 2 else weight, self.weights[f"{name}.bias"]
 
     def embedded(self, side: str, ids: Tensor) -> Tensor:
         """Map ids to vectors with their positions."""
         vectors = self.weights[f"{side}.embedding.table.weight"][ids]
-        width = vectors.shape[-1]
-        positions: Tensor = self.parts["positions"](ids.shape[-1], width)
-        return vectors * math.sqrt(width) + positions.to(vectors)
+        positions: Tensor = self.parts["positions"](ids.shape[-1], vectors.shape[-1])
+        return vectors * math.sqrt(vectors.shape[-1]) + positions.to(vectors)
 
     def attend(self, name: str, mask: Tensor | None = None) -> Function:
         """Return an attention that has its weights and its mask."""
-        w = {
-            x: part
-            for x in "qkvo"
-            for x, part in zip((x, f"b_{x}"), self.linear(f"{name}.w_{x}"), strict=True)
-        }
-        parts = self.parts
+        parts, w = self.parts, {}
+        for letter in "qkvo":
+            w[letter], w[f"b_{letter}"] = self.linear(f"{name}.w_{letter}")
 
-        def one(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-            found: Tensor = parts["attention"](q, k, v, mask, parts["softmax"])
-            return found
+        def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
+            return parts["attention"](q, k, v, mask, parts["softmax"])
 
-        return lambda x, source: parts["multi_head"](x, source, mask, w, 4, one)
+        return lambda x, source: parts["multi_head"](x, source, mask, w, 4, attention)
 
     def rest(self, name: str, *sublayers: str) -> list[Function]:
         """Return the feed-forward network of a layer and its norms, with their weights."""
-        weights = [*self.linear(f"{name}.feed_forward.w_1"), *self.linear(f"{name}.feed_forward.w_2")]
-        names = [f"{name}.{sublayer}_norm.norm" for sublayer in (*sublayers, "feed_forward")]
-        norms = [(self.weights[f"{norm}.weight"], self.weights[f"{norm}.bias"]) for norm in names]
+        first, second = (self.linear(f"{name}.feed_forward.w_{n}") for n in (1, 2))
+        norms = [self.linear(f"{name}.{sublayer}_norm.norm") for sublayer in (*sublayers, "feed_forward")]
         return [
-            lambda x: self.parts["feed_forward"](x, *weights),
+            lambda x: self.parts["feed_forward"](x, *first, *second),
             *(lambda x, pair=pair: self.parts["layer_norm"](x, *pair) for pair in norms),
         ]
 
@@ -97,18 +90,9 @@ class Built:
 
 
 def fresh_weights() -> dict[str, Tensor]:
-    """Return random weights in the shapes of the shipped ones."""
-    weights = {
-        name: torch.zeros_like(old) for name, old in seen().weights.items() if not name.endswith("positions")
-    }
-    for name, weight in weights.items():
-        if "table" in name:
-            torch.nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
-        elif weight.dim() == 2:
-            torch.nn.init.xavier_uniform_(weight)
-        elif "norm.weight" in name:
-            weight.fill_(1)
-    return {name: weight.requires_grad_() for name, weight in weights.items()}
+    """Return weights that know nothing, with the names and the shapes of the shipped ones."""
+    network = seen().network
+    return dict(type(network)(network.config).named_parameters())
 
 
 def train(parts: Mapping[str, Function], seconds: float) -> Iterator[str]:
