@@ -13,7 +13,7 @@ import documents
 import seq2see
 from seq2see.config import PRESETS, ModelConfig
 from seq2see.data.plan import choose, config_of, tokenizers_of
-from seq2see.decoding.search import padded
+from seq2see.decoding.readers import padded
 from seq2see.inspection import lab
 from seq2see.inspection.similarity import similarities
 from seq2see.inspection.tables import tables_of

@@ -399,13 +399,14 @@ class Seq2Seq:
         torch.Size([4, 16, 12])
         """
         from seq2see.inspection.trace import trace_text
+        from seq2see.kernels.ensemble import member_of
         from seq2see.page.single_file import PageTrace
 
         text = self.texts.text_of(text)
         self.texts.check(text)
         target = None if target is None else self.texts.folded(target)
         return trace_text(
-            self.transformer.member(member),
+            member_of(self.transformer, member),
             self.tokenizers,
             self.texts.read(text),
             target,
@@ -507,8 +508,9 @@ def _document(model: Seq2Seq, text: str, format: str = "text") -> Any:
 
 def _view(model: Seq2Seq) -> Any:
     from seq2see.inspection.trace import view_of
+    from seq2see.kernels.ensemble import member_of
 
-    return view_of(model.network.inner().member())
+    return view_of(member_of(model.network.inner()))
 
 
 #: Methods that were public in 0.1: their present names, and how 0.2 still finds them.
