@@ -215,6 +215,8 @@ def test_the_written_engine_gives_the_same_answers(options: dict[str, Any]) -> N
     ours, written = seq2see.load("dates"), seq2see.load("dates", engine="written")
     assert written.network.engine_for(1).name == "written, float32"
     assert is_written(written.transformer)
+    if "n_best" not in options:
+        assert written.predict(DATES, **options) == ours.predict(DATES, **options)
     for one, other in zip(ours.answers(DATES, **options), written.answers(DATES, **options), strict=True):
         assert (one.output, one.ids) == (other.output, other.ids)
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)

@@ -67,7 +67,8 @@ class Transformer(Observable):
 
     def decode(self, target: Tensor, memory: Tensor, memory_mask: Mask = EVERYTHING) -> Tensor:
         """Map target ids (…, T) and memory (…, S, D) to logits (…, T, V) for the token after each position."""
-        return self.keep("logits", self.output(self.decoder(target, memory, memory_mask)))  # (…, T, V)
+        x = self.decoder(target, memory, memory_mask)
+        return self.keep("logits", self.output(x))  # (…, T, V)
 
     def forward(self, source: Tensor, target: Tensor, source_mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (…, S) and target ids (…, T) to logits (…, T, V)."""
