@@ -471,8 +471,8 @@ def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto"
 
     ``device`` is ``cpu``, ``cuda``, ``mps``, or ``auto`` for a GPU if there is one and the model is large.
     ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one: they give the same
-    answers, and so does ``written``, slowly, by what stands in ``model/``. ``int8`` is CTranslate2 with eight bits, faster
-    for large models; its answers may differ.
+    answers, and so does ``written``, slowly, by what stands in ``model/``. ``int8`` is CTranslate2 with eight bits,
+    faster for large models; its answers may differ.
 
     >>> import seq2see
     >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"])
