@@ -20,7 +20,7 @@ from benchmarks.peers import PlainTransformer, hugging_face
 from seq2see import machine
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.decoding.engines import FORMAT
-from seq2see.model.transformer import Transformer
+from seq2see.kernels.registry import network_of
 from seq2see.seq2seq import Seq2Seq, load
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
@@ -168,7 +168,7 @@ def random_model(quantization: str = "int8") -> Iterator[tuple[Seq2Seq, Path]]:
     tokenizer = Tokenizer.characters([PAD, START, END, *LETTERS])
     shape = ModelConfig(max_length=OUTPUT + 1, share_output=False, dropout=0.0)
     torch.manual_seed(1)
-    transformer = Transformer(shape).eval()
+    transformer = network_of(shape).eval()
     with torch.no_grad():
         torch.nn.init.normal_(
             transformer.output.weight, std=0.2

@@ -41,11 +41,13 @@ from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special, with_beam
 from seq2see.decoding.search import LOGITS_PART, _by_parts, beam_search, greedy
 from seq2see.decoding.torch_engine import WORTH_A_LANE, TorchEngine
+from seq2see.kernels import operators
+from seq2see.kernels.bodies import span_attention
+from seq2see.kernels.ensemble import Ensemble
+from seq2see.kernels.masks import PackedMask
+from seq2see.kernels.registry import network_of
 from seq2see.model.attention import written_attention
-from seq2see.model.ensemble import Ensemble
-from seq2see.model.fast import operators, span_attention
 from seq2see.model.masks import Mask
-from seq2see.model.transformer import Transformer
 from seq2see.tasks.dates import splits
 from seq2see.tokenizers.tokenizer import Tokenizer
 from seq2see.training.learner import Learner
@@ -71,7 +73,7 @@ def losses(
         source_vocabulary=68, target_vocabulary=68, d_model=width, heads=4, d_ff=128, encoder_layers=2, decoder_layers=2,
         dropout=0.0, norm=norm,
     )  # fmt: skip
-    model = Transformer(config).to(device)
+    model = network_of(config).to(device)
     settings = TrainingConfig.of(
         layout="packed", precision=precision, batch_tokens=2048, muon=muon, steps=10**9
     )  # long enough to be compiled
@@ -112,7 +114,7 @@ def planned_losses(count: int, steps: int = 120) -> list[float]:
 
 def kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what a kernel is, how far it is from the written equations, and how far it may be."""
-    from seq2see.model.fast.scan import scan
+    from seq2see.kernels.scan import scan
 
     torch.manual_seed(0)
     yield from packed()
@@ -130,8 +132,8 @@ def kernels() -> Iterator[tuple[str, float, float]]:
 
 def step_kernels() -> Iterator[tuple[str, float, float]]:
     """Yield what an operation of a decoding step is, how far our kernel is from PyTorch's operations, and may be."""
-    from seq2see.model.fast import step_kernels as ours
-    from seq2see.model.fast import step_written as written
+    from seq2see.kernels import step_kernels as ours
+    from seq2see.kernels import step_written as written
 
     def randn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=DEVICE)
@@ -182,7 +184,7 @@ def choices() -> Iterator[tuple[str, float, float]]:
     config = ModelConfig.of(
         source_vocabulary=2100, target_vocabulary=2100, d_model=8, heads=2, d_ff=8, max_length=16
     )
-    model = Transformer(config).to(DEVICE).eval()
+    model = network_of(config).to(DEVICE).eval()
     for beam in (1, 4):
         sides = [GraphSearch(model, special, 3, 8, 8, rules.but(beam=beam), lambda: None) for _ in range(2)]
         for side in sides:
@@ -213,7 +215,7 @@ def packed() -> Iterator[tuple[str, float, float]]:
         lengths[:, -1] = 200 - most  # the tail
         of_target, of_source = (torch.arange(6).repeat_interleave(side).to(DEVICE) for side in lengths)
         for of_query, of_key, causal in ((of_target, of_target, True), (of_target, of_source, False)):
-            mask = Mask(causal, sentences=(of_query, of_key), spans=spans_of(of_query, of_key, causal))
+            mask = PackedMask(causal, sentences=(of_query, of_key), spans=spans_of(of_query, of_key, causal))
             for dtype, tolerance in ((torch.float32, 1e-5), (half, 2e-2)):
                 shapes = (
                     (len(of_query), H, K),
@@ -257,7 +259,7 @@ def smoothed() -> Iterator[tuple[str, float, float]]:
 
 def normed_sums() -> Iterator[tuple[str, float, float]]:
     """Compare the norm of a sum, with what dropout keeps, and its gradients, relatively."""
-    from seq2see.model.fast import add_norm
+    from seq2see.kernels import add_norm
 
     on_gpu, programs = DEVICE == "cuda", add_norm.PROGRAMS
     half = torch.bfloat16 if on_gpu else torch.float16
@@ -304,7 +306,7 @@ def relu_gradients() -> Iterator[tuple[str, float, float]]:
 
 def mask_of(seed: Tensor, T: int, D: int, dropout: float) -> Tensor:
     """Return the factors (T, D) of dropout by the kernels: of h = 1 and x = 0 the sum shows them."""
-    from seq2see.model.fast import add_norm
+    from seq2see.kernels import add_norm
 
     if not dropout:
         return torch.ones(T, D, dtype=torch.float64, device=DEVICE)
@@ -330,7 +332,7 @@ def searches() -> Iterator[tuple[str, float, float]]:
     """Yield a kind of search, how far its log-probabilities are from the plain one's (∞: other tokens), and may be."""
     torch.manual_seed(1)
     special = Special(start=1, end=2, pad=0)
-    model = Transformer(ModelConfig.of(
+    model = network_of(ModelConfig.of(
         source_vocabulary=5000, target_vocabulary=5000, d_model=128, heads=4, d_ff=256, encoder_layers=2,
         decoder_layers=2, max_length=128, norm="pre",
     )).eval()  # fmt: skip

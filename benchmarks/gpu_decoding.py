@@ -29,6 +29,7 @@ from seq2see.config import ModelConfig
 from seq2see.decoding.graphs import GraphDecoder, GraphSearch
 from seq2see.decoding.hypothesis import PAPER, Special
 from seq2see.decoding.search import greedy
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 
 VOCABULARY, SOURCE, OUTPUT = 37_000, 24, 40
@@ -47,7 +48,7 @@ def models() -> tuple[Transformer, object | None]:
     """Return our model and, where transformers is installed, Marian of the same size, both bf16 on the GPU."""
     torch.manual_seed(0)
     config = ModelConfig.of(source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, max_length=256)
-    ours = Transformer(config).cuda().eval()
+    ours = network_of(config).cuda().eval()
     with torch.no_grad():
         ours.decoder.embedding.table.weight[2].zero_()
     try:

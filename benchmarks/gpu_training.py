@@ -26,7 +26,7 @@ from benchmarks import figures
 from seq2see.config import PRESETS, ModelConfig, TrainingConfig
 from seq2see.data.batching import Batches, Ragged
 from seq2see.data.packing import PackedBatches
-from seq2see.model.transformer import Transformer
+from seq2see.kernels.registry import network_of
 from seq2see.training import learner
 from seq2see.training.learner import Learner
 
@@ -70,7 +70,7 @@ def ours(
     )
     settings = TrainingConfig.of(layout="packed", precision="bfloat16", batch_tokens=tokens)
     torch.manual_seed(0)
-    model = Transformer(config).cuda()
+    model = network_of(config).cuda()
     trained = Learner(model, settings, pad=0)
     batches = PackedBatches(source, target, (0, 0), tokens, seed=1)
     step = 0

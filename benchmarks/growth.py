@@ -18,8 +18,8 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.decoding.hypothesis import Special
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.kernels.registry import network_of
 from seq2see.model.masks import EVERYTHING
-from seq2see.model.transformer import Transformer
 from seq2see.training.learner import Learner
 
 OUTPUT, VOCABULARY, LAYERS = 32, 4000, 3
@@ -89,7 +89,7 @@ def _work(kind: str, size: Size) -> Callable[[], object]:
         d_ff=4 * size.d_model, encoder_layers=LAYERS, decoder_layers=LAYERS, dropout=0.0, share_output=False,
         max_length=max(size.source, OUTPUT + 1),
     )  # fmt: skip
-    model = Transformer(shape)
+    model = network_of(shape)
     source = torch.randint(3, VOCABULARY, (size.batch, size.source))
     if kind == "decoding":
         with torch.no_grad():

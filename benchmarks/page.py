@@ -17,7 +17,7 @@ import torch
 from benchmarks.load import Server, running
 from benchmarks.measure import Line
 from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.model.transformer import Transformer
+from seq2see.kernels.registry import network_of
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers.tokenizer import END, PAD, START, Tokenizer
@@ -154,7 +154,7 @@ def _random_model(path: Path) -> None:
         dropout=0.0,
     )
     torch.manual_seed(1)
-    transformer = Transformer(shape).eval()
+    transformer = network_of(shape).eval()
     with torch.no_grad():
         torch.nn.init.normal_(transformer.output.weight, std=0.2)
         transformer.output.bias[tokenizer.end] = -1e9

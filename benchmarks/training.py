@@ -21,7 +21,7 @@ from seq2see.config import ModelConfig, TrainingConfig, preset
 from seq2see.data.batching import Batch
 from seq2see.data.recipe import fast_on
 from seq2see.decoding.cpu import threads_of
-from seq2see.model.transformer import Transformer
+from seq2see.kernels.registry import network_of
 from seq2see.storage import folder
 from seq2see.tasks.dates import splits
 from seq2see.training.learner import Learner
@@ -166,7 +166,7 @@ def small_training(rounds: int, sentences: int = 38, length: int = 27, vocabular
     config = ModelConfig.of(**chosen.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
     settings = TrainingConfig.of(**{**chosen.training, **fast_on("cpu", chosen.model)})
     torch.manual_seed(1)
-    model = Transformer(config)
+    model = network_of(config)
     sources, targets = torch.randint(3, vocabulary, (2, sentences, length)).tolist()
     batch = Batch.of(sources, targets, (0, 0))
     ours, target = Learner(model, settings, 0), batch.target_in

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from seq2see.errors import InputError, UserError, shown, suggest
+from seq2see.kernels.positions import foreign_sinusoids
 from seq2see.model.positions import sinusoids
 from seq2see.model.transformer import Transformer
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -40,8 +41,10 @@ def encoding(positions: int | list[int] | Tensor, d_model: int = 512, variant: s
     at = torch.as_tensor(positions)
     if (at < 0).any():
         raise UserError(f"{int(at.min())} is no position: they count from 0.")
-    if variant in ("paper", "halves"):
-        return sinusoids(at, d_model, variant)
+    if variant == "paper":
+        return sinusoids(at, d_model)
+    if variant == "halves":
+        return foreign_sinusoids(at, d_model, variant)
     return _wrong(at.double(), d_model, variant)
 
 

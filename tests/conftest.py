@@ -20,7 +20,8 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 
 from seq2see.cli import output
 from seq2see.config import Config, ModelConfig, TrainingConfig
-from seq2see.model.ensemble import Ensemble
+from seq2see.kernels.ensemble import Ensemble
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import Tokenizers
@@ -150,7 +151,7 @@ def small_model(seed: int = 0, **settings: object) -> Transformer:
         source_vocabulary=11, target_vocabulary=13, d_model=12, heads=3, d_k=5, d_v=7, d_ff=17, encoder_layers=2,
         decoder_layers=3, max_length=40, share_embeddings=False, share_output=False,
     )  # fmt: skip
-    model = Transformer(ModelConfig.of(**{**shape, **settings}))
+    model = network_of(ModelConfig.of(**{**shape, **settings}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     return model.eval()
@@ -167,7 +168,8 @@ def several_models() -> Seq2Seq:
         decoder_layers=1, max_length=12, members=3, backward=1, share_embeddings=False, share_output=False,
     )  # fmt: skip
     torch.manual_seed(3)
-    network = Ensemble(config)
+    network = network_of(config)
+    assert isinstance(network, Ensemble)
     for member in network.all:
         member.output.weight.data *= 2
         member.output.bias.data[letters.end] += 1.2  # some answers come to their end

@@ -16,7 +16,7 @@ from seq2see.data.doctor import EFFICIENCY, Report, examine, in_words, inspect, 
 from seq2see.data.pairs import Corpus, read_pairs, split
 from seq2see.data.recipe import Facts, choose, config_of
 from seq2see.errors import UserError
-from seq2see.model.transformer import Transformer
+from seq2see.kernels.registry import network_of
 
 ANIMALS = [("cat", "chat"), ("dog", "chien"), ("bird", "oiseau"), ("horse", "cheval"), ("fish", "poisson")]
 PLACES = [
@@ -190,7 +190,7 @@ def test_the_time_of_a_training_follows_from_its_weights_and_the_speed_of_a_prod
     shape = dict(source_vocabulary=50, target_vocabulary=70, d_model=64, heads=4, d_ff=96, encoder_layers=2,
                  decoder_layers=3, share_embeddings=False, share_output=False)  # fmt: skip
     model = ModelConfig.of(**shape)
-    named = Transformer(model).named_parameters()
+    named = network_of(model).named_parameters()
     weights = sum(one.numel() for name, one in named if one.dim() == 2 and "embedding" not in name)
     products = 5  # of (2048, 128) by (128, 512) in a tenth of a second
     speed = EFFICIENCY * products * 2 * 2048 * 128 * 512 / 0.1

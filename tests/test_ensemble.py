@@ -26,7 +26,8 @@ from seq2see.decoding.search import beam_search, greedy
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import ConfigError, UserError
 from seq2see.files import STEP
-from seq2see.model.ensemble import Ensemble, averaged, network_of
+from seq2see.kernels.ensemble import Ensemble, averaged, member_of, reads_backward
+from seq2see.kernels.registry import network_of
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import at_rest
 from seq2see.page.live import weights_in
@@ -63,11 +64,11 @@ def test_probabilities_are_averaged() -> None:
     assert torch.allclose(found, each.mean(0), atol=1e-6)
     assert torch.allclose(model(source, target), averaged([m(source, target) for m in model.all]), atol=1e-6)
     assert model.config.parameters == model.parameter_count() == 3 * small_model().parameter_count()
-    assert model.member(2) is model.all[2]
-    assert model.member() is model.all[0]
+    assert member_of(model, 2) is model.all[2]
+    assert member_of(model) is model.all[0]
     assert [m.config.parameters for m in model.all] == [m.parameter_count() for m in model.all]
     alone = small_model()
-    assert alone.member(0) is alone
+    assert member_of(alone, 0) is alone
 
 
 def test_both_searches_follow_the_average() -> None:
@@ -123,13 +124,13 @@ def test_members_of_the_other_direction_learn_from_turned_batches() -> None:
 
 def test_an_ensemble_of_both_directions_has_the_probabilities_of_one() -> None:
     model, source, target = ensemble(3, 1), torch.tensor([[1, 4, 5, 2]]), torch.tensor([[1, 6, 3]])
-    assert [member.backward for member in model.all] == [False, False, True]
+    assert [reads_backward(member) for member in model.all] == [False, False, True]
     assert torch.equal(model(source, target), averaged([m(source, target) for m in model.all[:2]]))
     assert model.behind is model.all[2]
     assert ensemble().behind is None
     two = ensemble(5, 2)
     assert isinstance(two.behind, Ensemble)
-    assert two.behind.backward
+    assert reads_backward(two.behind)
     assert two.behind.all == two.all[3:]
     assert two.behind.config.parameters == two.behind.parameter_count()
     with pytest.raises(
@@ -551,7 +552,7 @@ def test_a_file_holds_a_member_of_a_compressed_ensemble(tmp_path: Path) -> None:
         app, ["compress", "--model", str(tmp_path / "several"), "--out", str(tmp_path / "small")]
     )
     small = seq2see.load(tmp_path / "small")
-    held, second = weights_in(small, 8, member=1), small.transformer.member(1)
+    held, second = weights_in(small, 8, member=1), member_of(small.transformer, 1)
     assert {name.removesuffix(STEP) for name in load(held.file)} == dict(second.named_parameters()).keys()
     for ours, theirs in zip(held.network.parameters(), second.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6)
@@ -566,7 +567,7 @@ def test_an_ensemble_of_somebody_else_is_inspected(tmp_path: Path) -> None:
 def test_the_parts_of_an_ensemble_that_are_looked_at_are_its_first_members() -> None:
     model = ensemble()
     assert (model.encoder, model.decoder) == (model.all[0].encoder, model.all[0].decoder)
-    assert (model.member(), model.member(1)) == (model.all[0], model.all[1])
+    assert (member_of(model), member_of(model, 1)) == (model.all[0], model.all[1])
 
 
 def test_the_parameters_of_a_config_count_all_members() -> None:

@@ -23,6 +23,7 @@ from seq2see.decoding.hypothesis import Special, with_beam
 from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import FolderError, UserError
 from seq2see.interchange.to_ctranslate2 import export
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
@@ -42,7 +43,7 @@ def model_of(seed: int = 1, **settings: object) -> Transformer:
     shape = {"source_vocabulary": 11, "target_vocabulary": 13, "d_model": 12, "heads": 3, "d_ff": 17,
              "encoder_layers": 2, "decoder_layers": 3, "max_length": 64, "share_embeddings": False,
              "share_output": False, **settings}  # fmt: skip
-    model = Transformer(ModelConfig.of(**shape)).eval()
+    model = network_of(ModelConfig.of(**shape)).eval()
     with torch.no_grad():
         for layer in model.decoder.layers:
             layer.cross_attention.w_q.weight *= 4

@@ -27,12 +27,12 @@ from conftest import small_model
 from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.packing import spans_of
 from seq2see.decoding.graphs import prepare
-from seq2see.model import fast, sublayers
+from seq2see.kernels import bodies as fast
+from seq2see.kernels import layers, operators, preload
+from seq2see.kernels.layers import FastAddNorm, FastFeedForward, SideBySide, products
+from seq2see.kernels.masks import PackedMask
 from seq2see.model.attention import written_attention
-from seq2see.model.fast import operators, preload, projections
-from seq2see.model.fast.projections import SideBySide, form_of, products
 from seq2see.model.masks import EVERYTHING, Mask
-from seq2see.model.sublayers import AddNorm
 from seq2see.training.learner import compiling_pays
 
 SIZES = [(1, 1, 4, 4), (1, 8, 2, 3), (4, 3, 5, 7), (70, 2, 4, 4)]  # B, H, d_k, d_v
@@ -65,12 +65,11 @@ def mask_of(name: str, B: int, T: int, S: int) -> Mask:
     if "sentences" in parts:
         keys = torch.ones(B, S, dtype=torch.bool)
         keys[:, 1] = False  # the first sentence has another key
-    return Mask(
-        causal,
-        keys if "keys" in parts else None,
-        (of_query, of_key) if "sentences" in parts else None,
-        spans_of(of_query, of_key, causal) if "spans" in parts else None,
-    )
+    real = keys if "keys" in parts else None
+    if "sentences" not in parts:
+        return Mask(causal, real)
+    spans = spans_of(of_query, of_key, causal) if "spans" in parts else None
+    return PackedMask(causal, real, sentences=(of_query, of_key), spans=spans)
 
 
 def drawn(shape: str, mask: str, size: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Mask]:
@@ -150,16 +149,11 @@ def test_every_form_of_a_projection_gives_the_same_numbers() -> None:
     x = torch.randn(2, 7, 6)
     expected = [matrix(x) for matrix in matrices]
     whole = SideBySide(*matrices)
-    for training, laid, form in (
-        (False, None, "separate"),
-        (True, None, "joined"),
-        (False, whole, "side by side"),
-    ):
-        assert form_of(matrices, training, laid) == form
+    for training, laid in ((False, None), (True, None), (False, whole)):
         for found, right in zip(products(x, matrices, training, laid), expected, strict=True):
             torch.testing.assert_close(found, right)
-    assert form_of(matrices[1:], False, whole) == "separate"  # a part of what lies side by side
-    assert form_of(matrices[:1], True, None) == "separate"
+    for part in (matrices[1:], matrices[:1]):  # a part of what lies side by side
+        assert all(map(torch.equal, products(x, part, True, whole), products(x, part, True)))
 
 
 def test_relu_within_a_product_gives_the_same_numbers_and_gradients() -> None:
@@ -195,9 +189,9 @@ def test_our_norm_is_for_training_of_packed_batches_on_a_gpu(
 
 
 def test_our_norm_leaves_the_values_to_a_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, seen = AddNorm(ModelConfig(d_model=4, heads=2, dropout=0.3)), {}
-    monkeypatch.setattr(sublayers, "has_own_norm", lambda x, training: training)
-    monkeypatch.setattr(sublayers, "normed_sum", lambda x, h, norm, dropout: norm(x + h + dropout))
+    layer, seen = FastAddNorm(ModelConfig(d_model=4, heads=2, dropout=0.3)), {}
+    monkeypatch.setattr(layers, "has_own_norm", lambda x, training: training)
+    monkeypatch.setattr(layers, "normed_sum", lambda x, h, norm, dropout: norm(x + h + dropout))
     x = torch.randn(3, 4)
     torch.testing.assert_close(layer(x, torch.sin), layer.norm(x + x.sin() + 0.3))
     layer.recorder = lambda path, value: seen.setdefault(path, value)
@@ -242,13 +236,15 @@ def test_every_operator_is_there_when_fast_is_imported() -> None:
         for name in re.findall(r"custom_op\(\s*\"seq2see::(\w+)", path.read_text(encoding="utf-8"))
     }
     assert defined == set(OPERATORS)
-    program = f"import torch, seq2see.model.fast\nfor name in {OPERATORS}: getattr(torch.ops.seq2see, name)"
+    program = (
+        f"import torch, seq2see.kernels.registry\nfor name in {OPERATORS}: getattr(torch.ops.seq2see, name)"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 COMPILED = """
 import torch
-from seq2see.model.fast import operators
+from seq2see.kernels import operators
 
 operators.mark_cache()
 x, weight, bias = torch.ones(3, 4), torch.ones(5, 4), torch.ones(5, requires_grad=True)
@@ -299,11 +295,13 @@ def test_a_small_model_trains_without_kernels_but_for_attention(
     monkeypatch.setattr(fast, "HAS_TRITON", True)
     with FakeTensorMode(), Seen() as seen:
         x = torch.empty(6, width, device="cuda")
-        linear = torch.nn.Linear(width, 32, device="meta")
-        weights = {"weight": torch.empty(32, width, device="cuda"), "bias": torch.empty(32, device="cuda")}
-        linear._parameters.update(weights)  # type: ignore[arg-type]
+        with torch.device("meta"):
+            layer = FastFeedForward(ModelConfig.of(d_model=width, heads=1, d_ff=32)).train()
+        for linear in (layer.w_1, layer.w_2):
+            of_a_gpu = {name: torch.empty(w.shape, device="cuda") for name, w in linear.named_parameters()}
+            linear._parameters.update(of_a_gpu)  # type: ignore[arg-type]
         assert fast.has_own_norm(x, training=True) is kernels
-        projections.activated(x, linear, F.relu, training=True)
+        layer(x)
         assert not fast.has_own_norm(x, training=False)
     assert ("seq2see::linear_relu" in seen.names) is kernels
     assert ("aten::relu" in seen.names) is not kernels
@@ -349,7 +347,7 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def attend(q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         called.append("attend")
-        mask = Mask(sentences=(first, first), spans=None)
+        mask = PackedMask(sentences=(first, first), spans=None)
         return written_attention(q, k, v, mask), torch.zeros(q.shape[1], len(q))
 
     names = {
@@ -359,7 +357,7 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "add_norm": {"normed": note("normed"), "backward": note("backward")},
     }
     for name, functions in names.items():
-        module = ModuleType(f"seq2see.model.fast.{name}")
+        module = ModuleType(f"seq2see.kernels.{name}")
         module.__dict__.update(functions)
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setattr(fast, name, module, raising=False)
@@ -416,7 +414,7 @@ def test_attention_outside_of_compiled_code_imports_no_compiler(monkeypatch: pyt
     )
     q, k, v = (torch.randn(6, 2, 4, requires_grad=True) for _ in range(3))
     of = torch.zeros(6, dtype=torch.long)
-    mask = Mask(sentences=(of, of), spans=spans_of(of, of, False))
+    mask = PackedMask(sentences=(of, of), spans=spans_of(of, of, False))
     z = fast.span_attention(q, k, v, mask)
     z.sum().backward()
     assert called == ["attend"]

@@ -28,6 +28,7 @@ FLOORS = [
     ["config"],
     ["devices"],
     ["tokenizers", "model"],
+    ["kernels"],
     ["storage", "data", "tasks"],
     ["decoding"],
     ["evaluation", "interchange", "documents"],
@@ -155,13 +156,9 @@ def test_there_are_no_cycles() -> None:
 
 def test_the_model_is_read_upwards() -> None:
     graph = our_arrows()
-    fast = {name for name in graph if f"{name}.".startswith("model.fast.")}
     order = ["masks", "sublayers", "attention", "positions", "encoder", "decoder", "transformer"]
     for index, name in enumerate(order):
-        below = {f"model.{other}" for other in order[:index]} | fast
-        assert {other for other in graph[f"model.{name}"] if other.startswith("model.")} <= below
-    for name in fast:
-        assert {other for other in graph[name] if other.startswith("model.")} <= fast | {"model.masks"}
+        assert graph[f"model.{name}"] <= {"config", *(f"model.{other}" for other in order[:index])}
 
 
 #: The files that import a module whose name is not written in the call. Each takes it from a table or a folder, and the

@@ -15,11 +15,12 @@ import torch
 from conftest import small_model, sweep
 from seq2see import machine
 from seq2see.config import ModelConfig, TrainingConfig
-from seq2see.decoding import graphs, step
+from seq2see.decoding import graphs
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, with_beam
 from seq2see.decoding.search import Special, beam_search, greedy
 from seq2see.errors import UserError
+from seq2see.kernels import step
 from seq2see.model.transformer import Transformer
 from seq2see.training.learner import Learner
 from test_search import SOURCES, SPECIAL, chatty_model

@@ -18,12 +18,14 @@ from conftest import sweep
 from seq2see.config import ModelConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.search import beam_search, greedy, padded
+from seq2see.decoding.readers import padded
+from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.interchange import huggingface, to_ctranslate2
 from seq2see.interchange.huggingface import REFUSED
 from seq2see.interchange.imported import NEVER
 from seq2see.interchange.reading import import_model
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
@@ -232,7 +234,7 @@ def test_wrong_settings_are_seen_in_the_logits(both: tuple[str, Any, Seq2Seq], w
     other = {"scale_embeddings": not own, "norm": "pre" if own == "post" else "post"}.get(name, value)
     if name == "activation" and own == "relu":
         other = "gelu"
-    changed = Transformer(config.but(**{name: other})).eval()
+    changed = network_of(config.but(**{name: other})).eval()
     weights = dict(ours.transformer.named_parameters())
     for key, parameter in changed.named_parameters():
         if key in weights:
@@ -405,7 +407,7 @@ def test_parameters_are_counted_with_the_new_settings(settings: dict[str, Any]) 
         **{"source_vocabulary": 11, "target_vocabulary": 13, "d_model": 12, "heads": 3, "d_ff": 17,
            "encoder_layers": 1, "decoder_layers": 2, "max_length": 9, "share_embeddings": False, **settings}
     )  # fmt: skip
-    assert config.parameters == Transformer(config).parameter_count()
+    assert config.parameters == network_of(config).parameter_count()
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------

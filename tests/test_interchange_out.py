@@ -35,6 +35,7 @@ from seq2see.interchange.checks import Compared
 from seq2see.interchange.imported import NEVER
 from seq2see.interchange.legacy import ctranslate2 as from_ctranslate2
 from seq2see.interchange.reading import import_model
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage.folder import Tokenizers, find, shipped_models
@@ -50,7 +51,7 @@ def small(**settings: Any) -> Seq2Seq:
     shape = dict(source_vocabulary=13, target_vocabulary=13, d_model=16, heads=4, d_ff=24, encoder_layers=2,
                  decoder_layers=2, max_length=40)  # fmt: skip
     config = ModelConfig.of(**{**shape, **settings})
-    model = Transformer(config)
+    model = network_of(config)
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     rules = DecodingConfig(length_ratio=0.0, length_offset=20)
@@ -587,7 +588,7 @@ def test_two_vocabularies_go_to_a_family_of_one(tmp_path: Path) -> None:
     sides = Tokenizers(TOKENIZER, Tokenizer.characters(["<pad>", "<sos>", "<eos>", *"xyz"]))
     config = ModelConfig.of(source_vocabulary=13, target_vocabulary=6, d_model=16, heads=4, d_ff=24, encoder_layers=2,
                             decoder_layers=2, max_length=40, norm="pre", share_embeddings=False)  # fmt: skip
-    model = Transformer(config).eval()
+    model = network_of(config).eval()
     rules = DecodingConfig(length_ratio=0.0, length_offset=20)
     ours = Seq2Seq(Config("pairs", config, TrainingConfig(), rules), sides, model, engine="torch")
     assert to_hf(ours, tmp_path / "theirs").largest < 1e-5

@@ -21,7 +21,8 @@ from conftest import sweep
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.decoding.graphs import GraphDecoder
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.search import beam_search, greedy, padded
+from seq2see.decoding.readers import padded
+from seq2see.decoding.search import beam_search, greedy
 from seq2see.errors import UserError
 from seq2see.interchange import huggingface, huggingface_text, languages, to_ctranslate2, to_huggingface
 from seq2see.interchange.imported import Renamed

@@ -14,7 +14,7 @@ import seq2see
 from lessons import lab
 from seq2see.config import ModelConfig
 from seq2see.errors import ConfigError, InputError, UserError
-from seq2see.model.positions import position_table
+from seq2see.kernels.positions import table_of
 
 
 def by_hand(position: int, dim: int, d_model: int, variant: str) -> float:
@@ -40,7 +40,7 @@ def test_any_value_of_any_variant(variant: str, d_model: int) -> None:
 
 def test_the_laboratory_shows_what_models_use() -> None:
     for variant in ("paper", "halves"):
-        table = position_table(20, 16, variant)
+        table = table_of(20, 16, variant)
         assert table.dtype == torch.float32
         torch.testing.assert_close(table, lab.encoding(torch.arange(20), 16, variant).float(), rtol=0, atol=0)
 

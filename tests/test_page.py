@@ -30,6 +30,7 @@ from seq2see.evaluation.familiar import Familiar
 from seq2see.inspection.lens import logit_lens
 from seq2see.inspection.tables import array_of
 from seq2see.inspection.trace import Trace, mute_head
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.page import WORKER
 from seq2see.page.describe import describe_model
@@ -1257,7 +1258,7 @@ def test_the_arithmetic_of_models_of_others(open_page: Open, tmp_path: Path, pos
     )  # fmt: skip
     torch.manual_seed(5)
     model = Seq2Seq(
-        Config("words", config, TrainingConfig()), Tokenizers.one(tokenizer), Transformer(config).eval()
+        Config("words", config, TrainingConfig()), Tokenizers.one(tokenizer), network_of(config).eval()
     )
     traced = model.trace("abc")
     path = tmp_path / "page.html"

@@ -28,7 +28,7 @@ from seq2see.cli.output import in_json
 from seq2see.config import Config, ModelConfig, TrainingConfig
 from seq2see.data.pairs import read_pairs
 from seq2see.errors import FolderError, UserError, harmless
-from seq2see.model.transformer import Transformer
+from seq2see.kernels.registry import network_of
 from seq2see.page.describe import describe_model
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder
@@ -312,7 +312,7 @@ def made(letters: str, seed: int) -> Seq2Seq:
                             d_ff=32, encoder_layers=1, decoder_layers=1, max_length=16)  # fmt: skip
     torch.manual_seed(seed)
     return Seq2Seq(
-        Config("pairs", config, TrainingConfig()), Tokenizers.one(tokenizer), Transformer(config).eval()
+        Config("pairs", config, TrainingConfig()), Tokenizers.one(tokenizer), network_of(config).eval()
     )
 
 

@@ -24,7 +24,7 @@ from seq2see.config import PRESETS, Config, DecodingConfig, ModelConfig, Trainin
 from seq2see.data.batching import Batch
 from seq2see.errors import FolderError, UserError
 from seq2see.evaluation.evaluate import Evaluation
-from seq2see.model.ensemble import Ensemble
+from seq2see.kernels.registry import network_of
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import put_weights
@@ -893,7 +893,7 @@ def test_muon_learns_the_matrices_of_all_layers() -> None:
     }
     assert {name.split(".")[-2] for name in by_muon} == {"w_q", "w_k", "w_v", "w_o", "w_1", "w_2"}
     assert len(by_muon) == 16  # 6 of the encoder's layer, 10 of the decoder's
-    several = Ensemble(small_config().model.but(members=2))
+    several = network_of(small_config().model.but(members=2))
     assert sum(is_matrix(name, weight) for name, weight in several.named_parameters()) == 2 * 16
 
 

@@ -368,13 +368,14 @@ class Seq2Seq:
         torch.Size([4, 16, 12])
         """
         from seq2see.inspection.trace import trace_text
+        from seq2see.kernels.ensemble import member_of
         from seq2see.page.single_file import PageTrace
 
         text = self.texts.text_of(text)
         self.texts.check(text)
         target = None if target is None else self.texts.folded(target)
         return trace_text(
-            self.transformer.member(member),
+            member_of(self.transformer, member),
             self.tokenizers,
             self.texts.read(text),
             target,
@@ -439,7 +440,8 @@ def load(name: str | os.PathLike[str], device: str = "cpu", engine: str = "auto"
 
     ``device`` is ``cpu``, ``cuda``, ``mps``, or ``auto`` for a GPU if there is one and the model is large.
     ``engine`` is ``torch``, ``ctranslate2`` (of an exported folder), or ``auto`` for the faster one: they give the same
-    answers. ``int8`` is CTranslate2 with eight bits, faster for large models; its answers may differ.
+    answers, and so does ``written``, slowly, by what stands in ``model/``. ``int8`` is CTranslate2 with eight bits,
+    faster for large models; its answers may differ.
 
     >>> import seq2see
     >>> seq2see.load("dates").predict(["1845-01-05", "2025-09-03"])

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+OF_TORCH = ("torch", "written")  # engines that compute with the network itself
 BATCH_NUMBERS = 2**18  # inputs × d_model decoded together: a small model needs many rows for a step to pay
 LARGEST_BATCH = 16384
 BATCHES_OF_A_GPU = 2 * machine.AT_ONCE  # at a time: two are searched, the others are laid out or put together
@@ -65,7 +66,7 @@ class Network:
         self.device = device
         self.export: Path | None = None  # the CTranslate2 export of these weights
         self._tried_export = False  # whether writing one was tried
-        self._transformer = transformer
+        self._transformer = transformer if transformer is None else self._of_the_engine(transformer)
         self._as_read: object = None  # its fingerprint before a caller got it
         self._ctranslate2: Engine | None = None
         self._torch: TorchEngine | None = None
@@ -96,8 +97,15 @@ class Network:
             from seq2see.storage.weights import read_model
 
             assert self.path is not None
-            self._transformer = read_model(self.config.model, folder.weights_path(self.path), self.device)
+            read = read_model(self.config.model, folder.weights_path(self.path), self.device)
+            self._transformer = self._of_the_engine(read)
         return self._transformer
+
+    def _of_the_engine(self, network: Transformer) -> Transformer:
+        """Let the kernels compute what a network computes, or what stands in ``model/``."""
+        from seq2see.kernels.registry import with_kernels, without_kernels
+
+        return without_kernels(network) if self.engine == "written" else with_kernels(network)
 
     def editable(self) -> Transformer:
         """Return the network for a caller who may edit it."""
@@ -134,13 +142,13 @@ class Network:
         )
         if self.device != "cpu":
             obstacle = f"it answers on the cpu, not on {self.device}"
-        elif self.engine != "torch" and self.is_edited():
+        elif self.engine not in OF_TORCH and self.is_edited():
             obstacle = "the network was edited since it was exported"
         if self.engine == "ctranslate2" and obstacle:
             raise UserError(f"CTranslate2 cannot answer this ({obstacle}): use the engine auto or torch.")
         if self.engine == "auto" and not obstacle and self.export is None:
             self._keep_export(inputs)
-        if self.engine == "torch" or obstacle or self.export is None:
+        if self.engine in OF_TORCH or obstacle or self.export is None:
             return self._through_torch()
         if inputs == 1 and self._row_through_torch(beam):
             return self._through_torch()

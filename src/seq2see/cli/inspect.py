@@ -144,11 +144,12 @@ def trace(
     cell = None if explain is None else _numbers("--explain", "LAYER.HEAD.ROW.COL", explain)
     muted = [_numbers("--mute", "LAYER.HEAD", pair) for pair in mute or []]
     from seq2see.inspection.tables import muting
+    from seq2see.kernels.ensemble import member_of
     from seq2see.seq2seq import load
 
     loaded = load(model)
     heads = [(attention, layer, head) for layer, head in muted]
-    edit = muting(loaded.transformer.member(member), heads)
+    edit = muting(member_of(loaded.transformer, member), heads)
     traced = loaded.trace(text, edit=edit, member=member)
     if (several := loaded.config.model.members) > 1:
         [together] = loaded.texts.search([text], loaded.config.decoding)

@@ -66,11 +66,14 @@ class Asked:
 
     def encoded(self, at: Tensor) -> Tensor:
         """Encode some positions, whole or fractional, by the requested variant."""
+        from seq2see.kernels.positions import foreign_sinusoids
         from seq2see.model.positions import sinusoids
 
         if self.variant not in VARIANTS:
             raise UserError(f"There is no variant {self.variant!r}. {suggest(self.variant, VARIANTS)}")
-        return sinusoids(at, self.width(128), self.variant)
+        if self.variant == "halves":
+            return foreign_sinusoids(at, self.width(128), self.variant)
+        return sinusoids(at, self.width(128))
 
     def width(self, default: int) -> int:
         """Return d_model, checked: sines and cosines come in pairs."""

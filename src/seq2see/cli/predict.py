@@ -204,8 +204,9 @@ def predict(
         typer.Option(
             "--engine",
             metavar="NAME",
-            help="auto, torch, or ctranslate2 (of an exported model), which give the same answers; or int8, which is "
-            "about twice as fast for large models, and whose answers may differ.",
+            help="auto, torch, or ctranslate2 (of an exported model), which give the same answers; written, which gives "
+            "them slowly, by the code that reads as the paper does; or int8, which is about twice as fast for large "
+            "models, and whose answers may differ.",
         ),
     ] = "auto",
     device: Device = "auto",

@@ -41,7 +41,9 @@ def serve(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     engine: Annotated[
         str,
-        typer.Option("--engine", metavar="NAME", help="As in predict: auto, torch, ctranslate2, or int8."),
+        typer.Option(
+            "--engine", metavar="NAME", help="As in predict: auto, torch, ctranslate2, written, or int8."
+        ),
     ] = "auto",
     device: Device = "auto",
     token_file: Annotated[

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2see.data.batching import Ragged, turns
 from seq2see.errors import UserError
-from seq2see.model.masks import Mask, PackedMasks, Spans
+from seq2see.kernels.masks import PackedMask, PackedMasks, Spans
 
 BLOCK = 128  # a side of a batch is a multiple of this, for fast products on a GPU
 
@@ -103,9 +103,9 @@ class PackedBatch:
         )
 
 
-def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> Mask:
+def _mask(of_query: Tensor, of_key: Tensor, causal: bool = False) -> PackedMask:
     spans = spans_of(of_query, of_key, causal) if of_query.is_cuda else None
-    return Mask(causal=causal, sentences=(of_query, of_key), spans=spans)
+    return PackedMask(causal=causal, sentences=(of_query, of_key), spans=spans)
 
 
 def spans_of(of_query: Tensor, of_key: Tensor, causal: bool) -> Spans:

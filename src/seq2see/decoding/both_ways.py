@@ -14,10 +14,10 @@ import torch
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
-from seq2see.decoding.search import padded
+from seq2see.decoding.readers import padded
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.devices import in_halves
-from seq2see.model.ensemble import Ensemble
+from seq2see.kernels.ensemble import Ensemble, reads_backward
 from seq2see.model.transformer import Transformer, at_rest
 
 PROPOSED = 3  # answers by each direction; with 2 to 5, three development sets had the same score
@@ -33,7 +33,7 @@ def engine_of(network: Transformer, special: Special) -> TorchEngine:
     """Return the engine that searches with a network."""
     if isinstance(network, Ensemble) and network.config.backward:
         return BothWays(network, special)
-    return Backward(network, special) if network.backward else TorchEngine(network, special)
+    return Backward(network, special) if reads_backward(network) else TorchEngine(network, special)
 
 
 @torch.inference_mode()
@@ -41,7 +41,7 @@ def log_probabilities(
     network: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: Special
 ) -> list[list[float]]:
     """Return the log-probability of each id of each target after its first, in the order of the target."""
-    if network.backward:
+    if reads_backward(network):
         sources, targets = [turned(ids) for ids in sources], [turned(ids) for ids in targets]
     device = next(network.parameters()).device
     found: list[list[float]] = [[] for _ in targets]
@@ -60,7 +60,7 @@ def log_probabilities(
             rows = order[first : first + AT_ONCE]
             for row, values in zip(rows, in_halves(judged, rows, "the tokens of a pair"), strict=True):
                 own = values[: len(targets[row]) - 1]
-                found[row] = [*own[-2::-1], own[-1]] if network.backward else own
+                found[row] = [*own[-2::-1], own[-1]] if reads_backward(network) else own
     return found
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from seq2see.decoding.allowed import Automaton
 
 EXACT = ("auto", "torch", "ctranslate2")  # these give the same answers
-ENGINES = (*EXACT, "int8")
+ENGINES = (*EXACT, "written", "int8")  # ``written``: exact, too, but slow, by what stands in ``model/``
 FORMAT = folder.EXPORT  # an export's folder within a model folder
 NOTE = "seq2see.json"  # the description of the export
 LARGEST_NOTE = 2**16  # bytes

@@ -25,15 +25,17 @@ from seq2see import devices
 from seq2see.config import DecodingConfig
 from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
+from seq2see.decoding.readers import stacked
 from seq2see.decoding.rule import Gate, Rule, power_of_two, sizes_of
-from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of, stacked
-from seq2see.decoding.step import DecoderStep, Parts, form_of
+from seq2see.decoding.search import LOGITS_PART, Beams, likeliest, limits_of
 from seq2see.errors import UserError
+from seq2see.kernels import step_written
+from seq2see.kernels.layers import FastAttention, SideBySide
+from seq2see.kernels.registry import with_kernels
+from seq2see.kernels.step import DecoderStep, Parts, form_of
 from seq2see.machine import uncollected
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
-from seq2see.model.fast import step_written
-from seq2see.model.fast.projections import SideBySide
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
@@ -172,6 +174,7 @@ class GraphSearch:
         memory = self.step.encode(self.source, Mask(keys=self.real))
         for layer, (all_k, all_v) in zip(self.model.decoder.layers, self.read, strict=True):
             assert isinstance(layer, DecoderLayer)
+            assert isinstance(layer.cross_attention, FastAttention)
             k, v = layer.cross_attention.keys_values(memory)  # (B, S, H, K)
             all_k.copy_(k)
             all_v.copy_(v)
@@ -204,14 +207,14 @@ class GraphSearch:
         """Whether our kernels choose the tokens: no rule restricts the answers, and the sizes fit."""
         if self.beam == 1 or not self.rule.idle:
             return self.rule.idle
-        from seq2see.model.fast.choose_kernels import can_grow
+        from seq2see.kernels.choose_kernels import can_grow
 
         return can_grow(self.beam, self.length, self.model.config.target_vocabulary, LOGITS_PART)
 
     def _choose_by_kernels(self, logits: Tensor, parts: Parts | None) -> None:
         """Do what ``choose`` does, in one kernel or two."""
-        from seq2see.model.fast import choose_kernels
-        from seq2see.model.fast.scan import scan
+        from seq2see.kernels import choose_kernels
+        from seq2see.kernels.scan import scan
 
         parts = parts or (*scan(logits, LOGITS_PART), LOGITS_PART)
         if self.beam == 1:
@@ -507,9 +510,11 @@ class GraphDecoder:
 
 def prepare(model: Transformer) -> None:
     """Merge the products for q, k and v of every self-attention."""
+    with_kernels(model)
     for layer in (*model.encoder.layers, *model.decoder.layers):
         assert isinstance(layer, (EncoderLayer, DecoderLayer))
         own = layer.self_attention
+        assert isinstance(own, FastAttention)
         own.whole = SideBySide(own.w_q, own.w_k, own.w_v)
 
 

@@ -6,7 +6,6 @@ The answer to a sentence does not depend on the rest of the batch.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import count
@@ -20,9 +19,9 @@ from seq2see.decoding.allowed import Automaton
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.hypothesis import Hypothesis as Hypothesis
 from seq2see.decoding.hypothesis import Special as Special
+from seq2see.decoding.readers import Reader, reader_of, stacked
 from seq2see.decoding.rule import Gate, Rule
-from seq2see.model.fast import HAS_TRITON
-from seq2see.model.masks import EVERYTHING, Mask
+from seq2see.kernels.bodies import HAS_TRITON
 from seq2see.model.transformer import Transformer
 from seq2see.stopping import go_on
 
@@ -33,30 +32,6 @@ IN_CACHE = 2**18  # logits that a core's cache holds: a CPU searches a large voc
 #: The rows of the batch that continue, in order (None: all of them), and their new tokens (R, 1); None: all
 #: are done.
 GoingOn = tuple[Tensor | None, Tensor] | None
-
-
-def padded(
-    rows: Sequence[Sequence[int]], pad: int, device: torch.device | None = None
-) -> tuple[Tensor, Mask]:
-    """Stack rows of ids into (B, S), with the mask that hides the padding."""
-    lengths = [len(row) for row in rows]
-    longest = max(lengths)
-    ids = stacked(rows, longest, pad).to(device)
-    if min(lengths) == longest:
-        return ids, EVERYTHING
-    return ids, Mask(
-        keys=torch.arange(longest, device=device) < torch.tensor(lengths, device=device)[:, None]
-    )
-
-
-def stacked(rows: Sequence[Sequence[int]], width: int, pad: int) -> Tensor:
-    """Stack rows of ids into (B, width); going through one list and an array is faster than a tensor of lists."""
-    every, flat = list[int](), array("q")
-    for row in rows:
-        every += row
-        every += [pad] * (width - len(row))
-    flat.fromlist(every)
-    return torch.frombuffer(flat, dtype=torch.long).view(len(rows), width)
 
 
 def limits_of(
@@ -94,7 +69,7 @@ def gate_of(
     return allowed.made[key], states
 
 
-def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor) -> Iterator[int]:
+def steps(reader: Reader, choice: Greedy | Beam, new: Tensor) -> Iterator[int]:
     """Search until all answers are done; yield each step's number when its tokens are chosen.
 
     ``new`` (R, n) are the first tokens of every answer: the start token, then forced ones.
@@ -108,69 +83,6 @@ def steps(reader: CachedReader | WholeReader, choice: Greedy | Beam, new: Tensor
         rows, new = going_on
         if rows is not None:
             reader.select(rows)
-
-
-class CachedReader:
-    """Reads only new tokens, and keeps the keys and values of earlier ones."""
-
-    def __init__(self, model: Transformer, memory: Tensor, mask: Mask, beam: int = 1) -> None:
-        self.model, self.memory, self.mask, self.beam = model, memory, mask, beam
-        self.cache = model.empty_cache()
-        self.rows = len(memory) * beam
-
-    @classmethod
-    def of(
-        cls, model: Transformer, sources: Sequence[Sequence[int]], pad: int, beam: int = 1
-    ) -> CachedReader:
-        """Read some sources; each has one row per beam."""
-        source, mask = padded(sources, pad, next(model.parameters()).device)
-        return cls(model, model.encode(source, mask), mask, beam)
-
-    def starts(self, special: Special) -> Tensor:
-        """Return the first token of each source, (B, 1)."""
-        return torch.full((len(self.memory), 1), special.start, device=self.memory.device)
-
-    def read(self, new: Tensor) -> Tensor:
-        """Read the new tokens of each row, (R, n), and return the logits of the next, (R, V).
-
-        At the first step all beams of a source are equal: new is (B, n), and one of them is computed.
-        """
-        first = self.cache.length == 0 and self.beam > 1
-        logits = self.model.decode(new, self.memory, self.mask, self.cache)[:, -1]
-        if first:
-            spread = torch.arange(len(logits), device=logits.device).repeat_interleave(self.beam)
-            logits, self.mask = logits[spread], self.mask.select(spread)
-            self.cache.select(spread)
-        return logits
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row stays among those of its source.
-
-        So the keys and values of the sources move only when there are fewer of them. The memory is in the cache by now.
-        """
-        fewer = len(rows) < self.rows
-        self.cache.select(rows, sources=fewer)
-        if fewer:
-            self.mask, self.rows = self.mask.select(rows), len(rows)
-
-
-class WholeReader:
-    """Reads one answer again from its start at each step, without a batch dimension.
-
-    An edit of values then sees all positions so far, in the shapes of a trace.
-    """
-
-    def __init__(self, model: Transformer, memory: Tensor) -> None:
-        self.model, self.memory = model, memory  # (S, D)
-        self.so_far = torch.empty(0, dtype=torch.long, device=memory.device)
-
-    def read(self, new: Tensor) -> Tensor:
-        """Read all tokens so far and the new ones, (1, n), and return the logits of the next, (1, V)."""
-        self.so_far = torch.cat([self.so_far, new[0]])
-        return self.model.decode(self.so_far, self.memory)[-1:]
-
-    def select(self, rows: Tensor) -> None:
-        """Keep the only row."""
 
 
 class Greedy:
@@ -280,17 +192,17 @@ def _greedy(
     allowed: Automaton | None,
     values: bool,
 ) -> Greedy:
-    reader = CachedReader.of(model, sources, special.pad)
+    reader, starts = reader_of(model, sources, special)
     limits = limits_of(model, sources, reader.memory.device, rules, allowed)
     gate, states = gate_of(allowed, model, limits, rules)
     choice = Greedy(limits, special, rules, values, gate, states, source_of(sources, rules, limits.device))
-    for _ in steps(reader, choice, reader.starts(special)):
+    for _ in steps(reader, choice, starts):
         pass
     return choice
 
 
 def continued(
-    reader: CachedReader | WholeReader,
+    reader: Reader,
     special: Special,
     limit: Tensor,
     prefix: Sequence[int] = (),
@@ -521,11 +433,11 @@ def beam_search(
     prefixes when it ended. Without the second condition, answers that break off early would win over a longer
     answer of high probability. A beam of 1 is greedy search.
     """
-    reader = CachedReader.of(model, sources, special.pad, rules.beam)
+    reader, starts = reader_of(model, sources, special, rules.beam)
     limits = limits_of(model, sources, reader.memory.device, rules, allowed)
     source = source_of(sources, rules, limits.device)
     choice = Beam(limits, special, rules, *gate_of(allowed, model, limits, rules), source)
-    for _ in steps(reader, choice, reader.starts(special)):
+    for _ in steps(reader, choice, starts):
         pass
     return choice.results
 
@@ -573,7 +485,7 @@ def _with_needed(
 def _by_parts(x: Tensor, sums: bool = True) -> tuple[Tensor, Tensor | None]:
     """Return the maximum of each part of each row of x (…, V), (…, parts), in float32; with ``sums`` also log Σ exp."""
     if x.is_cuda and HAS_TRITON:
-        from seq2see.model.fast.scan import scan
+        from seq2see.kernels.scan import scan
 
         return scan(x, LOGITS_PART)
     whole = x.shape[-1] // LOGITS_PART * LOGITS_PART

@@ -21,6 +21,7 @@ from seq2see.decoding.engines import LARGE, SMALL
 from seq2see.decoding.graphs import MEMORY_SHARE, GraphDecoder
 from seq2see.decoding.hypothesis import PAPER, Hypothesis, Special
 from seq2see.decoding.search import beam_search, greedy, greedy_ids
+from seq2see.kernels.ensemble import is_written
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer, at_rest
 
@@ -48,8 +49,8 @@ class TorchEngine:
         self.original, self.special = transformer, special
         weight = next(transformer.parameters())
         self.kind, self.on_gpu = (weight.dtype, weight.device), weight.device.type == "cuda"
-        #: An ensemble has no graphs: a GPU searches with it step by step.
-        self.has_graphs = self.on_gpu and transformer.config.members == 1
+        #: An ensemble or a written network has no graphs: a GPU searches with it step by step.
+        self.has_graphs = self.on_gpu and transformer.config.members == 1 and not is_written(transformer)
         self.narrow = (
             self.has_graphs
             and weight.dtype == torch.float32
@@ -62,7 +63,8 @@ class TorchEngine:
         self.room = math.inf  # rows × source tokens of the largest batch that fits the GPU's memory
         self.batches = 0
         self.turn = Lock()  # one thread changes the lanes
-        self.name = f"torch, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
+        kind = "written" if is_written(transformer) else "torch"
+        self.name = f"{kind}, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
     @property
     def draft(self) -> TorchEngine:

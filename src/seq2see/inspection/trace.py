@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from seq2see.config import DecodingConfig
 from seq2see.decoding.hypothesis import PAPER
+from seq2see.decoding.readers import WholeReader
 from seq2see.decoding.rule import Rule
-from seq2see.decoding.search import Special, WholeReader, continued, greedy_ids, limits_of
+from seq2see.decoding.search import Special, continued, greedy_ids, limits_of
 from seq2see.errors import InputError, UserError
 from seq2see.model.sublayers import Observable, Recorder
 from seq2see.model.transformer import Transformer, at_rest

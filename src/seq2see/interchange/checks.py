@@ -10,8 +10,9 @@ from torch import Tensor
 
 from seq2see.config import DecodingConfig, ModelConfig
 from seq2see.decoding.hypothesis import Special
+from seq2see.decoding.readers import padded
 from seq2see.decoding.rule import Rule
-from seq2see.decoding.search import greedy, padded
+from seq2see.decoding.search import greedy
 from seq2see.errors import FolderError
 from seq2see.interchange.imported import NEVER
 from seq2see.model.transformer import Transformer

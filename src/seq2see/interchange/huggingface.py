@@ -29,6 +29,7 @@ from seq2see.interchange.imported import (
 )
 from seq2see.interchange.names import renamed
 from seq2see.interchange.tensors import of_folder
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage.weights import put_weights
 
@@ -114,7 +115,7 @@ def read_huggingface(path: Path, languages: Languages = (None, None)) -> Importe
 def model_of(path: Path) -> tuple[Transformer, DecodingConfig]:
     """Read the network and the rules of its search, without a tokenizer."""
     _, config, weights, generation = _network(path)
-    model = Transformer(config)
+    model = network_of(config)
     put_weights(model, dict(weights), path.name)
     return model.eval(), _decoding(generation, config)[0]
 

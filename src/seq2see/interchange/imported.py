@@ -14,7 +14,7 @@ from torch import Tensor
 from seq2see.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from seq2see.errors import ConfigError, FolderError, InputError, printable, shown
 from seq2see.files import parsed, plain_file, read_text, whole_or_nothing
-from seq2see.model.transformer import Transformer
+from seq2see.kernels.registry import network_of
 from seq2see.storage import folder
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import write_weights
@@ -94,7 +94,7 @@ def try_out(path: Path) -> None:
 def check(found: Imported) -> str:
     """Raise a FolderError if the weights do not fit the config; return what was checked."""
     with torch.device("meta"):
-        expected = {name: tuple(p.shape) for name, p in Transformer(found.model).named_parameters()}
+        expected = {name: tuple(p.shape) for name, p in network_of(found.model).named_parameters()}
     for name, shape in expected.items():
         if name not in found.weights:
             raise FolderError(f"The model has no weights for {name}: the file may be incomplete.")

@@ -122,9 +122,9 @@ def renamed(
 
 def _same_positions(table: Tensor, config: ModelConfig) -> None:
     """Refuse a table of positions that differs from the one that this kind of model computes."""
-    from seq2see.model.positions import position_table
+    from seq2see.kernels.positions import table_of
 
-    ours = position_table(len(table), config.d_model, config.positions)
+    ours = table_of(len(table), config.d_model, config.positions)
     if table.shape != ours.shape or (table.float() - ours).abs().max() > 1e-3:
         raise FolderError(
             "The position table does not contain the sines and cosines of this family of models."

@@ -82,8 +82,8 @@ def specification(model: Transformer, tokenizers: Tokenizers) -> TransformerSpec
     )
     for half, ours in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         half.scale_embeddings = config.scale_embeddings
-        if ours.embedding.norm is not None:
-            _norm(half.layernorm_embedding, ours.embedding.norm)
+        if config.embedding_norm:
+            _norm(half.layernorm_embedding, ours.embedding.norm)  # type: ignore[arg-type]
     _embedding(spec.encoder.embeddings[0], spec.encoder.position_encodings, model.encoder.embedding)
     _embedding(spec.decoder.embeddings, spec.decoder.position_encodings, model.decoder.embedding)
     for layer, encoder_layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):

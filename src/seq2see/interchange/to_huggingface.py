@@ -13,12 +13,12 @@ from torch import Tensor
 
 from seq2see.config import Config, ModelConfig
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.search import padded
+from seq2see.decoding.readers import padded
 from seq2see.errors import UserError
 from seq2see.files import whole_or_nothing
 from seq2see.interchange.checks import Compared, compared, made_up
 from seq2see.interchange.names import HALVES
-from seq2see.model.positions import position_table
+from seq2see.kernels.positions import table_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 from seq2see.storage.weights import write_weights
@@ -128,7 +128,7 @@ def weights_for(model: Transformer, family: str) -> dict[str, Tensor]:
             found[f"model.{layer}.{part}.{parts[-1]}"] = _ordered(parts, x, order)
     if family == "pegasus":  # its sines and cosines must be in the file
         for half in ("encoder", "decoder"):
-            table = position_table(model.config.max_length, model.config.d_model, "halves")
+            table = table_of(model.config.max_length, model.config.d_model, "halves")
             found[f"model.{half}.embed_positions.weight"] = table
     if model.config.share_output and not model.config.output_bias and family != "m2m_100":
         found["final_logits_bias"] = torch.zeros(1, model.config.target_vocabulary)

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from seq2see.config import Config
 from seq2see.decoding.hypothesis import Special
-from seq2see.decoding.search import padded
+from seq2see.decoding.readers import padded
 from seq2see.files import whole_or_nothing
 from seq2see.interchange.checks import Compared, compared, made_up
+from seq2see.kernels.cache import Cache
+from seq2see.kernels.layers import FastAttention
 from seq2see.model.decoder import DecoderLayer
-from seq2see.model.fast.cache import Cache
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer, at_rest
 from seq2see.storage.folder import Tokenizers, write_tokenizers
@@ -46,6 +47,7 @@ class _Encoder(nn.Module):
         found: list[Tensor] = []
         for layer in self.model.decoder.layers:
             assert isinstance(layer, DecoderLayer)
+            assert isinstance(layer.cross_attention, FastAttention)
             found += layer.cross_attention.keys_values(memory)
         return found
 

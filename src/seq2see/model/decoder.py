@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
 from seq2see.model.attention import MultiHeadAttention
-from seq2see.model.fast.cache import Cache, DecoderCache
 from seq2see.model.masks import CAUSAL, Mask
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import AddNorm, FeedForward, Observable
@@ -24,18 +23,10 @@ class DecoderLayer(Observable):
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = AddNorm(config)
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        mask: Mask,
-        memory_mask: Mask,
-        caches: tuple[Cache | None, Cache | None],
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Mask, memory_mask: Mask) -> Tensor:
         """Map (…, T, D), with memory (…, S, D), to (…, T, D)."""
-        own, cross = caches
-        x = self.self_attention_norm(x, lambda x: self.self_attention(x, x, mask, own))
-        x = self.cross_attention_norm(x, lambda x: self.cross_attention(x, memory, memory_mask, cross))
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, x, mask))
+        x = self.cross_attention_norm(x, lambda x: self.cross_attention(x, memory, memory_mask))
         x = self.feed_forward_norm(x, self.feed_forward)
         return x
 
@@ -49,19 +40,9 @@ class Decoder(Observable):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(
-        self,
-        target: Tensor,
-        memory: Tensor,
-        memory_mask: Mask,
-        cache: DecoderCache | None = None,
-        mask: Mask = CAUSAL,
-        place: int | Tensor = 0,
-    ) -> Tensor:
-        """Map target ids (…, T) to (…, T, D). With a cache, ``target`` has only the ids since the last call."""
-        x = self.embedding(target, place if cache is None else cache.length)
-        for index, layer in enumerate(self.layers):
-            x = layer(x, memory, mask, memory_mask, (None, None) if cache is None else cache.layers[index])
-        if cache is not None:
-            cache.length += target.shape[-1]
+    def forward(self, target: Tensor, memory: Tensor, memory_mask: Mask) -> Tensor:
+        """Map target ids (…, T) and memory (…, S, D) to (…, T, D)."""
+        x = self.embedding(target)
+        for layer in self.layers:
+            x = layer(x, memory, CAUSAL, memory_mask)
         return self.keep("out", self.norm(x))

@@ -37,9 +37,9 @@ class Encoder(Observable):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(self, source: Tensor, mask: Mask, place: int | Tensor = 0) -> Tensor:
+    def forward(self, source: Tensor, mask: Mask) -> Tensor:
         """Map source ids (…, S) to memory (…, S, D)."""
-        x = self.embedding(source, place)
+        x = self.embedding(source)
         for layer in self.layers:
             x = layer(x, mask)
         return self.keep("memory", self.norm(x))

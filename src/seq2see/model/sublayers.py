@@ -9,8 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.model.fast import has_own_norm, normed_sum
-from seq2see.model.fast.projections import activated
 
 
 class Recorder(Protocol):
@@ -52,10 +50,7 @@ class AddNorm(Observable):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Map (…, T, D) to (…, T, D)."""
         if self.post:
-            h = sublayer(x)
-            if self.recorder is None and has_own_norm(x, self.training):
-                return normed_sum(x, h, self.norm, self.dropout.p)
-            x = self.keep("sum", x + self.dropout(h))
+            x = self.keep("sum", x + self.dropout(sublayer(x)))
             return self.keep("out", self.norm(x))
         y = self.keep("normed", self.norm(x))
         return self.keep("out", x + self.dropout(sublayer(y)))
@@ -75,5 +70,5 @@ class FeedForward(Observable):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, T, D) to (…, T, D)."""
-        hidden = self.keep("hidden", activated(x, self.w_1, self.activation, self.training))  # (…, T, F)
+        hidden = self.keep("hidden", self.activation(self.w_1(x)))  # (…, T, F)
         return self.keep("out", self.w_2(hidden))  # (…, T, D)

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
-from seq2see.errors import UserError
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
-from seq2see.model.fast.cache import DecoderCache
-from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
+from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.positions import Embedding
 from seq2see.model.sublayers import Observable
 
@@ -27,10 +25,14 @@ class Transformer(Observable):
     torch.Size([1, 2, 9])
     """
 
-    backward = False  # whether it reads and writes from right to left, as some members of an ensemble do
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        if (
+            config.positions not in ("paper", "learned")
+            or config.embedding_norm
+            or not config.scale_embeddings
+        ):
+            raise ValueError("The paper has no such embedding: seq2see.kernels.registry.network_of makes it.")
         self.config = config
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
@@ -58,34 +60,14 @@ class Transformer(Observable):
                 if isinstance(module.positions, nn.Parameter):
                     nn.init.normal_(module.positions, std=0.02)
 
-    def member(self, number: int = 0) -> Transformer:
-        """Return the network that can be inspected: this one, since it is not an ensemble."""
-        if number:
-            raise UserError(
-                f"`member` is {number}, but this model is no ensemble: its only member is 0, the default."
-            )
-        return self
-
-    def empty_cache(self) -> DecoderCache:
-        """Begin to decode with nothing remembered."""
-        return DecoderCache.empty(len(self.decoder.layers))
-
-    def encode(self, source: Tensor, mask: Mask = EVERYTHING, place: int | Tensor = 0) -> Tensor:
-        """Map source ids (…, S) to memory (…, S, D). ``place`` is the position of the first id, or that of each."""
-        memory: Tensor = self.encoder(source, mask, place)
+    def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
+        """Map source ids (…, S) to memory (…, S, D)."""
+        memory: Tensor = self.encoder(source, mask)
         return memory
 
-    def decode(
-        self,
-        target: Tensor,
-        memory: Tensor,
-        memory_mask: Mask = EVERYTHING,
-        cache: DecoderCache | None = None,
-        mask: Mask = CAUSAL,
-        place: int | Tensor = 0,
-    ) -> Tensor:
+    def decode(self, target: Tensor, memory: Tensor, memory_mask: Mask = EVERYTHING) -> Tensor:
         """Map target ids (…, T) and memory (…, S, D) to logits (…, T, V) for the token after each position."""
-        x = self.decoder(target, memory, memory_mask, cache, mask, place)
+        x = self.decoder(target, memory, memory_mask)
         return self.keep("logits", self.output(x))  # (…, T, V)
 
     def forward(self, source: Tensor, target: Tensor, source_mask: Mask = EVERYTHING) -> Tensor:

@@ -9,6 +9,7 @@ from textwrap import dedent
 from typing import Any
 
 from seq2see.inspection.trace import trace_text
+from seq2see.kernels.layers import FreeEmbedding
 from seq2see.model.attention import MultiHeadAttention, written_attention
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
@@ -23,10 +24,10 @@ CODE: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "tokens": [(Tokenizer.encode, "return")],
     "embedding": [(Embedding.forward, "embedded * self.scale")],
     "positions": [(sinusoids, "torch.sin("), (Embedding.forward, "scaled + positions")],
-    "embedding.norm": [(Embedding.forward, "self.norm(x)")],
+    "embedding.norm": [(FreeEmbedding.forward, "self.norm(x)")],
     "attention": [(written_attention, "masked.softmax("), (MultiHeadAttention.forward, "written_attention(")],
     "mask": [(Mask.allowed, "tril")],
-    "post": [(AddNorm.forward, "x + self.dropout(h)")],
+    "post": [(AddNorm.forward, "x + self.dropout(sublayer(x))")],
     "pre": [(AddNorm.forward, '"normed", self.norm(x)')],
     "feed_forward": [(FeedForward.forward, "self.activation")],
     "encoder.norm": [(Encoder.forward, "self.norm(x)")],

@@ -19,6 +19,7 @@ from seq2see.documents import sentences
 from seq2see.files import plain_file
 from seq2see.inspection.glossary import GLOSSARY
 from seq2see.inspection.trace import trace_text
+from seq2see.kernels.ensemble import member_of
 from seq2see.model.transformer import Transformer
 from seq2see.page import STATIC, WORKER
 from seq2see.page.describe import describe_ensemble, describe_model
@@ -177,7 +178,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def weights_in(model: Model, bits: int, member: int = 0) -> Weights:
     """Return the weights of a model, or of a member, in this number of bits, and a network with exactly these weights."""
-    network = model.network.inner().member(member)
+    network = member_of(model.network.inner(), member)
     if bits == 8 and model.path is not None and is_rounded(model) and model.config.model.members == 1:
         plain_file(model.path / WEIGHTS)
         return Weights((model.path / WEIGHTS).read_bytes(), network)

@@ -8,13 +8,12 @@ from math import inf
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from seq2see.config import DecodingConfig
-from seq2see.decoding.search import Beam, Beams, CachedReader, Special, limits_of, steps
+from seq2see.decoding.readers import WrittenReader, reading
+from seq2see.decoding.search import Beam, Beams, Special, limits_of, steps
 from seq2see.inspection.trace import Edit, everywhere
 from seq2see.inspection.trace import trace as recording_of
-from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import Tokenizers
 
@@ -47,23 +46,6 @@ class _Tree:
                 self.add(beams.done_ids[0, row, : step + 1].tolist(), float(values.sum()), score=score)
 
 
-class _WholeReader(CachedReader):
-    """Reads all prefixes again from their start at each step: an edit of a position then sees that position."""
-
-    def __init__(self, model: Transformer, memory: Tensor) -> None:
-        super().__init__(model, memory, EVERYTHING)
-        self.so_far = torch.empty(len(memory), 0, dtype=torch.long, device=memory.device)
-
-    def read(self, new: Tensor) -> Tensor:
-        """Read all tokens so far and the new ones, (R, n), and return the logits of the next, (R, V)."""
-        self.so_far = torch.cat([self.so_far, new], 1)
-        return self.model.decode(self.so_far, self.memory)[:, -1]
-
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order."""
-        self.memory, self.so_far = self.memory[rows], self.so_far[rows]
-
-
 @torch.no_grad()
 def beam_nodes(
     transformer: Transformer,
@@ -83,7 +65,7 @@ def beam_nodes(
     with recording_of(transformer, edit) if edit else nullcontext():
         memory = transformer.encode(torch.tensor([source_ids])).expand(beam, -1, -1)
         whole = edit and not everywhere(edit)
-        reader = _WholeReader(transformer, memory) if whole else CachedReader(transformer, memory, EVERYTHING)
+        reader = WrittenReader(transformer, memory) if whole else reading(transformer, memory)
         for t in steps(reader, choice, torch.full((beam, 1), special.start)):
             tree.grow(choice.beams, t)
     return tree.nodes

@@ -16,7 +16,8 @@ from seq2see.answering.translation import BEAM
 from seq2see.config import ModelConfig
 from seq2see.decoding.cpu import threads_of, without_onednn
 from seq2see.decoding.engines import SMALL, Engine
-from seq2see.decoding.search import CachedReader, Special, WholeReader, continued, limits_of
+from seq2see.decoding.readers import Reader, WholeReader, reading
+from seq2see.decoding.search import Special, continued, limits_of
 from seq2see.documents.terms import Glossary
 from seq2see.errors import InputError, UserError
 from seq2see.inspection.glossary import entry_of
@@ -34,7 +35,7 @@ from seq2see.inspection.trace import (
     ruled,
     view_of,
 )
-from seq2see.model.masks import EVERYTHING
+from seq2see.kernels.ensemble import member_of
 from seq2see.model.transformer import Transformer
 from seq2see.page.describe import describe, describe_ensemble
 from seq2see.seq2seq import Seq2Seq
@@ -131,12 +132,12 @@ class Tracer:
     @cached_property
     def network(self) -> Transformer:
         """The traced network; it is read for the first trace."""
-        return view_of(self.model.network.inner().member(self.member))
+        return view_of(member_of(self.model.network.inner(), self.member))
 
     def look_into(self, member: int) -> None:
         """Trace another member of an ensemble from now on. All members have the same values, by the same names."""
         if member != self.member:
-            self.network = view_of(self.model.network.inner().member(member))
+            self.network = view_of(member_of(self.model.network.inner(), member))
             self.member, self.last = member, None
 
     @cached_property
@@ -302,10 +303,8 @@ class Tracer:
         """Answer greedily after a beginning. A recorder is attached only if there is an edit."""
         tokenizers, rules = self.model.tokenizers, self.model.config.decoding
         special = Special.of(tokenizers)
-        reader: CachedReader | WholeReader = (
-            CachedReader(self.network, memory[None], EVERYTHING)
-            if everywhere(edit)
-            else WholeReader(self.network, memory)
+        reader: Reader = (
+            reading(self.network, memory[None]) if everywhere(edit) else WholeReader(self.network, memory)
         )
         # One row is too little work to share between threads, above all on a busy machine.
         with threads_of(1), attached(self.network, Recording(edit)) if edit else nullcontext():

@@ -15,7 +15,7 @@ from seq2see import devices
 from seq2see.config import ModelConfig
 from seq2see.errors import FolderError, printable
 from seq2see.files import STEP, writing
-from seq2see.model.ensemble import network_of
+from seq2see.kernels.registry import network_of
 from seq2see.model.transformer import Transformer
 from seq2see.storage.folder import weights_head
 

@@ -16,14 +16,16 @@ from seq2see.config import ModelConfig, TrainingConfig
 from seq2see.data.batching import Batch
 from seq2see.data.packing import PackedBatch
 from seq2see.devices import is_full
+from seq2see.kernels.bodies import SMALL, summed_loss
+from seq2see.kernels.ensemble import Ensemble, averaged, reads_backward
+from seq2see.kernels.layers import FastAttention, FastTransformer, alignment_loss
+from seq2see.kernels.masks import PackedMasks
+from seq2see.kernels.operators import mark_cache
+from seq2see.kernels.preload import preload
+from seq2see.kernels.registry import with_kernels
 from seq2see.machine import uncollected
-from seq2see.model.attention import MultiHeadAttention, strayed
 from seq2see.model.decoder import DecoderLayer
-from seq2see.model.ensemble import Ensemble, averaged
-from seq2see.model.fast import SMALL, summed_loss
-from seq2see.model.fast.operators import mark_cache
-from seq2see.model.fast.preload import preload
-from seq2see.model.masks import EVERYTHING, PackedMasks
+from seq2see.model.masks import EVERYTHING
 from seq2see.model.transformer import Transformer
 from seq2see.training import distributed
 from seq2see.training.adam import Adam
@@ -42,14 +44,16 @@ def members_of(model: Transformer) -> list[Transformer]:
     return model.all if isinstance(model, Ensemble) else [model]
 
 
-def guided_in(model: Transformer, settings: TrainingConfig) -> MultiHeadAttention | None:
+def guided_in(model: Transformer, settings: TrainingConfig) -> FastAttention | None:
     """Mark the cross-attention whose first head is guided, if any: that of the second layer."""
     if not settings.guided:
         return None
     layer = model.decoder.layers[min(1, len(model.decoder.layers) - 1)]
     assert isinstance(layer, DecoderLayer)
-    layer.cross_attention.guided = True
-    return layer.cross_attention
+    attention = layer.cross_attention
+    assert isinstance(attention, FastAttention)
+    attention.guided = True
+    return attention
 
 
 class Objective(nn.Module):
@@ -82,7 +86,7 @@ class Objective(nn.Module):
             asked, self.guided.asked = self.guided.asked, None  # a model with these tensors cannot be copied
             mask = batch.source_mask if isinstance(batch, Batch) else masks.cross if masks else EVERYTHING
             if batch.places is not None:
-                loss = loss + self.settings.guided * strayed(*asked, mask, batch.places)
+                loss = loss + self.settings.guided * alignment_loss(*asked, mask, batch.places)
         if self.settings.guided_memory and batch.places is not None:
             loss = loss + self.settings.guided_memory * self._foretold(memory, batch.places, batch.target_out)
         return loss / tokens
@@ -119,6 +123,7 @@ def memory_and_logits(
     """Return the memory of a batch, (S, D) if it is packed, else (B, S, D), and the logits of all positions, (T, V)."""
     if isinstance(batch, PackedBatch):
         assert masks is not None
+        assert isinstance(model, FastTransformer)
         memory = model.encode(batch.source, masks.source, masks.source_place)
         return memory, model.decode(
             batch.target_in, memory, masks.cross, None, masks.target, masks.target_place
@@ -156,7 +161,7 @@ class Learner:
         pad: int,
         teacher: Transformer | None = None,
     ) -> None:
-        self.model, self.settings, self.pad = model, settings, pad
+        self.model, self.settings, self.pad = with_kernels(model), settings, pad
         self.device = next(model.parameters()).device
         packed = self.device.type == "cuda" and settings.layout == "packed"
         several = isinstance(model, Ensemble)
@@ -186,10 +191,10 @@ class Learner:
             self._spread(Objective(member, settings, pad, few), compiles)
             for member in members_of(self.worker)
         ]
-        self.backward = [member.backward for member in members_of(self.worker)]
+        self.backward = [reads_backward(member) for member in members_of(self.worker)]
         self.teacher = None
         if teacher is not None:
-            self.teacher = teacher.to(self.device).eval()
+            self.teacher = with_kernels(teacher).to(self.device).eval()
             if self.copies:
                 self.teacher = copy.deepcopy(teacher).bfloat16()
         self.learning_rate = torch.zeros((), device=self.device)
@@ -290,7 +295,11 @@ class Learner:
 
     def _teachers(self) -> list[Transformer]:
         """Return the teacher's members that write from left to right, as its pupil does."""
-        return [] if self.teacher is None else [one for one in members_of(self.teacher) if not one.backward]
+        return (
+            []
+            if self.teacher is None
+            else [one for one in members_of(self.teacher) if not reads_backward(one)]
+        )
 
     @contextmanager
     def _side_by_side(self, count: int) -> Iterator[Callable[[int], AbstractContextManager[object]]]:

@@ -51,8 +51,9 @@ from seq2see.evaluation.confidence import FEWEST, GOOD_CHRF, Confidence
 from seq2see.evaluation.evaluate import Evaluation, evaluate
 from seq2see.evaluation.familiar import Familiar
 from seq2see.files import given_text
+from seq2see.kernels.ensemble import Ensemble
+from seq2see.kernels.registry import network_of
 from seq2see.machine import uncollected
-from seq2see.model.ensemble import Ensemble, network_of
 from seq2see.model.transformer import Transformer
 from seq2see.seq2seq import Seq2Seq
 from seq2see.storage import folder

@@ -29,7 +29,7 @@ from seq2see.interchange.imported import (
 )
 from seq2see.interchange.legacy.model_bin import Variables
 from seq2see.interchange.names import HALVES, KINDS, parts_of
-from seq2see.model.positions import position_table
+from seq2see.kernels.positions import table_of
 from seq2see.storage.folder import Tokenizers
 from seq2see.tokenizers import sentencepiece
 from seq2see.tokenizers.tokenizer import Tokenizer
@@ -223,7 +223,7 @@ def _positions(found: Variables, d_model: int, readers: dict[str, Callable[[], T
     tables = [found.numbers(f"{half}/{name}").float() for half in ("encoder", "decoder")]
     longest = min(len(table) for table in tables)
     for order in ("paper", "halves", "fairseq", "opennmt"):
-        ours = position_table(longest, d_model, order)
+        ours = table_of(longest, d_model, order)
         if all(torch.allclose(table[:longest], ours, atol=1e-5) for table in tables):
             return order, longest
     for half, table in zip(("encoder", "decoder"), tables, strict=True):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from seq2see.model.fast.dropout import drops
+from seq2see.kernels.dropout import drops
 
 HAS_TRITON = find_spec("triton") is not None
 #: A d_model up to which a training step is captured as it is written: compiling it, and building more kernels than those
@@ -52,7 +52,7 @@ def attend_packed(
     q: Tensor, k: Tensor, v: Tensor, first: Tensor, end: Tensor, first_query: Tensor, end_query: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the answers (T, H, V) and the log₂ of the softmax's sums (H, T)."""
-    from seq2see.model.fast.packed import attend
+    from seq2see.kernels.packed import attend
 
     return attend(q, k, v, first, end)
 
@@ -86,7 +86,7 @@ def _attend_packed_backward_shapes(
 
 
 def _gradients_packed(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> list[Tensor]:
-    from seq2see.model.fast.packed import backward
+    from seq2see.kernels.packed import backward
 
     pieces = [q.new_empty(shape) for shape in _pieces(q, k, v)]
     backward(q, k, v, *others, *_cut(pieces, q, k, v))
@@ -132,7 +132,7 @@ class AttendPacked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, *inputs: Tensor) -> Tensor:
         """Return the answers (T, H, V) of q, k and v and their spans."""
-        from seq2see.model.fast.packed import attend
+        from seq2see.kernels.packed import attend
 
         z, logs = attend(*inputs[:5])
         ctx.save_for_backward(*inputs, z, logs)
@@ -156,7 +156,7 @@ def add_norm(
 
     This is the sum (T, D), its rows' means and 1/deviations (T,), and the seed. It is drawn by PyTorch's generator.
     """
-    from seq2see.model.fast.add_norm import forward
+    from seq2see.kernels.add_norm import forward
 
     return forward(x, h, weight, bias, dropout, eps)
 
@@ -174,7 +174,7 @@ def add_norm_backward(
     back: Tensor, total: Tensor, means: Tensor, scales: Tensor, seed: Tensor, weight: Tensor, dropout: float
 ) -> list[Tensor]:
     """Return the gradients of x (T, D), of h if it is another one, and of weight and bias in one piece (2, D)."""
-    from seq2see.model.fast.add_norm import backward
+    from seq2see.kernels.add_norm import backward
 
     return backward(back, total, means, scales, seed, weight, dropout)
 
@@ -206,7 +206,7 @@ add_norm.register_autograd(_add_norm_gradient, setup_context=_add_norm_remember)
 @torch.library.custom_op("seq2see::smoothed_loss", mutates_args=())
 def smoothed_loss(x: Tensor, right: Tensor, pad: int, smoothing: float) -> tuple[Tensor, Tensor]:
     """Return the loss of each row of logits (T, V) and the log of its softmax's sum, (T,) each."""
-    from seq2see.model.fast.loss import losses
+    from seq2see.kernels.loss import losses
 
     return losses(x, right, pad, smoothing)
 
@@ -221,7 +221,7 @@ def smoothed_loss_backward(
     x: Tensor, right: Tensor, logs: Tensor, back: Tensor, pad: int, smoothing: float
 ) -> Tensor:
     """Return the gradient of the logits (T, V); ``back`` (T,) is that of the losses."""
-    from seq2see.model.fast.loss import gradient
+    from seq2see.kernels.loss import gradient
 
     return gradient(x, right, logs, back, pad, smoothing)
 
@@ -268,7 +268,7 @@ def _linear_relu_shape(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @torch.library.custom_op("seq2see::relu_gradient", mutates_args=())
 def relu_gradient(hidden: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``back`` (T, F) where ``hidden`` is above 0 and else 0, and its sum over the rows (F,)."""
-    from seq2see.model.fast.relu_gradient import masked
+    from seq2see.kernels.relu_gradient import masked
 
     return masked(hidden, back)
 

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from seq2see.config import ModelConfig
 from seq2see.errors import UserError
+from seq2see.kernels.cache import DecoderCache
+from seq2see.kernels.layers import FastTransformer
 from seq2see.model.decoder import Decoder
 from seq2see.model.encoder import Encoder
-from seq2see.model.fast.cache import DecoderCache
-from seq2see.model.masks import CAUSAL, EVERYTHING, Mask
+from seq2see.model.masks import EVERYTHING, Mask
 from seq2see.model.sublayers import Observable
 from seq2see.model.transformer import Transformer
 
@@ -37,14 +38,11 @@ class Ensemble(Transformer):
     search asks them by themselves (``decoding.both_ways``).
     """
 
-    def __init__(self, config: ModelConfig, members: Sequence[Transformer] = ()) -> None:
-        """Make new members, or take the given ones."""
+    def __init__(self, config: ModelConfig, members: Sequence[Transformer]) -> None:
         Observable.__init__(self)
-        self.config = config
-        alone = replace(config, members=1, backward=0)
-        self.members = nn.ModuleList(members or [Transformer(alone) for _ in range(config.members)])
+        self.config, self.members = config, nn.ModuleList(members)
         for member in self.all[config.members - config.backward :]:
-            member.backward = True
+            member.backward = True  # type: ignore[assignment]
 
     @property
     def all(self) -> list[Transformer]:
@@ -63,7 +61,7 @@ class Ensemble(Transformer):
         if len(some) < 2:
             return some[0] if some else None
         together = Ensemble(replace(self.config, members=len(some), backward=0), some)
-        together.backward = True
+        together.backward = True  # type: ignore[assignment]
         return together
 
     @property
@@ -76,24 +74,15 @@ class Ensemble(Transformer):
         """The first member's."""
         return self.all[0].decoder
 
-    def member(self, number: int = 0) -> Transformer:
-        """Return one member that reads from left to right, to look into it."""
-        if not 0 <= number < len(self.all):
-            raise UserError(f"`member` is {number}, but the ensemble has members 0 to {len(self.all) - 1}.")
-        if number >= len(self.ahead):
-            raise UserError(
-                f"Member {number} reads and writes from right to left: a trace shows the members 0 to "
-                f"{len(self.ahead) - 1}."
-            )
-        return self.all[number]
-
     def empty_cache(self) -> DecoderCache:
         """Begin to decode with nothing remembered."""
-        return EnsembleCache([member.empty_cache() for member in self.ahead])
+        return EnsembleCache(
+            [member.empty_cache() for member in self.ahead if isinstance(member, FastTransformer)]
+        )
 
-    def encode(self, source: Tensor, mask: Mask = EVERYTHING, place: int | Tensor = 0) -> Tensor:
+    def encode(self, source: Tensor, mask: Mask = EVERYTHING) -> Tensor:
         """Map source ids (…, S) to the memories of the members that read ahead, (…, M, S, D)."""
-        return torch.stack([member.encode(source, mask, place) for member in self.ahead], dim=-3)
+        return torch.stack([member.encode(source, mask) for member in self.ahead], dim=-3)
 
     def decode(
         self,
@@ -101,17 +90,16 @@ class Ensemble(Transformer):
         memory: Tensor,
         memory_mask: Mask = EVERYTHING,
         cache: DecoderCache | None = None,
-        mask: Mask = CAUSAL,
-        place: int | Tensor = 0,
     ) -> Tensor:
         """Map target ids (…, T) and memories (…, M, S, D) to log-probabilities (…, T, V)."""
-        caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.ahead)
+        memories = zip(self.ahead, memory.unbind(-3), strict=True)
+        if not isinstance(cache, EnsembleCache):
+            return averaged([member.decode(target, own, memory_mask) for member, own in memories])
         logits = [
-            member.decode(target, own, memory_mask, of_member, mask, place)
-            for member, own, of_member in zip(self.ahead, memory.unbind(-3), caches, strict=True)
+            member.decode(target, own, memory_mask, of_member)  # type: ignore[call-arg]
+            for (member, own), of_member in zip(memories, cache.members, strict=True)
         ]
-        if isinstance(cache, EnsembleCache):
-            cache.length = cache.members[0].length
+        cache.length = cache.members[0].length
         return averaged(logits)
 
 
@@ -121,6 +109,30 @@ def averaged(logits: Sequence[Tensor]) -> Tensor:
     return each.logsumexp(0) - math.log(len(logits))
 
 
-def network_of(config: ModelConfig) -> Transformer:
-    """Make the network of a config: a Transformer, or several."""
-    return Transformer(config) if config.members == 1 else Ensemble(config)
+def is_written(network: Transformer) -> bool:
+    """Whether a network computes as it stands in ``model/``, and so keeps nothing between two steps."""
+    one = network.all[0] if isinstance(network, Ensemble) else network
+    return not isinstance(one, FastTransformer)
+
+
+def reads_backward(network: Transformer) -> bool:
+    """Whether a network reads and writes from right to left, as some members of an ensemble do."""
+    return bool(getattr(network, "backward", False))
+
+
+def member_of(network: Transformer, number: int = 0) -> Transformer:
+    """Return a member that reads from left to right, to look into it; a single network is its only member."""
+    if not isinstance(network, Ensemble):
+        if number:
+            raise UserError(
+                f"`member` is {number}, but this model is no ensemble: its only member is 0, the default."
+            )
+        return network
+    if not 0 <= number < len(network.all):
+        raise UserError(f"`member` is {number}, but the ensemble has members 0 to {len(network.all) - 1}.")
+    if number >= len(network.ahead):
+        raise UserError(
+            f"Member {number} reads and writes from right to left: a trace shows the members 0 to "
+            f"{len(network.ahead) - 1}."
+        )
+    return network.all[number]

@@ -1,4 +1,4 @@
-"""Code for speed: fast bodies of equation 1, caches, projections, a norm, a loss.
+"""Fast bodies of equation 1, of a norm and of the loss, and which one runs when.
 
 ``model.attention.written_attention`` defines the result. Each body here computes the same numbers faster in some cases.
 A test compares every body with the written equation in all its cases.
@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seq2see.model.fast import operators
-from seq2see.model.fast.operators import HAS_TRITON as HAS_TRITON
-from seq2see.model.fast.operators import SMALL as SMALL
+from seq2see.kernels import operators
+from seq2see.kernels.masks import PackedMask
+from seq2see.kernels.operators import HAS_TRITON as HAS_TRITON
+from seq2see.kernels.operators import SMALL as SMALL
 from seq2see.model.masks import Mask
 
 
@@ -23,14 +24,16 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 def has_own_kernel(q: Tensor, mask: Mask) -> bool:
     """Whether ``span_attention`` is for this: sentences end to end, (T, H, K), on a GPU with Triton."""
-    return HAS_TRITON and q.is_cuda and q.dim() == 3 and mask.spans is not None and mask.keys is None
+    if not HAS_TRITON or not q.is_cuda or q.dim() != 3 or mask.keys is not None:
+        return False
+    return isinstance(mask, PackedMask) and mask.spans is not None
 
 
 def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (…, T, H, K) and k, v (…, S, H, K) to (…, T, H, K) by PyTorch's function, in every case."""
     T, S = q.shape[-3], k.shape[-3]
     # PyTorch has a faster kernel for a mask that is causal and nothing else. It places the first query at the first key.
-    alone = mask.causal and mask.keys is None and mask.sentences is None
+    alone = mask.causal and mask.keys is None and not isinstance(mask, PackedMask)
     causal = alone and T > 1 and T == S  # T first: an export leaves S open
     allowed = None if causal else mask.allowed(T, S, q.device)
     q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (…, H, T, K)
@@ -40,6 +43,7 @@ def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 def span_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Map q (T, H, K) and k, v (S, H, K) to (T, H, K) by our own kernel."""
+    assert isinstance(mask, PackedMask)
     assert mask.spans is not None
     if torch.compiler.is_compiling():
         z: Tensor = operators.attend_packed(q, k, v, *mask.spans)[0]

@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seq2see.model.fast.dropout import CHANCES, drops, kept_chances
-from seq2see.model.fast.packed import read_rows, write_rows
+from seq2see.kernels.dropout import CHANCES, drops, kept_chances
+from seq2see.kernels.packed import read_rows, write_rows
 
 NUMBERS = 1024  # of the rows that a program reads at a time
 PROGRAMS = 1056  # of the gradients: eight for each multiprocessor of an H200; any number is right

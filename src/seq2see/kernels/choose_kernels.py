@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seq2see.model.fast.step_kernels import _early, _started, _wait
+from seq2see.kernels.step_kernels import _early, _started, _wait
 
 Parts = tuple[Tensor, Tensor, int]  # maxima and log Σ exp, (R, parts), and how many logits a part has
 FEW_ROWS = 8  # most rows for which one program chooses and counts the step

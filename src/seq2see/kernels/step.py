@@ -12,10 +12,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from seq2see.kernels import step_written
+from seq2see.kernels.bodies import HAS_TRITON, fast_attention
+from seq2see.kernels.cache import Pair
+from seq2see.kernels.layers import FastAttention, FreeEmbedding, SideBySide
 from seq2see.model.decoder import DecoderLayer
 from seq2see.model.encoder import EncoderLayer
-from seq2see.model.fast import HAS_TRITON, fast_attention, step_written
-from seq2see.model.fast.cache import Pair
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 
@@ -28,7 +30,7 @@ Parts = tuple[Tensor, Tensor, int]  # maxima and sums of the parts of each row o
 def operations(device: torch.device) -> Any:
     """Return the module with the operations of a step: our kernels on a GPU, PyTorch's elsewhere."""
     if HAS_TRITON and device.type == "cuda":
-        from seq2see.model.fast import step_kernels
+        from seq2see.kernels import step_kernels
 
         return step_kernels
     return step_written
@@ -62,6 +64,7 @@ class DecoderStep:
         are not padding.
         """
         embedding = self.model.decoder.embedding
+        assert isinstance(embedding, FreeEmbedding)
         x = self.do.embed(
             ids, position, embedding.table.weight, embedding.positions, embedding.scale, embedding.norm
         )
@@ -81,6 +84,7 @@ class DecoderStep:
                 end = self.model.encoder.norm if last else layers[number + 1].self_attention_norm.norm
                 norms = [norms[1], end]  # type: ignore[list-item]
             attention = layer.self_attention
+            assert isinstance(attention, FastAttention)
             q, k, v = attention.project(
                 y.view(*shape, -1), attention.w_q, attention.w_k, attention.w_v
             )  # (B, S, H, K)
@@ -98,8 +102,7 @@ class DecoderStep:
         do, last = self.do, None
         for layer, (own, cross) in zip(self.model.decoder.layers, caches, strict=True):
             assert isinstance(layer, DecoderLayer)
-            w = layer.self_attention.whole
-            assert w is not None
+            w = _joined(layer)
             norms = [part.norm for part in _norms(layer)]
             before = norms if self.pre else [last, norms[0], norms[1]]  # of what each sub-layer reads
             kept: list[nn.LayerNorm | None] = (
@@ -136,8 +139,7 @@ class DecoderStep:
         y = first.self_attention_norm.norm(x) if self.pre else x
         for number, (layer, (own, cross)) in enumerate(zip(layers, caches, strict=True)):
             assert isinstance(layer, DecoderLayer)
-            w = layer.self_attention.whole
-            assert w is not None
+            w = _joined(layer)
             norms = [part.norm for part in _norms(layer)]
             if self.pre:  # the norm after a sum is that of the next sub-layer
                 following = layers[number + 1] if number + 1 < len(layers) else None
@@ -166,3 +168,10 @@ class DecoderStep:
 
 def _norms(layer: DecoderLayer) -> tuple[Any, Any, Any]:
     return layer.self_attention_norm, layer.cross_attention_norm, layer.feed_forward_norm
+
+
+def _joined(layer: DecoderLayer) -> SideBySide:
+    """Return the matrices of q, k and v in one."""
+    assert isinstance(layer.self_attention, FastAttention)
+    assert layer.self_attention.whole is not None
+    return layer.self_attention.whole

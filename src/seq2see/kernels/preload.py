@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seq2see.config import ModelConfig
-from seq2see.model.fast.operators import HAS_TRITON, SMALL
+from seq2see.kernels.operators import HAS_TRITON, SMALL
 
 ROWS = 128  # tokens of a batch are a multiple of this
 
@@ -22,7 +22,7 @@ ROWS = 128  # tokens of a batch are a multiple of this
 def preload(
     config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device
 ) -> Future[None]:
-    """Begin to build all kernels for the training of a model of this shape; return a function that waits for them."""
+    """Begin to build all kernels for the training of a model of this shape; return what is done when they are built."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="seq2see-kernels")
     built = pool.submit(_build, config, smoothing, pad, dtype, device)
     pool.shutdown(wait=False)
@@ -54,7 +54,7 @@ def calls_of(
     config: ModelConfig, smoothing: float, pad: int, dtype: torch.dtype, device: torch.device
 ) -> list[Callable[[], object]]:
     """Return a call for each kernel."""
-    from seq2see.model.fast import packed
+    from seq2see.kernels import packed
 
     assert config.d_k is not None
     assert config.d_v is not None
@@ -86,7 +86,7 @@ def _of_wide(
     config: ModelConfig, smoothing: float, pad: int, rows: Callable[..., Tensor]
 ) -> list[Callable[[], object]]:
     """Return the calls for the kernels that only wide models have: the loss, relu, Add & Norm."""
-    from seq2see.model.fast import add_norm, loss, relu_gradient
+    from seq2see.kernels import add_norm, loss, relu_gradient
 
     D = config.d_model
     logits, right = rows(config.target_vocabulary), rows(1, torch.int64)[:, 0].contiguous()
