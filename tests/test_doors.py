@@ -48,6 +48,8 @@ NAMED = {
         files.Lock.__init__""",
     "inputs of predict, read line by line, may come from a pipe": "cli.answering.lines_of",
     "the datasets library reads its own folders": "data.hub._opened",
+    "a student's own files, which run as he wrote them": """learn.folder._kept learn.folder.function_of
+        learn.folder.review learn.folder.write_stubs""",
     "in a process with limits, after data.tables.read": """data.tables._check_archive data.tables._parquet
         data.tables._sheet data.tables._span""",
 }

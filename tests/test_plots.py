@@ -318,9 +318,7 @@ def test_projection_shows_q_k_and_v_with_numbers_where_they_fit(width: int) -> N
 # --- architecture ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["base", "small", "document", "A-32-heads", "B-d_k-16", "E-learned-positions"]
-)
+@pytest.mark.parametrize("name", ["base", "big", "document", "A-32-heads", "B-d_k-16", "E-learned-positions"])
 def test_all_of_the_architecture_is_on_the_sheet(name: str) -> None:
     ax = architecture.plot_architecture(config_of(name))
     figure = figure_of(ax)

@@ -122,7 +122,7 @@ def test_what_a_training_prints_can_be_copied_and_says_what_is_missing(
     assert done.exit_code == 0, (done.output, done.exception)
     assert "It has learned nothing that can be used" in done.output  # in four steps
     assert "Use it" not in done.output
-    monkeypatch.setattr("seq2see.cli.train.USELESS", -1.0)
+    monkeypatch.setattr("seq2see.cli.train.USELESS", 1e9)
     done = run(*arguments, "--out", "again/my words")
     words = shlex.split(done.output.splitlines()[-1])
     assert words[:4] == ["seq2see", "predict", "--model", "again/my words"]

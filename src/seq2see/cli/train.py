@@ -35,7 +35,7 @@ FOR_PAIRS = (
     "unlabelled", "unseen",
 )  # fmt: skip
 FOR_DATES = ("years", "count")
-USELESS = 5.0  # chrF of answers that share nothing with the right ones
+USELESS = 0.95  # character error rate of answers that share nothing with the right ones
 LONG = 10.0  # seconds of preparation from which its speed is printed
 SAMPLE = 60  # characters of a sample text under a line of the table
 LOOKED_AT = 50_000  # pairs that are checked before a training; `seq2see doctor` checks all
@@ -378,7 +378,7 @@ def _finish(run: Run) -> None:
         say(run.unfitted)
     if told := run.outcome():
         say(told)
-    if not scores.exact and scores.chrf().score < USELESS:
+    if not scores.exact and scores.character_error_rate > USELESS:
         say(
             f"Written to {trainer.out}. It has learned nothing that can be used: `seq2see doctor` checks the data."
         )

@@ -85,14 +85,14 @@ class Line:
     learning_rate: float
     seconds: float
     bleu: float | None = None  # free-running, if the held-out pairs are sentences
-    chrf: float = 0.0  # free-running
+    likeness: float = 0.0  # of the free-running answers to the right ones, from 0 to 1: chrF, or 1 - CER
     samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, expected, given
     attention: Sharpness | None = None  # on the first held-out pair
 
     @property
     def score(self) -> float:
-        """The score by which a training is watched, from 0 to 1: chrF counts where few answers are exact."""
-        return (self.exact_match + self.chrf / 100) / 2
+        """The score by which a training is watched, from 0 to 1: likeness counts where few answers are exact."""
+        return (self.exact_match + self.likeness) / 2
 
 
 @dataclass(frozen=True)
@@ -456,7 +456,7 @@ class Trainer:
             learning_rate=self._rate(),
             seconds=self.seconds,
             bleu=scores.bleu().score if self.sentences else None,
-            chrf=scores.chrf().score,
+            likeness=self._likeness(scores),
             samples=scores.answers[:SAMPLES],
             attention=sharpness(self.model, self.tokenizers, *self.validation[0])
             if self.validation
@@ -498,7 +498,7 @@ class Trainer:
         best = self.snapshots.get(self.course.step)
         if self.ended and averaged and best is not None:
             before = self._answered()
-            if self.course.score > (before.exact_match + before.chrf().score / 100) / 2:
+            if self.course.score > (before.exact_match + self._likeness(before)) / 2:
                 self._take(best)
                 if is_clearly_better(self._answered(), before, self.sentences):
                     self.say(
@@ -507,6 +507,10 @@ class Trainer:
                 else:
                     self._take(average)
         return self.model.eval()
+
+    def _likeness(self, scores: Evaluation) -> float:
+        """Return how much the answers are like the right ones, from 0 to 1."""
+        return scores.chrf().score / 100 if self.sentences else max(0.0, 1.0 - scores.character_error_rate)
 
     def _answered(self) -> Evaluation:
         """Answer the held-out pairs with the present weights."""
