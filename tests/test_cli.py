@@ -510,7 +510,7 @@ cut into         characters (8 tokens) → characters (14 tokens): both sides ar
 recipe           d_model 96, 3+3 layers, dropout 0.3, 512 tokens a batch, for 1 pair, 18 tokens
 model            785,856 parameters
 memory           46 MiB for the worst batch (an estimate)
-time             …
+time             …, less when nothing more comes
 fault: 3 pairs are too few to train on.
     → collect at least 500; about 2,000 suffice for a simple rule
 """,

@@ -359,8 +359,8 @@ def test_the_ensemble_and_the_model_that_it_teaches_get_all_settings(monkeypatch
         calls.append((data, given))
         return f"model {len(calls)}"
 
-    names = ("tokenizer", "vocabulary", "preset", "model", "training", "decoding", "seed", "device", "unseen", "resume",
-             "progress", "on_step")  # fmt: skip
+    names = ("tokenizer", "vocabulary", "preset", "budget", "model", "training", "decoding", "seed", "device",
+             "unseen", "vary", "resume", "progress", "on_step")  # fmt: skip
     monkeypatch.setattr(runs.Data, "read", lambda data, *others, **named: data)
     given: dict[str, Any] = {name: f"the {name}" for name in names}
     fit = fitting.fit
@@ -457,7 +457,7 @@ def test_pairs_of_the_data_do_not_drown_in_a_teachers_answers(
     cut = teacher.tokenizers.source.encode_batch([source for source, _ in ready.train])
     assert ready.ids[0].values.tolist() == [token for row in cut for token in row]
     alone = runs.prepare(runs.Data.read(pairs), runs.Request(device="cpu")).config.training
-    assert ready.config.training.steps == alone.steps * 3 // 2
+    assert (ready.config.training.budget, alone.budget) == (1800.0, 900.0)
 
 
 def test_the_command_trains_an_ensemble_and_tells_of_its_members(

@@ -26,6 +26,7 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import FullMemoryError, UserError
 from seq2see.evaluation.evaluate import score
 from seq2see.inspection.alignment import align
+from seq2see.kernels.layers import FastTransformer
 from seq2see.model.transformer import Transformer
 from seq2see.serve.app import create_app
 from seq2see.tasks.dates import pairs_of
@@ -43,16 +44,16 @@ class Small:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, rows: int, error: type[Exception] = torch.OutOfMemoryError
     ) -> None:
-        self.rows, self.sizes, self.full, encode = rows, list[int](), 0, Transformer.encode
+        self.rows, self.sizes, self.full, encode = rows, list[int](), 0, FastTransformer.encode
 
-        def limited(model: Transformer, source: torch.Tensor, *more: Any) -> torch.Tensor:
+        def limited(model: FastTransformer, source: torch.Tensor, *more: Any) -> torch.Tensor:
             if source.dim() > 1 and len(source) > self.rows:
                 self.full += 1
                 raise error("CUDA error: out of memory")
             self.sizes.append(len(source))
             return encode(model, source, *more)
 
-        monkeypatch.setattr(Transformer, "encode", limited)
+        monkeypatch.setattr(FastTransformer, "encode", limited)
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
@@ -518,7 +519,7 @@ def test_a_packed_training_stops_halving_at_its_longest_text(
     request = runs.Request(
         tokenizer="characters",
         device="cpu",
-        training={"layout": "packed", "batch_tokens": 512, "steps": 2},
+        training={"layout": "packed", "batch_tokens": 512, "steps": 2, "chained": 0.0},
     )
     trainer = runs.Run(runs.prepare(runs.Data.read(pairs), request), request, lambda said: None).trainer
     trainer.tries = True

@@ -21,6 +21,7 @@ from seq2see.data.packing import PackedBatches
 from seq2see.decoding.hypothesis import PAPER
 from seq2see.decoding.search import Hypothesis, Special, beam_search, greedy, greedy_ids
 from seq2see.errors import InputError
+from seq2see.kernels.masks import PackedMask
 from seq2see.model.masks import Mask
 from seq2see.model.transformer import Transformer
 from seq2see.tokenizers.compare import SAMPLE
@@ -210,11 +211,10 @@ def test_a_mask_allows_what_each_of_its_parts_allows(
     flags, numbers = st.booleans(), st.integers(0, 2)
     keys = data.draw(st.none() | st.lists(st.lists(flags, min_size=S, max_size=S), min_size=B, max_size=B))
     of = data.draw(st.none() | st.tuples(*(st.lists(numbers, min_size=n, max_size=n) for n in (T, S))))
-    mask = Mask(
-        causal=causal,
-        keys=None if keys is None else torch.tensor(keys),
-        sentences=None if of is None else (torch.tensor(of[0]), torch.tensor(of[1])),
-    )
+    hidden = None if keys is None else torch.tensor(keys)
+    mask = Mask(causal, hidden)
+    if of is not None:
+        mask = PackedMask(causal, hidden, sentences=(torch.tensor(of[0]), torch.tensor(of[1])))
     found = mask.allowed(T, S, torch.device("cpu"))
     whole = torch.ones(B, 1, T, S, dtype=torch.bool) if found is None else found.expand(B, 1, T, S)
     for b in range(B):

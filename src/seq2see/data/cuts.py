@@ -163,8 +163,9 @@ def _fitting_both(pairs: Sequence[Pair], whole: bool) -> tuple[tuple[str, str], 
     looked_at = pairs[:: max(1, len(pairs) // LOOKED_AT)]
     sides: list[tuple[str, ...]] = list(zip(*looked_at, strict=True))
     parts = min(median(len(PART.findall(text)) for text in side) for side in sides)
-    closed = not are_prose(looked_at) and all(symbols.separator_of(side) is not None for side in sides)
-    wordy = [are_words(side) for side in sides]
+    prose = are_prose(looked_at)
+    closed = not prose and all(symbols.separator_of(side) is not None for side in sides)
+    wordy = [prose or are_words(side) for side in sides]
     if parts >= FEWEST_PARTS and any(wordy) and not closed:
         told = "both sides are" if all(wordy) else "the source is" if wordy[0] else "the target is"
         return ("bpe", "bpe"), f"{told} text of several words"

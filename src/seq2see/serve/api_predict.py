@@ -65,7 +65,7 @@ class PredictRequest(Request_):
     )  # fmt: skip
     order: str | None = Field(
         None, description="With human-dates: whether the day or the month comes first in 03/04/2020.",
-        json_schema_extra={"enum": ["day", "month", None]},
+        json_schema_extra={"enum": ["day", "month"]},
     )  # fmt: skip
     n_best: int = Field(1, ge=1, description="Answers to each input, best first, each with its score.")
     probabilities: bool = Field(True, description="Return the probability of each token. False is faster.")
