@@ -516,6 +516,19 @@ def test_a_slow_disk_holds_nothing_up_and_loses_nothing(
     assert_identical(finished(second), uninterrupted)
 
 
+def test_a_training_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    first = small_trainer(tmp_path)
+    for step in first.steps():
+        if step.step == 3:
+            first.save(at_once=True)
+            break
+    kept = checkpoint.read(tmp_path / CHECKPOINTS, 3)
+    notes = {name: value for name, value in kept.notes.items() if name != "course"}
+    checkpoint.write(tmp_path / CHECKPOINTS, replace(kept, notes=notes))
+    with pytest.raises(UserError, match="was begun by an earlier version of seq2see"):
+        small_trainer(tmp_path, resume=True)
+
+
 def test_the_average_is_of_the_last_checkpoints() -> None:
     trainer = small_trainer()
     seen = {}

@@ -666,7 +666,12 @@ class Trainer:
         for step in sorted(
             (step for step in whole if whole[step].run), reverse=True
         ):  # some have only weights
-            self.course = Course(**json.loads(whole[step].notes.get("course", "{}")))
+            if "course" not in whole[step].notes:
+                raise UserError(
+                    f"{self.out} was begun by an earlier version of seq2see, whose trainings cannot be continued: train "
+                    "into another folder."
+                )
+            self.course = Course(**json.loads(whole[step].notes["course"]))
             noted = whole[step].notes.get("averaged")
             companions = json.loads(noted) if noted else [s for s in range(1, step + 1) if self._stays(s)]
             if all(s in whole for s in companions):
