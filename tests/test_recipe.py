@@ -45,8 +45,8 @@ TOKENS = (
     100_000_000,
 )
 KINDS = {
-    "characters": {}, "features": {"features": True}, "sub-words": {"subwords": True}, "ensemble of 5": {"members": 5},
-    "pupil": {"taught": True}, "sub-words on disk": {"subwords": True, "on_disk": True},
+    "characters": {}, "features": {"features": True}, "sub-words": {"subwords": True, "recut": True},
+    "ensemble of 5": {"members": 5}, "pupil": {"taught": True}, "sub-words on disk": {"subwords": True},
 }  # fmt: skip
 
 
@@ -135,6 +135,13 @@ def test_facts_count_the_longer_side_of_each_pair() -> None:
         True,
         False,
     )
+
+
+def test_only_bpe_in_memory_can_be_cut_anew() -> None:
+    lengths = [np.array([9]), np.array([9])]
+    kinds = (("bpe", "bpe"), ("unigram", "unigram"), ("bpe", "characters"))
+    assert [Facts.of(lengths, Cuts(one, False, None, "")).recut for one in kinds] == [True, False, False]
+    assert not Facts.of(lengths, Cuts(("bpe", "bpe"), True, None, ""), on_disk=True).recut
 
 
 def test_a_preset_is_taken_as_it_is() -> None:

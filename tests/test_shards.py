@@ -195,7 +195,7 @@ def test_all_is_made_ready_from_a_survey(kind: str, large: Path, tmp_path: Path)
     assert isinstance(ready.train, Shards)
     assert ready.config.training.steps == 7
     assert ready.cuts.named == kind
-    assert ready.recipe.facts.on_disk
+    assert not ready.recipe.facts.recut
     assert ready.config.model.source_vocabulary == ready.tokenizers.source.size
     assert len(ready.train) + len(ready.validation) + len(ready.test) + ready.train.dropped == 901
     before = written_files(tmp_path / "out" / SHARDS)

@@ -37,11 +37,21 @@ class Facts:
     features: bool = False  # whether the sources end with features, as lemmas do
     members: int = 1  # of an ensemble
     taught: bool = False  # whether it learns from a teacher too
-    on_disk: bool = False  # whether the ids are on disk, because the data are larger than memory
+    recut: bool = False  # whether words can be cut anew: by BPE, and in memory
 
     @classmethod
-    def of(cls, lengths: Sequence[np.ndarray], cuts: Cuts, device: str = "cpu", **others: Any) -> Facts:
-        """Count tokens by the lengths of both sides of all pairs, start and end included."""
+    def of(
+        cls,
+        lengths: Sequence[np.ndarray],
+        cuts: Cuts,
+        device: str = "cpu",
+        on_disk: bool = False,
+        **others: Any,
+    ) -> Facts:
+        """Count tokens by the lengths of both sides of all pairs, start and end included.
+
+        ``on_disk`` says that the ids are on disk, because the data are larger than memory.
+        """
         source, target = lengths
         return cls(
             pairs=len(source),
@@ -50,6 +60,7 @@ class Facts:
             device=device,
             subwords=cuts.learned,
             features="features" in cuts.kinds,
+            recut=cuts.kinds == ("bpe", "bpe") and not on_disk,
             **others,
         )
 
@@ -222,7 +233,7 @@ RULES: tuple[Rule, ...] = (
     Rule("other stems", lambda _: {"training.invented": 0.5}, "results/words.md: invented stems",
          lambda facts: facts.features and facts.tokens < MANY, (0, MANY)),
     Rule("words cut anew in each epoch", lambda _: {"training.bpe_dropout": 0.1}, "results/translation.md: Multi30k",
-         lambda facts: facts.gpu and facts.subwords and SOME <= facts.tokens < MOST and not facts.on_disk, (SOME, MOST)),
+         lambda facts: facts.gpu and facts.recut and SOME <= facts.tokens < MOST, (SOME, MOST)),
     Rule(
         "both directions",
         lambda facts: {"model.members": facts.members, "model.backward": facts.members // 2},
