@@ -577,6 +577,8 @@ def test_batches_overlap_and_keep_their_order(by: str, monkeypatch: pytest.Monke
     assert sys.getswitchinterval() == interval
 
 
+# A busy machine may stop a thread between taking a batch and noting it; a wrong order fails each time.
+@pytest.mark.flaky(reruns=2)
 def test_a_gpu_answers_one_window_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The window that comes first ends first, also if a second one waits meanwhile, and also if a third one failed."""
     network = seq2see.load("dates", engine="torch").network

@@ -144,6 +144,15 @@ def test_only_bpe_in_memory_can_be_cut_anew() -> None:
     assert not Facts.of(lengths, Cuts(("bpe", "bpe"), True, None, ""), on_disk=True).recut
 
 
+@pytest.mark.parametrize(("kind", "learned"), [
+    ("characters", False), ("symbols:-", False), ("features", False), ("bytes", False), ("bpe", True), ("words", True),
+    ("sentencepiece bpe", True), ("list", True),
+])  # fmt: skip
+def test_imported_tokenizers_cut_into_sub_words(kind: str, learned: bool) -> None:
+    cuts = Cuts((kind, kind), False, None, "")
+    assert (cuts.learned, Facts.of([np.array([9])] * 2, cuts).subwords) == (learned, learned)
+
+
 def test_a_preset_is_taken_as_it_is() -> None:
     recipe = choose(facts(5000), "document")
     assert recipe.model == PRESETS["document"].model

@@ -16,7 +16,8 @@ from seq2see.tokenizers.tokenizer import Tokenizer, decomposed
 
 SUBWORDS = ("bpe", "unigram")
 LEARNED = ("words", *SUBWORDS)  # kinds whose vocabulary has a size
-KINDS = ("characters", "decomposed", "symbols", "features", "bytes", *LEARNED)
+CLOSED = ("characters", "decomposed", "symbols", "features", "bytes")  # kinds with a token for each part
+KINDS = (*CLOSED, *LEARNED)
 LOOKED_AT = 2000  # pairs from which the kind of text is found
 LEARNED_FROM = 500_000  # most pairs: more take minutes and hardly change the sub-words
 FEWER = 2  # ratio of characters to their parts from which a text is split into the parts
@@ -49,8 +50,8 @@ class Cuts:
 
     @property
     def learned(self) -> bool:
-        """Whether a side is cut into words or sub-words."""
-        return bool(set(self.kinds) & set(LEARNED))
+        """Whether a side is cut into words or sub-words; imported tokenizers do so, whatever their kind is called."""
+        return any(kind.partition(":")[0] not in CLOSED for kind in self.kinds)
 
     def __str__(self) -> str:
         return f"{self.named} ({self.why})"

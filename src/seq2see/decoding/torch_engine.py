@@ -66,11 +66,6 @@ class TorchEngine:
         kind = "written" if is_written(transformer) else "torch"
         self.name = f"{kind}, {'bfloat16' if self.narrow else str(weight.dtype).removeprefix('torch.')}"
 
-    @property
-    def draft(self) -> TorchEngine:
-        """Itself: there is no faster one."""
-        return self
-
     def fits(self, transformer: Transformer) -> bool:
         """Whether this engine belongs to this network in its present state."""
         weight = next(transformer.parameters())

@@ -63,13 +63,9 @@ RESTS = 5  # the pause after a slow one, in multiples of its time
 EARLY = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # first steps after which a watched run has a line
 NOT_AVERAGED = 0.75  # first share of the steps, whose checkpoints are not part of the final average
 SHARING = ("accumulate",)  # settings that may change with the number of processes
-SNAPSHOTS = (
-    20  # weights kept while the rate of a watched training falls; those of its last quarter are averaged
-)
-TIMED, LEAST_TIMED = (
-    3,
-    1.0,
-)  # steps that are timed together before the first one, and the seconds that they take at least
+#: Weights kept while the rate of a watched training falls; those of the last quarter of all steps are averaged.
+SNAPSHOTS = 20
+TIMED, LEAST_TIMED = 3, 1.0  # steps that are timed together before the first one, and their seconds at least
 ASIDE = 0.1  # share of a budget for lines of the table and checkpoints
 
 

@@ -450,9 +450,11 @@ def prepare(data: Data, request: Request, show: Callable[[str], None] = lambda t
         tokenizers = Tokenizers(*tokenizers_of(cuts, parts.train, everything, count))
     else:
         _check_characters(tokenizers, parts.train if found is None else everything)
-        cuts = replace(cuts, kinds=(tokenizers.source.kind, tokenizers.target.kind))
     if distributed.first():
         distributed.from_first(tokenizers)
+    cuts = replace(
+        cuts, kinds=(tokenizers.source.kind, tokenizers.target.kind)
+    )  # of a file or another model too
     both, limit = (tokenizers.source, tokenizers.target), min(LONGEST, int(model.get("max_length", LONGEST)))
     learned = Cut.within(both, parts.train if found is None else [], limit)
     validation, test = (Held.within(both, part, limit) for part in (parts.validation, parts.test))
